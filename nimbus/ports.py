@@ -129,6 +129,16 @@ class LeaderTransaction(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a look at the oldest outcomes found."""
+
+    refused: tuple[CommandOutcome, ...]
+    """To be archived, and then to be forgotten."""
+    more: bool
+    """There may be more to forget."""
+
+
 class LeaderStore(Protocol):
     """What the leader reads and writes. Bound to one epoch: every write checks it in its own transaction.
 
@@ -202,16 +212,19 @@ class LeaderStore(Protocol):
         """Begin to collect writes."""
         ...
 
-    def prune_outcomes(self, before: datetime, most: int) -> bool:
+    def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Forget some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
 
-        Returns:
-            Whether there may be more to forget.
+        Refusals are not forgotten but returned, to be archived first; beyond twice `most` they are forgotten.
 
         Raises:
             FencedOutError: another scheduler leads.
             StoreUnavailableError: no answer.
         """
+        ...
+
+    def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
+        """Forget the outcomes of some commands; nothing, if one of them is not there. Raises as above."""
         ...
 
 
@@ -227,6 +240,10 @@ class CommandQueue(Protocol):
 
         Outcomes are kept for about an hour, the last 10,000 of them.
         """
+        ...
+
+    def outcomes(self) -> tuple[CommandOutcome, ...]:
+        """All that are kept."""
         ...
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
@@ -455,6 +472,14 @@ class History(Protocol):
 
     def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
         """Finished runs, newest first."""
+        ...
+
+    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
+        """Keep refusals of commands; at least one. Safe to repeat."""
+        ...
+
+    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
+        """Refusals, newest first; each once. Looks at a bounded number of objects."""
         ...
 
 

@@ -103,6 +103,9 @@ class RunBody(RunHeader):
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _NOT_IN_LAYOUT_1: dict[str, Any] = {
     "notify": True,
+    "warn_after": True,
+    "expect": True,
+    "late": True,
     "variables": True,
     "parent": True,
     "submitted_by": True,
@@ -122,6 +125,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "runs_on",
                 "start_after",
                 "queue_timeout",
+                "warn_after",
                 "reads",
                 "waits_for",
                 "children",
@@ -130,6 +134,8 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
             "settled": True,
             "left_out": True,
             "reused": True,
+            "warned": True,
+            "asked": True,
             "children": True,
         }
     },
@@ -193,4 +199,12 @@ class CommandBody:
     submitted_by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalsBody:
+    """Refusals of commands, as they are kept in history."""
+
+    refusals: tuple[CommandOutcome, ...]
+
+
+REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))

@@ -62,6 +62,8 @@ class _Progress:
     settled: Settlement | None = None
     left_out: bool = False
     reused: Reused | None = None
+    warned: int = 0
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ _LISTED = TypeAdapter(_Listed)
 _PAGE = TypeAdapter(tuple[_Progress, ...])
 _HEADER = TypeAdapter(RunHeader)
 _PROGRESS_FIELDS = tuple(field.name for field in fields(_Progress))
+_SELDOM = ("parent", "stopping_at", "warn_after", "expect", "late")
+"""Fields of a header that few runs have: left out where they say nothing."""
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Plans as written, by what all versions of a run share."""
@@ -192,7 +196,7 @@ def _header(run: Run) -> bytes:
             "variables",
             "python_path",
             "layout",
-            *(name for name in ("parent", "stopping_at") if getattr(run, name) is None),
+            *(name for name in _SELDOM if not getattr(run, name)),
         },
     )
     plan = _plan_of(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from nimbus.domain.alerts import Alert
@@ -125,6 +125,12 @@ class MemoryCluster:
             if changed is not None and command not in self._outcomes:
                 self._watches.setdefault(command, []).append(changed)
             return self._outcomes.get(command)
+
+    def outcomes(self) -> tuple[CommandOutcome, ...]:
+        """See `nimbus.ports.CommandQueue.outcomes`."""
+        with self._lock:
+            self._check()
+            return tuple(self._outcomes.values())
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         """See `nimbus.ports.CommandQueue.refused_start`."""
@@ -255,6 +261,7 @@ class MemoryHistory:
         self._lock = threading.Lock()
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
+        self._refusals: dict[CommandId, CommandOutcome] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -291,6 +298,19 @@ class MemoryHistory:
             self._check()
             fitting = (run for run in self._runs.values() if pipeline in (None, run.pipeline))
             return _newest_first(fitting)[:limit]
+
+    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
+        """See `nimbus.ports.History.store_refusals`."""
+        with self._lock:
+            self._check()
+            self._refusals |= {refusal.command: refusal for refusal in refusals}
+
+    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
+        """See `nimbus.ports.History.refusals`."""
+        with self._lock:
+            self._check()
+            found = [one for one in self._refusals.values() if pipeline in (None, one.pipeline)]
+            return tuple(sorted(found, key=lambda one: (one.decided_at, one.command), reverse=True)[:limit])
 
     def _check(self) -> None:
         if self._down:

@@ -29,6 +29,7 @@ from nimbus.ports import (
     Enqueue,
     FencedOutError,
     LoadedPart,
+    Pruned,
     RegisteredPart,
     RunsPart,
     SlotTakenError,
@@ -211,15 +212,33 @@ class MemoryLeaderStore:
             self._cluster.world = world
             self._cluster.commits.append(tuple(writes))
 
-    def prune_outcomes(self, before: datetime, most: int) -> bool:
+    def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Forget old outcomes."""
         with self._cluster.lock:
             world = self._world()
             self._check_epoch(world)
-            newest = sorted(world.outcomes)[-most:]
-            kept = {key: found for key in newest if (found := world.outcomes[key]).decided_at >= before}
-            self._cluster.world = replace(world, outcomes=kept)
-            return False
+            names = sorted(world.outcomes)
+            old = [
+                outcome
+                for place, outcome in enumerate(world.outcomes[name] for name in names)
+                if outcome.decided_at < before or place < len(names) - most
+            ]
+            lost = names[: max(0, len(names) - 2 * most)]
+            refused = tuple(o for o in old if not o.accepted and o.command not in lost)
+            self._forget(world, [o.command for o in old if o.accepted or o.command in lost])
+            return Pruned(refused, more=False)
+
+    def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
+        """Forget some outcomes."""
+        with self._cluster.lock:
+            world = self._world()
+            self._check_epoch(world)
+            if all(command in world.outcomes for command in commands):
+                self._forget(world, commands)
+
+    def _forget(self, world: World, commands: Sequence[CommandId]) -> None:
+        kept = {key: outcome for key, outcome in world.outcomes.items() if key not in commands}
+        self._cluster.world = replace(world, outcomes=kept)
 
     def _check_epoch(self, world: World) -> None:
         if (world.epoch, world.schema) != (self._epoch, self._schema):

@@ -5,25 +5,31 @@ Keys, below the storage prefix:
     history/results/<run>.json                   what its tasks gave, by task; not there: nothing
     history/recent/<inverted time>~<run>         empty of meaning; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
+    history/refusals/<inverted time>~<command>.json   refusals of commands that left ZooKeeper together
 The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from itertools import islice
 
 import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
 
 _log = structlog.get_logger(__name__)
 
 _LATEST = 9_999_999_999
+MOST_REFUSAL_OBJECTS = 50
+"""That one list of refusals reads, each of up to 500."""
 _INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
 
@@ -88,6 +94,40 @@ class S3History:
             raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
         found = (self._readable(RunId(name.rpartition("~")[2])) for name in names)
         return tuple(run for run in found if run is not None)
+
+    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
+        """Keep refusals in one object, named by the newest time and the first command."""
+        at = int(max(refusal.decided_at for refusal in refusals).timestamp())
+        key = f"history/refusals/{_LATEST - at:010d}~{min(one.command for one in refusals)}.json"
+        body = records.RefusalsBody(refusals=tuple(refusals))
+        try:
+            self._store.write(key, records.REFUSALS.encode(body))
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"refusals could not be stored in history: {exc}") from exc
+
+    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
+        """Refusals, newest first. Some may be stored twice: by a leader, and by its successor."""
+        found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
+        try:
+            for info in islice(self._store.list("history/refusals/"), MOST_REFUSAL_OBJECTS):
+                stored = self._readable_refusals(info.key)
+                fitting = (one for one in stored if pipeline in (None, one.pipeline))
+                found |= {(one.decided_at, one.command): one for one in fitting}
+                if len(found) >= limit:
+                    break
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"refusals cannot be listed: {exc}") from exc
+        return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
+
+    def _readable_refusals(self, key: str) -> tuple[CommandOutcome, ...]:
+        """One object of refusals; a broken one is reported and left out."""
+        try:
+            return records.REFUSALS.decode(b"".join(self._store.read(key)), key).refusals
+        except BlobNotFoundError:  # removed meanwhile
+            return ()
+        except records.UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return ()
 
     def _readable(self, run: RunId) -> Run | None:
         """One run of a list; a broken one is reported and left out."""

@@ -12,6 +12,7 @@ from nimbus.api import (
     routes_backfills,
     routes_children,
     routes_cluster,
+    routes_commands,
     routes_data,
     routes_health,
     routes_intervals,
@@ -62,6 +63,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(AnswerHead)
     parts = (
         routes_cluster,
+        routes_commands,
         routes_limits,
         routes_backfills,
         routes_variables,

@@ -19,7 +19,7 @@ from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.needs import Verdict, verdict
-from nimbus.domain.run import Paused, Reused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Attempt, Paused, Reused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import ClusterDriver, Slots
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
@@ -109,7 +109,7 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         return f"its run is being stopped: {run.reason}"
     if task.retry_at is not None and task.retry_at > around.now:
         last = task.attempts[-1] if task.attempts else None
-        cause = f" after attempt {last.number}: {last.ending}" if last and last.outcome else ""
+        cause = f" after attempt {last.number}: {_how_ended(last)}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
         return why_it_waits(run, task, around.looks(), around.upstream, around.now)
@@ -203,4 +203,8 @@ def _failed(task: TaskRun) -> str | None:
     retries = task.spec.retries
     if task.failures <= retries.limit and not retries.covers(last.failure):
         tried += f", since its retries are not for {last.failure}"
-    return f"failed after {tried}: {last.ending}{': ' + last.reason if last.reason else ''}"
+    return f"failed after {tried}: {_how_ended(last)}"
+
+
+def _how_ended(attempt: Attempt) -> str:
+    return f"{attempt.ending}{': ' + attempt.reason if attempt.reason else ''}"

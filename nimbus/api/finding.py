@@ -180,7 +180,8 @@ def surroundings(services: ApiServices) -> Surroundings:
 def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
     listed = services.reader.run_list().values()
     live = [run.id for run in listed if run.pipeline == name and not run.state.is_final]
-    return Upstream(services.reader.intervals(name), tuple(services.reader.runs(live).values()))
+    runs = tuple(services.reader.runs(live).values())
+    return Upstream(services.reader.intervals(name), runs, services.reader.pipeline(name) is not None)
 
 
 def _looks(services: ApiServices) -> Mapping[str, LookReport]:

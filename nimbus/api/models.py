@@ -6,7 +6,7 @@ Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
@@ -279,6 +279,7 @@ class TaskSpecModel(Model):
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
     """How long it may wait for room, before each attempt; null: for ever."""
+    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
 
 
 class ConcurrencyModel(Model):
@@ -296,6 +297,10 @@ class PipelineSpecModel(Model):
     failure_strategy: FailureStrategy
     priority: PriorityName
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
+    warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
+    expect_s: Seconds | None = Field(None, validation_alias="expect")
+    deadline: time | None = None
+    """Of a day, in the zone of the schedule."""
     concurrency: ConcurrencyModel | None
     max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]

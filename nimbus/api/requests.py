@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import MAXYEAR, UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,6 @@ from pydantic import (
     StrictInt,
     StringConstraints,
     WithJsonSchema,
-    model_validator,
 )
 from pydantic_core import to_jsonable_python
 
@@ -69,7 +68,7 @@ def _as_utf8(text: str) -> str:
     return text
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """For JSON 3.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -90,6 +89,9 @@ DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_
 CommandIdText = Annotated[
     str, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
 ]
+BackfillIdText = Annotated[
+    str, AfterValidator(ids.backfill_id), WithJsonSchema(_matching(ids.BACKFILL_ID_PATTERN))
+]
 
 
 TaskNameText = PipelineNameText
@@ -107,6 +109,9 @@ BoundText = Annotated[
     StringConstraints(max_length=40),
     AfterValidator(_bound),
     Field(description="A day in the zone of the pipeline's schedule, or a time with an offset."),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": form, "pattern": "^[1-8]"} for form in ("date", "date-time")]}
+    ),
 ]
 
 
@@ -161,14 +166,6 @@ class RerunBody(RequestBody):
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if bool(self.tasks) is not (self.scope in ("only", "from", "upto")):
-            raise ValueError("only, from and upto need tasks; all and failed take none")
-        if self.marks and not self.reason:
-            raise ValueError("marks need a reason")
-        return self
-
 
 class MarkBody(RequestBody):
     """Let a task that waits count as ended."""
@@ -200,7 +197,7 @@ class StartRunBody(RequestBody):
 class PoolBody(RequestBody):
     """Set the size of a pool."""
 
-    size: Annotated[StrictInt, BeforeValidator(_whole)] = Field(
+    size: Annotated[StrictInt, BeforeValidator(whole)] = Field(
         ge=0, le=1_000_000, description="0: nothing takes of it any more."
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema
 
 from nimbus.api import views
 from nimbus.api.explain_backfill import BackfillView, progress, why_backfill
@@ -18,12 +18,14 @@ from nimbus.api.models_backfills import BackfillModel, BackfillPlanModel, Backfi
 from nimbus.api.models_intervals import IntervalModel, IntervalState
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import (
+    BackfillIdText,
     BoundText,
     DigestText,
     PipelineNameText,
     ReasonBody,
     RequestBody,
     StorableParameters,
+    whole,
 )
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
@@ -44,18 +46,17 @@ from nimbus.domain.backfill import (
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, backfill_id
+from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest
 from nimbus.domain.run import Run
 
 MOST_PLANNED = 1000
-
-BackfillIdText = Annotated[str, AfterValidator(backfill_id)]
-
-
-def _every(value: timedelta) -> timedelta:
-    if not timedelta(minutes=1) <= value <= timedelta(days=366):
-        raise ValueError("must be between 1m and 366d")
-    return value
+SHORTEST_STEP = timedelta(minutes=1)
+LONGEST_STEP = timedelta(days=366)
+_Step = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    WithJsonSchema({"type": "string", "pattern": "^([0-9]{1,8}s|[0-9]{1,6}m|[0-9]{1,4}h|[0-9]{1,3}d)$"}),
+]
 
 
 class BackfillBody(RequestBody):
@@ -64,10 +65,10 @@ class BackfillBody(RequestBody):
     pipeline: PipelineNameText
     first: BoundText = Field(alias="from")
     last: BoundText = Field(alias="to")
-    every: Annotated[timedelta, BeforeValidator(parse_duration), AfterValidator(_every)] | None = Field(
-        None, description="Such as 1d: for a pipeline without a schedule."
+    every: _Step | None = Field(
+        None, description="Such as 1d, from 1m to 366d: for a pipeline without a schedule."
     )
-    max_parallel: StrictInt = Field(1, ge=1, le=MOST_PARALLEL)
+    max_parallel: Annotated[StrictInt, BeforeValidator(whole)] = Field(1, ge=1, le=MOST_PARALLEL)
     reprocess: Reprocess = Reprocess.MISSING
     order: Order = Order.OLDEST
     on_failure: OnFailure = OnFailure.PAUSE
@@ -84,40 +85,40 @@ class NewBackfillBody(BackfillBody):
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
-    routes = APIRouter(tags=["backfills"], prefix=f"{prefix}/backfills")
+    routes = APIRouter(tags=["backfills"], prefix=prefix)
 
-    @routes.get("")
+    @routes.get("/backfills")
     def backfills(pipeline: Annotated[PipelineNameText | None, Query()] = None) -> BackfillsModel:
         """All that are kept, newest first."""
         found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
         found.sort(key=lambda one: one.created_at, reverse=True)
         return BackfillsModel(backfills=[_shown(one) for one in found])
 
-    @routes.get("/{backfill}")
+    @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText) -> BackfillModel:
         """One backfill, and what it waits for."""
         return _explained(services, _known(services, backfill))
 
-    @routes.post("/plan")
+    @routes.post("/backfill-plan")
     def plan(body: BackfillBody) -> BackfillPlanModel:
         """What a backfill would do; creates nothing."""
         return _plan(services, body)
 
-    @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/backfills", status_code=202, responses=ACCEPTED_RESPONSES)
     async def create(body: NewBackfillBody, response: Response, wait: Wait = 0) -> CommandModel:
         """Start runs for the dates of a range, a few at a time."""
 
         def command() -> CreateBackfill:
             record = known_pipeline(services, body.pipeline)
             digest = None if body.release is None else ReleaseDigest(body.release)
-            request = _request(body, record)
+            request = _request(body, record, services.clock.now())
             return CreateBackfill(
                 pipeline=record.name, backfill=BackfillId(body.id), request=request, digest=digest
             )
 
         return await submit(services, command, response, wait_s=wait)
 
-    @routes.post("/{backfill}/{verb}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/backfills/{backfill}/{verb}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def steer(
         backfill: BackfillIdText,
         verb: Literal["pause", "resume", "cancel"],
@@ -150,12 +151,14 @@ def _known(services: ApiServices, backfill: str) -> Backfill:
     return found
 
 
-def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
+def _request(body: BackfillBody, record: PipelineRecord, now: datetime) -> BackfillRequest:
     schedule = record.profile.schedule
+    if body.every is not None and not SHORTEST_STEP <= body.every <= LONGEST_STEP:
+        raise RefusedError("bad_every", "`every` must be between 1m and 366d.")
     zone = ZoneInfo("UTC" if schedule is None else schedule.timezone)
     request = BackfillRequest(
         first=bound_of(body.first, zone),
-        last=bound_of(body.last, zone, is_last=True),
+        last=min(bound_of(body.last, zone, is_last=True), now),
         every=body.every,
         max_parallel=body.max_parallel,
         reprocess=body.reprocess,
@@ -167,7 +170,7 @@ def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
     total = count_dates(schedule, request, MOST_DATES)
     if total < 1:
         raise RefusedError(
-            "no_dates", f"pipeline {record.name} has no date from {body.first} to {body.last}."
+            "no_dates", f"pipeline {record.name} has no past date from {body.first} to {body.last}."
         )
     if total == MOST_DATES:
         raise RefusedError("too_many_dates", f"the range has {MOST_DATES} dates or more: make several of it.")
@@ -176,7 +179,7 @@ def _request(body: BackfillBody, record: PipelineRecord) -> BackfillRequest:
 
 def _plan(services: ApiServices, body: BackfillBody) -> BackfillPlanModel:
     record = known_pipeline(services, body.pipeline)
-    request = _request(body, record)
+    request = _request(body, record, services.clock.now())
     index = services.reader.intervals(PipelineName(body.pipeline))
     wanted = Backfill(
         id=BackfillId("plan"),

@@ -75,6 +75,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
     """A start with what the earlier run was given."""
+    if bool(body.tasks) is not (body.scope in ("only", "from", "upto")):
+        raise RefusedError("bad_selection", "only, from and upto need tasks; all and failed take none.")
+    if body.marks and not body.reason:
+        raise RefusedError("no_reason", "marks need a reason.")
     check_schema(services, "a rerun")
     earlier = find_run(services, run_id)
     known_pipeline(services, earlier.pipeline)

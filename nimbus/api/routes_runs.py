@@ -30,7 +30,7 @@ from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.results import committed_results
+from nimbus.domain.results import has_result, kept_results
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
@@ -177,16 +177,15 @@ def _shown(services: ApiServices, found: FoundRun) -> RunModel:
 def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:
     found = look_for_run(services, run_id)
     run = found.run if isinstance(found, FoundRun) else find_run(services, run_id)
-    names = [name for name, of in run.tasks.items() if any(attempt.has_result for attempt in of.attempts)]
-    if task is not None:
-        _attempt(run, task, None)
-        names = [name for name in names if name == task]
+    if task is not None and task not in run.tasks:
+        raise unknown_task(run, task)
+    names = [name for name, of in run.tasks.items() if has_result(of) and task in (None, name)]
     shown = names[:MAX_RESULTS]
     if isinstance(found, FoundRun) and found.archived:
         kept = services.history.results(run.id) if shown else {}
         given = {name: kept[name] for name in shown if name in kept}
     else:
-        given = dict(committed_results(run, shown, services.reader.slots))
+        given = dict(kept_results(run, shown, services.reader.slots, services.history.results))
     texts = {str(name): result for name, result in given.items()}
     return ResultsModel(run_id=run.id, results=texts, complete=len(shown) == len(names))
 

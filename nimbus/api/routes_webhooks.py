@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Request, Response
 
 from nimbus.api.asking import ask_as
 from nimbus.api.finding import refuse_used_id
+from nimbus.api.hook_secrets import HookSecrets
 from nimbus.api.models import CommandModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText
@@ -28,6 +29,7 @@ _Text = Annotated[str, Header(max_length=200)]
 def router(services: ApiServices) -> APIRouter:
     """Build the route over `services`."""
     routes = APIRouter(tags=["webhooks"], prefix="/hooks")
+    secrets = None if services.hook_secret is None else HookSecrets(services.hook_secret)
 
     @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def start(
@@ -44,17 +46,23 @@ def router(services: ApiServices) -> APIRouter:
         check_form(signed)
         body = await request.body()
         ask_as("webhook")
-        return await submit(services, lambda: _start(services, pipeline, signed, body), response, wait_s=wait)
+
+        def made() -> StartRun:
+            return _start(services, secrets, pipeline, signed, body)
+
+        return await submit(services, made, response, wait_s=wait)
 
     return routes
 
 
-def _start(services: ApiServices, name: str, signed: Signed, body: bytes) -> StartRun:
+def _start(
+    services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
+) -> StartRun:
     record = known_pipeline(services, name)
     spec, webhook = _webhook(services, record)
-    if services.hook_secret is None:
+    if secrets is None:
         raise RefusedError("no_secrets", "this scheduler has no secrets: see `worker.secrets`.")
-    check_request(services.hook_secret(webhook.secret), signed, body, services.clock.now())
+    check_request(secrets(webhook.secret), signed, body, services.clock.now())
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")
     parameters = parameters_from(webhook, _parsed(body))

@@ -61,6 +61,7 @@ class TaskOptions(TypedDict, total=False):
     limits: Limits
     start_after: Duration
     queue_timeout: Duration
+    warn_after: Duration
     secrets: Mapping[str, str]
     runs_on: Sequence[str]
     pool: Mapping[str, int]
@@ -138,7 +139,18 @@ class Webhook(TypedDict, total=False):
 class Notify(TypedDict):
     """One of `notify`."""
 
-    on: Sequence[Literal["failed", "timed_out", "recovered", "succeeded", "worker_lost", "skipped_fire"]]
+    on: Sequence[
+        Literal[
+            "failed",
+            "timed_out",
+            "recovered",
+            "succeeded",
+            "worker_lost",
+            "skipped_fire",
+            "late",
+            "waiting_for_approval",
+        ]
+    ]
     to: str
 
 
@@ -164,6 +176,9 @@ class PipelineOptions(TypedDict, total=False):
     webhook: Webhook
     max_parallel_tasks: int
     notify: Sequence[Notify]
+    warn_after: Duration
+    expect: Duration
+    deadline: str
     parameters: Mapping[str, Parameter]
     files: Sequence[str]
     dependencies: Sequence[str]

@@ -78,7 +78,7 @@ def create(
     body = {"pipeline": pipeline, "from": first, "to": last, "parameters": parameters(pairs, None), **chosen}
     body = {key: value for key, value in body.items() if value is not None}
     if dry_run:
-        return _plan(out, api.post("/backfills/plan", body))
+        return _plan(out, api.post("/backfill-plan", body))
     name = backfill_id or f"{pipeline}-backfill-{secrets.token_hex(3)}"
     body |= {"id": name} | ({} if release is None else {"release": release})
     answer = api.command("POST", "/backfills", body)

@@ -18,6 +18,7 @@ _COMMANDS = {
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
     "task": Lazy("nimbus.cli.tasks:task", "Decide about tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
+    "command": Lazy("nimbus.cli.commands:command", "See what was asked of the leader, and refusals."),
     "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
     "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),

@@ -226,7 +226,10 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
 
 def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
     """What the tasks of a run gave, if one did."""
-    gave = any(attempt.get("has_result") for task in run["tasks"] for attempt in task["attempts"])
+    gave = any(
+        task.get("reused_from") or any(attempt.get("has_result") for attempt in task["attempts"])
+        for task in run["tasks"]
+    )
     return dict(api.get(f"{place}/results")["results"]) if gave else {}
 
 

@@ -61,6 +61,9 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
         webhook=None if model.webhook is None else _webhook(model.webhook),
         max_parallel_tasks=model.max_parallel_tasks,
         notify=None if model.notify is None else notify_rules(model.notify),
+        warn_after=model.warn_after,
+        expect=model.expect,
+        deadline=model.deadline,
         parameters={name: build_parameter(parameter) for name, parameter in model.parameters.items()},
         files=tuple(model.files),
         dependencies=tuple(model.dependencies),
@@ -268,6 +271,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
         queue_timeout=model.queue_timeout,
+        warn_after=model.warn_after,
         runs_on=tuple(sorted(set(model.runs_on))),
         children=build_children(model),
     )

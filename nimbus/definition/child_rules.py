@@ -17,7 +17,17 @@ MOST_ITEMS_OF_PIPELINE = 20_000
 MOST_GIVEN_LISTS = 8
 """Tasks of a pipeline whose lists come from results: these stand in the same node."""
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
-_OF_DRIVERS = ("args", "timeout", "isolation", "limits", "runs_on", "pool", "priority", "secrets")
+_OF_DRIVERS = (
+    "args",
+    "timeout",
+    "isolation",
+    "limits",
+    "runs_on",
+    "pool",
+    "priority",
+    "secrets",
+    "warn_after",
+)
 """What says something of a driver, or of the slot that it has."""
 
 

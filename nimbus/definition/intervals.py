@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import MAXYEAR, UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
@@ -82,16 +82,16 @@ def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
         is_last: Whether a day stands for its end.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or not in the years 1000 to 8999.
     """
     try:
         found = _bound(text, zone, is_last=is_last)
     except (ValueError, OverflowError):
         found = None
-    if found is None or found.tzinfo is None or not 2 < found.year < MAXYEAR - 1:
+    if found is None or found.tzinfo is None or not 1000 <= found.year < 9000:
         raise ValueError(
             f"{text[:40]!r} is neither a day such as 2026-01-31, nor a time with an offset such as "
-            "2026-01-31T06:00:00Z"
+            "2026-01-31T06:00:00Z, in the years 1000 to 8999"
         )
     return found.astimezone(UTC)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import time
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -43,6 +44,7 @@ _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
 """In a template `params.items` is the method of the mapping, not a parameter."""
 
@@ -75,6 +77,12 @@ def _timezone(value: object) -> object:
     if isinstance(value, str):
         check_timezone(value)
     return value
+
+
+def _time_of_day(value: object) -> object:
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        raise SuggestingError(f'must be a time of a day such as "07:00", not {described(value)}')
+    return time.fromisoformat(value)
 
 
 def _pattern(value: object) -> str:
@@ -367,6 +375,7 @@ class TaskModel(Strict):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     start_after: PositiveDuration | None = None
     queue_timeout: PositiveDuration | None = None
+    warn_after: PositiveDuration | None = None
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_secret_variable)],
@@ -402,6 +411,9 @@ class DefinitionModel(Strict):
     webhook: WebhookModel | None = None
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
+    warn_after: PositiveDuration | None = None
+    expect: PositiveDuration | None = None
+    deadline: Annotated[time, BeforeValidator(_time_of_day, json_schema_input_type=str)] | None = None
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )

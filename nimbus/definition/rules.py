@@ -78,6 +78,8 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
 
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
+    if model.deadline is not None and model.schedule is None:
+        yield Fault(("deadline",), "is about the runs of a schedule, and there is none")
     schedule = model.schedule
     if schedule is not None and schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
         yield Fault(

@@ -13,6 +13,8 @@ _ADVICE = {
     AlertEvent.RECOVERED: "nothing to do",
     AlertEvent.SUCCEEDED: "nothing to do",
     AlertEvent.WORKER_LOST: "see who is there: nimbus cluster workers; nimbus run show {run}",
+    AlertEvent.LATE: "see what it does, or waits for: nimbus run explain {run}",
+    AlertEvent.WAITING_FOR_APPROVAL: "see what it asks, then: nimbus run approve {run} TASK --reason WHY",
     AlertEvent.SKIPPED_FIRE: "see what was passed over: nimbus pipeline show {pipeline}",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time
 from enum import StrEnum
 
 from nimbus.domain.concurrency import Concurrency
@@ -38,6 +38,7 @@ class Profile:
     children: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks start."""
     notify: tuple[NotifyRule, ...] | None = None
+    deadline: time | None = None
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
@@ -49,6 +50,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         concurrency=spec.concurrency,
         children=spec.children,
         notify=spec.notify,
+        deadline=spec.deadline,
     )
 
 

@@ -265,6 +265,11 @@ class CommandOutcome:
     epoch: int
     run_id: RunId | None = None
     """Of a start: the run that was asked for, so that a refusal can be found by it."""
+    kind: str = ""
+    """Type of the command, such as `start_run`. Empty: an earlier release wrote it."""
+    pipeline: PipelineName | None = None
+    """That the command was about. None: it was about none, or that is not known."""
+    submitted_by: str = ""
 
 
 def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOutcome | None:

@@ -77,6 +77,8 @@ def new_run(spec: PipelineSpec, draft: Draft) -> Run:
         timeout=spec.timeout,
         max_parallel_tasks=spec.max_parallel_tasks,
         notify=spec.notify if draft.layout > 1 else None,
+        warn_after=spec.warn_after if draft.layout > 1 else None,
+        expect=spec.expect if draft.layout > 1 else None,
         variables=_variables(spec, draft.variables),
         parent=draft.parent,
         layout=draft.layout,

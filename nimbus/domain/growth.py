@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
+from nimbus.domain.notify import Lateness
 from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
@@ -78,6 +79,8 @@ def largest(run: Run, *, extra: int = 0) -> Run:
             state=TaskState.SUCCEEDED,
             retry_at=_SOME_TIME,
             settled=None if run.layout == 1 else Settlement(at=_SOME_TIME, by=reason, reason=reason),
+            warned=0 if run.layout == 1 else 10**6,
+            asked=run.layout > 1,
             earlier_failures=10**6,
             earlier_mishaps=10**6,
             earlier_out_of_memory=10**6,
@@ -99,6 +102,7 @@ def largest(run: Run, *, extra: int = 0) -> Run:
         selected=reason,
         note=reason,
         paused=Paused(by=reason, at=_SOME_TIME),
+        late=tuple(Lateness),
         started_at=_SOME_TIME,
         stopping_at=None if run.layout == 1 else _SOME_TIME,
         deadline=_SOME_TIME,

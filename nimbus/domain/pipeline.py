@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import time, timedelta
 from enum import IntEnum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any
@@ -252,6 +252,8 @@ class TaskSpec:
     """From the moment when its needs are met to its first attempt, at least."""
     queue_timeout: timedelta | None = None
     """How long it may wait for room, before each attempt; None: for ever."""
+    warn_after: timedelta | None = None
+    """How long an attempt, or the wait of a task without any, lasts until `late` is raised."""
     children: ChildSpec | None = None
     """Of a task of kind `pipeline`, and of no other."""
 
@@ -312,6 +314,12 @@ class PipelineSpec:
     """Of one run; None: as many as there are slots."""
     notify: tuple[NotifyRule, ...] | None = None
     """None: what `alerts.notify` in the schedulers' configuration says."""
+    warn_after: timedelta | None = None
+    """From the start of a run until `late` is raised."""
+    expect: timedelta | None = None
+    """From the moment when a run is asked for until `late` is raised, unless it has ended."""
+    deadline: time | None = None
+    """Of a day, in the zone of the schedule: the run of the last fire time must have succeeded by then."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.run import Outcome, Run, RunState, TaskState
 
+MOST_DURATIONS = 20
+FEWEST_DURATIONS = 5
+"""Of fewer runs nothing is foretold."""
 TIMED_OUT = "timed out"
 """How the reason of a run begins that reached its timeout."""
 
@@ -21,6 +25,29 @@ class PipelineHealth:
     """The first run that failed since one has succeeded; None: the last one succeeded, or there was none."""
     skips: bool = False
     """The last fire time that was dealt with started no run."""
+    durations: tuple[float, ...] = ()
+    """How many seconds the last whole runs took that succeeded, oldest first. Kept for what is late alone."""
+    missed: datetime | None = None
+    """The last deadline that `late` was raised for."""
+    foretold: datetime | None = None
+    """The last one that it was raised for before the fact."""
+
+
+def fastest(health: PipelineHealth | None) -> timedelta | None:
+    """What nine of ten runs take longer than; None: too few have succeeded."""
+    if health is None or len(health.durations) < FEWEST_DURATIONS:
+        return None
+    return timedelta(seconds=sorted(health.durations)[len(health.durations) // 10])
+
+
+def with_duration(health: PipelineHealth, run: Run) -> PipelineHealth:
+    """The health after a run, if that succeeded, and was asked for all of its tasks."""
+    if run.state is not RunState.SUCCEEDED or run.started_at is None or run.finished_at is None:
+        return health
+    if run.selected or run.rerun_of is not None:
+        return health
+    took = max(0.0, (run.finished_at - run.started_at).total_seconds())
+    return replace(health, durations=(*health.durations, round(took, 3))[-MOST_DURATIONS:])
 
 
 def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[AlertEvent, ...]]:

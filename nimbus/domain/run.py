@@ -16,7 +16,7 @@ from nimbus.domain.children import Children, Parent
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, ReleaseDigest, RunId, WorkerId
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.notify import NotifyRule
+from nimbus.domain.notify import Lateness, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskSpec
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.tasks import Tasks
@@ -165,6 +165,10 @@ class TaskRun:
     """Skipped, since it was not selected; for those that need it, it went as they ask. Not in layout 1."""
     reused: Reused | None = None
     """It succeeded in an earlier run, and was not run. Not in layout 1."""
+    warned: int = 0
+    """The attempt that `late` was raised for last; 1 of a task without attempts. Not in layout 1."""
+    asked: bool = False
+    """`waiting_for_approval` was raised. Not in layout 1."""
 
     @property
     def committed(self) -> Attempt | None:
@@ -261,6 +265,12 @@ class RunHeader:
     """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
     notify: tuple[NotifyRule, ...] | None = None
     """As of `PipelineSpec.notify`. Not in layout 1."""
+    warn_after: timedelta | None = None
+    """As of `PipelineSpec`. Not in layout 1."""
+    expect: timedelta | None = None
+    """As of `PipelineSpec`. Not in layout 1."""
+    late: tuple[Lateness, ...] = ()
+    """What `late` was raised for. Not in layout 1."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
     parent: Parent | None = None

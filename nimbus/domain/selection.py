@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +19,9 @@ from nimbus.domain.tasks import Tasks
 
 MOST_NAMED = 5
 """Tasks that a refusal names."""
+
+MOST_RESULT_BYTES = 512 << 10
+"""As JSON, of all results that a run reuses: they stand in its record, which is made in one transaction."""
 
 
 class Scope(StrEnum):
@@ -74,8 +78,8 @@ def entered(
         now: When.
 
     Raises:
-        RefusedError: a task is not known, nothing is selected, or something that a selected task reads is not
-            there.
+        RefusedError: a task is not known, nothing is selected, something that a selected task reads is not
+            there, or all of it is too large.
     """
     _check_known(run, (*selection.tasks, *selection.marks))
     chosen = _chosen(run.tasks, selection, earlier) - selection.marks.keys()
@@ -93,6 +97,7 @@ def entered(
     by_name = {task.spec.name: task for task in (*others, *again)}
     tasks = Tasks(by_name[name] for name in run.tasks)
     _check_reads(tasks, chosen, selection)
+    _check_size(others, selection)
     return replace(
         run,
         tasks=tasks,
@@ -191,6 +196,17 @@ def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> N
                     f"task {name} reads the result of {read}, which run {selection.reuse} no longer has: "
                     f"select {read}, too.",
                 )
+
+
+def _check_size(others: Iterable[TaskRun], selection: Selection) -> None:
+    reused = (task.reused.result for task in others if task.reused is not None)
+    size = sum(len(json.dumps(result)) for result in reused if result is not None)
+    if size > MOST_RESULT_BYTES:
+        raise RefusedError(
+            "results_too_large",
+            f"the results of run {selection.reuse} that selected tasks read have {size} bytes together, and "
+            f"{MOST_RESULT_BYTES} is the most: select the tasks that gave them, too.",
+        )
 
 
 def _gave(reused: Reused) -> bool:

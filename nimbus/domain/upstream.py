@@ -36,6 +36,8 @@ class Upstream:
 
     index: IntervalIndex | None
     live: tuple[RunHeader, ...]
+    exists: bool = True
+    """It is in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
         return Judged(Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, zone)}")
-    named = [f"{_shown(gap, zone)} ({_why(gap, failed, live, upstream.index)})" for gap in lacks[:MOST_GAPS]]
+    named = [f"{_shown(gap, zone)} ({_why(gap, failed, live, upstream)})" for gap in lacks[:MOST_GAPS]]
     more = len(lacks) - MOST_GAPS
     return Judged(Standing.OPEN, ", ".join([*named, *([f"and {more} more"] if more > 0 else [])]))
 
@@ -133,10 +135,11 @@ def _runs_in(gap: DataInterval, live: Iterable[RunHeader]) -> list[RunHeader]:
     return [run for run in live if run.data_interval is not None and _overlap(run.data_interval, gap)]
 
 
-def _why(
-    gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], index: IntervalIndex | None
-) -> str:
+def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], upstream: Upstream) -> str:
     """Why nothing covers a gap."""
+    index = upstream.index
+    if not upstream.exists:
+        return "there is no such pipeline"
     if under_way := _runs_in(gap, live):
         return f"run {under_way[0].id} is {under_way[0].state}"
     if index is None:

@@ -33,6 +33,8 @@ Kind = Literal[
     "schema",
     "alert",
     "overdue",
+    "late",
+    "deadline",
 ]
 """`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
 something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
@@ -42,7 +44,7 @@ may have ended. `children`: a task that starts child runs.
 
 
 PARTS_OF_RUNS: frozenset[Kind] = frozenset(
-    {"attempt", "wait", "queue", "rendering", "task", "overdue", "finished"}
+    {"attempt", "wait", "queue", "rendering", "task", "overdue", "late", "finished"}
 )
 
 
@@ -117,6 +119,11 @@ def about_overdue(run: RunId, task: TaskName) -> Subject:
     return Subject("overdue", run, task)
 
 
+def about_late(run: RunId, task: TaskName | None = None) -> Subject:
+    """A live run, or a task of one, for the moment when it is late."""
+    return Subject("late", run, task or TaskName(""))
+
+
 def about_run(run: RunId) -> Subject:
     """A live run."""
     return Subject("run", run)
@@ -164,6 +171,11 @@ def about_command(command: CommandId) -> Subject:
 def about_backfill(backfill: BackfillId) -> Subject:
     """A backfill, for its next date."""
     return Subject("backfill", backfill)
+
+
+def about_deadline(name: PipelineName) -> Subject:
+    """A pipeline, for its deadline."""
+    return Subject("deadline", name)
 
 
 def about_pipeline(name: PipelineName) -> Subject:

@@ -9,6 +9,7 @@ from datetime import datetime
 from nimbus.domain.admission import Gate
 from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
@@ -29,6 +30,13 @@ class ArchiveRun:
     """Store a finished run in history."""
 
     run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRefusals:
+    """Store refusals of commands in history, so that they can be forgotten."""
+
+    refusals: tuple[CommandOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,16 @@ class SendAlert:
     alert: Alert
 
 
-Effect = PrepareRelease | ArchiveRun | BuildRun | RenderTask | LookAt | ResignLeadership | SendAlert
+Effect = (
+    PrepareRelease
+    | ArchiveRun
+    | ArchiveRefusals
+    | BuildRun
+    | RenderTask
+    | LookAt
+    | ResignLeadership
+    | SendAlert
+)
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 

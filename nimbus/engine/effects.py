@@ -21,17 +21,19 @@ import structlog
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import Parent
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import NimbusError, RefusedError
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, RunId, TaskName
 from nimbus.domain.parameters import InvalidParametersError
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
-from nimbus.domain.results import Results, committed_results
+from nimbus.domain.results import Results, committed_results, kept_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
+    ArchiveRefusals,
     ArchiveRun,
     BuildRun,
     Effect,
@@ -46,6 +48,7 @@ from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
@@ -151,8 +154,8 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun(run_id):
-                self._submit(self._archive, self._store, run_id)
+            case ArchiveRun() | ArchiveRefusals():
+                self._submit_to_archive(effect)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
             case BuildRun():
@@ -193,20 +196,26 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
+    def _submit_to_archive(self, effect: ArchiveRun | ArchiveRefusals) -> None:
+        match effect:
+            case ArchiveRun(run_id):
+                self._submit(self._archive, self._store, run_id)
+            case ArchiveRefusals(refusals):
+                self._submit(self._archive, self._store_refusals, refusals)
+
     def _store(self, run_id: RunId) -> None:
         """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
-                if results := committed_results(run, run.tasks, self._read_slots):
+                # A leader before this one may have stored it, and removed some of its attempts.
+                if results := kept_results(run, run.tasks, self._read_slots, self._history.results):
                     self._history.store_results(run_id, results)
                 self._history.store(run)
         except UnreadableRecordError:
             _log.exception("run_archive_failed", run=run_id)
         except NimbusError as exc:
-            self._failures += 1
-            longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
-            pause_s = random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
+            pause_s = self._next_pause_s()
             _log.warning("run_archive_delayed", run=run_id, error=str(exc), pause_s=round(pause_s, 1))
             self._stopping.wait(pause_s)
             self._submit(self._archive, self._store, run_id)
@@ -215,6 +224,29 @@ class Effects:
         else:
             self._failures = 0
             self._tell(RunArchived(run_id))
+
+    def _store_refusals(self, refusals: tuple[CommandOutcome, ...]) -> None:
+        stored: tuple[CommandId, ...] = ()
+        try:
+            self._history.store_refusals(refusals)
+        except NimbusError as exc:
+            pause_s = self._next_pause_s()
+            _log.warning("refusals_archive_delayed", error=str(exc), pause_s=round(pause_s, 1))
+            self._stopping.wait(pause_s)
+            self._submit(self._archive, self._store_refusals, refusals)
+            return
+        except Exception:  # noqa: BLE001 - the top of a pool's thread
+            _log.exception("refusals_archive_failed")
+        else:
+            self._failures = 0
+            stored = tuple(refusal.command for refusal in refusals)
+        self._tell(RefusalsArchived(stored))
+
+    def _next_pause_s(self) -> float:
+        """Longer after each failure of the archive."""
+        self._failures += 1
+        longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
+        return random.uniform(longest_s / 2, longest_s)  # noqa: S311 - jitter, no secret
 
     def _look_once(self, look: Look) -> None:
         try:

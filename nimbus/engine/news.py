@@ -9,7 +9,7 @@ from leader import Leadership
 from nimbus.domain.alerts import Claim, Failure
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
@@ -107,6 +107,13 @@ class RunArchived:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusalsArchived:
+    """History has the refusals of these commands; of none: they could not be stored, through no outage."""
+
+    commands: tuple[CommandId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlertTried:
     """The target of an alert has accepted it, or the try failed."""
 
@@ -139,6 +146,7 @@ News = (
     | RenderingFailed
     | DataSeen
     | RunArchived
+    | RefusalsArchived
     | AlertTried
     | QuarantineChanged
     | StopAsked

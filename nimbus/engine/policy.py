@@ -19,6 +19,10 @@ class AlertPolicy:
     give_up_after: timedelta = timedelta(hours=24)
     """How long after its cause an alert is tried."""
 
+    def of(self, own: tuple[NotifyRule, ...] | None) -> tuple[NotifyRule, ...]:
+        """What is told to whom. `own`: what a pipeline says itself; None: nothing."""
+        return self.notify if own is None else own
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

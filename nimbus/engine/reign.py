@@ -18,11 +18,11 @@ import structlog
 from leader import LeaderError
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
-from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import Decision, Effect, LookAt, Nothing
+from nimbus.engine.decision import ArchiveRefusals, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
@@ -109,6 +109,9 @@ class Reign:
         self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
         self._young: dict[AttemptId, float] = {}
         """Attempts that are watched for their END alone, with when all of them is to be looked at."""
+        self._archiving_refusals = False
+        self._archived_refusals: tuple[CommandId, ...] = ()
+        """To be forgotten."""
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
@@ -217,14 +220,23 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived(run):
-                    self.state.run_archived(run)
+                case n.RunArchived() | n.RefusalsArchived():
+                    self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
                 case n.QuarantineChanged(quarantined):
                     self.state.put_quarantine(quarantined)
                 case _:
                     continue
+
+    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived) -> None:
+        match news:
+            case n.RunArchived(run):
+                self.state.run_archived(run)
+            case n.RefusalsArchived(commands):
+                self._archiving_refusals, self._archived_refusals = False, commands
+                if commands:
+                    self._prune_due_s = self._clock.elapsed_s()
 
     def _hear_of_rendering(self, news: n.TaskRendered | n.RenderingFailed) -> None:
         match news:
@@ -508,8 +520,19 @@ class Reign:
             self._unexplained = 0
             self._try_again()
         if now_s >= self._prune_due_s:
-            more = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
-            self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
+            self._prune_outcomes(now_s)
+
+    def _prune_outcomes(self, now_s: float) -> None:
+        """Forget old outcomes; refusals once history has them."""
+        if self._archived_refusals:
+            self._store.forget_outcomes(self._archived_refusals)
+            self._archived_refusals = ()
+        pruned = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
+        if pruned.refused and not self._archiving_refusals:
+            self._archiving_refusals = True
+            self._start_effect(ArchiveRefusals(pruned.refused))
+        more = pruned.more and not self._archiving_refusals
+        self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 
     def _try_again(self) -> None:
         """Give what was set aside another chance. It was not followed meanwhile, so it is read anew."""

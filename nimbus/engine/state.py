@@ -56,7 +56,9 @@ from nimbus.engine.agenda import (
     about_child,
     about_children,
     about_command,
+    about_deadline,
     about_finished,
+    about_late,
     about_overdue,
     about_pipeline,
     about_queued,
@@ -68,6 +70,7 @@ from nimbus.engine.agenda import (
 )
 from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.decision import (
+    ArchiveRefusals,
     ArchiveRun,
     BuildRun,
     Decision,
@@ -154,6 +157,8 @@ class State:
         self.finished: dict[RunId, Finished] = {}
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
+        self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
+        """Those that are not over."""
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
@@ -264,8 +269,8 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
-                case LookAt():
-                    pass  # part of no decision: see `Looks`
+                case LookAt() | ArchiveRefusals():
+                    pass  # part of no decision: see `Looks` and `Reign.tend`
                 case ResignLeadership():
                     self.resigning = True
                 case SendAlert(alert):
@@ -327,14 +332,18 @@ class State:
         if run.state.is_final:
             self._put_finished(run)
             return
-        if before is None:
+        marked = before is not None and before.state is RunState.QUEUED and before.tasks is not run.tasks
+        if before is None or marked:  # of a queued run `_put_tasks` does not tell what ended
             self._needs[run.id] = Needs(run)
+        if before is None:
             self._runs_of[run.pipeline].add(run.id)
             if run.backfill is not None:
                 self._runs_of_backfill[run.backfill].add(run.id)
         self.runs[run.id] = run
         if before is None or (before.state, before.paused) != (run.state, run.paused):
             self._put_in_queue(run)
+        if run.warn_after is not None or run.expect is not None:
+            self.agenda.add(about_late(run.id))
         if before is None or _where(before) != _where(run):
             self.agenda.add(about_run(run.id))
             self._look_at_all_open(run)
@@ -394,6 +403,8 @@ class State:
         if new is not None and (old is None or new.number != old.number):
             attempt = AttemptId(run.id, task.spec.name, new.number)
             self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.spec.warn_after is not None:
+            self.agenda.add(about_late(run.id, task.spec.name))
         if task.children is not None and is_under_way(task):
             self._put_children(run, was, task)
         needs = self._needs[run.id]
@@ -454,6 +465,8 @@ class State:
                 self._awaiting[name].discard(subject)
             return
         self.agenda.add(subject)
+        if spec.warn_after is not None:
+            self.agenda.add(about_late(run.id, spec.name))
         for name in pipelines:
             self._awaiting[name].add(subject)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
@@ -461,7 +474,8 @@ class State:
 
     def upstream(self, name: PipelineName) -> Upstream:
         """What is known of the runs of a pipeline that tasks wait for."""
-        return Upstream(self.intervals.get(name), tuple(self.runs[run] for run in self.live_runs_of(name)))
+        live = tuple(self.runs[run] for run in self.live_runs_of(name))
+        return Upstream(self.intervals.get(name), live, name in self.pipelines)
 
     def _look_at_awaiting(self, name: PipelineName) -> None:
         """A run of a pipeline has ended: look at the tasks that wait for it."""
@@ -516,6 +530,7 @@ class State:
         if run is None:
             return
         self.agenda.forget(about_run(run_id))
+        self.agenda.forget(about_late(run_id))
         self.queue.discard(run_id)
         self._runs_of[run.pipeline].discard(run_id)
         if run.backfill is not None:
@@ -526,6 +541,8 @@ class State:
             self.ready.discard(run_id, name)
             self.agenda.forget(about_task(run_id, name))
             self._put_queue_timeout(run_id, task, None)
+            if task.spec.warn_after is not None:
+                self.agenda.forget(about_late(run_id, name))
             if task.spec.children is not None:
                 self._forget_children(about_children(run_id, name))
             self._forget_rendering(run_id, task)
@@ -628,6 +645,7 @@ class State:
                 self.forget_alert(alert_id)
             case w.PutHealth(health, _):
                 self.health[health.name] = health
+                self._look_at_deadline(health.name)
             case w.RemoveHealth(name):
                 self.health.pop(name, None)
             case _:
@@ -676,7 +694,13 @@ class State:
         self.pipelines[record.name] = record
         self.queue.reopen()
         self.agenda.add(about_pipeline(record.name))
+        self._look_at_deadline(record.name)
         self._look_at_backfills({record.name})
+
+    def _look_at_deadline(self, name: PipelineName) -> None:
+        record = self.pipelines.get(name)
+        if record is not None and record.profile.deadline is not None:
+            self.agenda.add(about_deadline(name))
 
     def forget_pipeline(self, name: PipelineName) -> None:
         """A pipeline is out of the catalog."""
@@ -685,6 +709,7 @@ class State:
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
+        self.agenda.forget(about_deadline(name))
 
     def put_backfill(self, backfill: Backfill) -> None:
         """Take in a backfill. A run was built for one position of it."""
@@ -692,20 +717,24 @@ class State:
         if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
             self.built.pop(subject, None)
         self.backfills[backfill.id] = backfill
+        of_pipeline = self._backfills_of[backfill.pipeline]
+        (of_pipeline.discard if backfill.state.is_over else of_pipeline.add)(backfill.id)
         self.agenda.add(subject)
 
     def forget_backfill(self, backfill: BackfillId) -> None:
         """A backfill is not kept any more."""
         subject = about_backfill(backfill)
-        self.backfills.pop(backfill, None)
+        found = self.backfills.pop(backfill, None)
+        if found is not None:
+            self._backfills_of[found.pipeline].discard(backfill)
         self.building.discard(subject)
         self.built.pop(subject, None)
         self.agenda.forget(subject)
 
     def _look_at_backfills(self, pipelines: Collection[PipelineName]) -> None:
-        for backfill in self.backfills.values():
-            if backfill.pipeline in pipelines:
-                self.agenda.add(about_backfill(backfill.id))
+        for name in pipelines:
+            for backfill in sorted(self._backfills_of.get(name, ())):
+                self.agenda.add(about_backfill(backfill))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
         """Take in what became of a pipeline's data intervals; None: there is no index."""

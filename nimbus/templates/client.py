@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from nimbus.templates.names import needs_interval
 Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 4 << 20
 """Characters of all templates of one question."""
+LARGEST_RENDERED = 96 << 10
+"""Bytes, as JSON, of what a task that reads results takes in its order. Others are counted with their run."""
 
 
 class Templates(ABC):
@@ -60,6 +63,12 @@ class Templates(ABC):
         """
         spec = run.tasks[name].spec
         (rendered,) = self._rendered(run, [spec], results=_known(spec, results))
+        size = len(json.dumps(rendered.args))
+        if size > LARGEST_RENDERED:
+            raise TemplateError(
+                f"task {name}: its arguments are rendered to {size} bytes as JSON, and {LARGEST_RENDERED} is "
+                "the most where a task takes results; put what is long into the output of a task"
+            )
         children = None if spec.children is None else with_lists(spec.children, results)
         return replace(rendered, reads=(), children=children)
 

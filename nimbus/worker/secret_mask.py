@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,35 +20,51 @@ class Mask:
         """Of a value of several lines each line is masked, too: JSON, or a shell, may write it so."""
         texts = {text.encode() for value in values for text in (value, *value.splitlines())}
         self._texts = sorted((text for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
-        self._pattern = re.compile(b"|".join(map(re.escape, self._texts)) or rb"(?!)")
         self._held = b""
         """What may be the beginning of a value."""
 
     def feed(self, data: bytes) -> bytes:
         """What can be told now."""
-        data, told, place = self._held + data, bytearray(), 0
-        cut = self._cut(data, place)
-        while (found := self._pattern.search(data, place)) is not None and found.start() < cut:
-            told += data[place : found.start()] + STARS
-            place = found.end()
-            cut = self._cut(data, place)
+        return self._told(self._held + data, is_all=False)
+
+    def rest(self) -> bytes:
+        """What was held back: nothing follows."""
+        return self._told(self._held, is_all=True)
+
+    def _told(self, data: bytes, *, is_all: bool) -> bytes:
+        told, place, starts = bytearray(), 0, dict.fromkeys(self._texts, -1)
+        cut = len(data) if is_all else self._cut(data, place)
+        while (found := _first(data, starts, place)) is not None and starts[found] < cut:
+            told += data[place : starts[found]] + STARS
+            place = starts[found] + len(found)
+            if place > cut:
+                cut = self._cut(data, place)
         told += data[place:cut]
         self._held = data[cut:]
         return bytes(told)
 
-    def rest(self) -> bytes:
-        """What was held back: nothing follows."""
-        held, self._held = self._held, b""
-        return self._pattern.sub(STARS, held)
-
     def _cut(self, data: bytes, place: int) -> int:
         """Where the longest end of the data begins that a value can begin with."""
-        longest = len(self._texts[0]) - 1 if self._texts else 0
-        for start in range(max(place, len(data) - longest), len(data)):
-            end = data[start:]
-            if any(len(text) > len(end) and text.startswith(end) for text in self._texts):
-                return start
-        return len(data)
+        cut = len(data)
+        for text in self._texts:
+            start = max(place, len(data) - len(text) + 1)
+            while (start := data.find(text[:1], start, cut)) >= 0 and not text.startswith(data[start:]):
+                start += 1
+            cut = start if start >= 0 else cut
+        return cut
+
+
+def _first(data: bytes, starts: dict[bytes, int], place: int) -> bytes | None:
+    """The text that comes first from a place on, the longest of those that begin there.
+
+    `starts`: the longest text first, each with where it was found last. What comes no more is removed.
+    """
+    for text, start in tuple(starts.items()):
+        if start < place:
+            starts[text] = data.find(text, place)
+            if starts[text] < 0:
+                del starts[text]
+    return min(starts, key=starts.__getitem__, default=None)
 
 
 class MaskedLog:

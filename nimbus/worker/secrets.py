@@ -60,9 +60,17 @@ def _value(name: str, provider: Provider) -> str:
         raise UnknownSecretError(f"there is no secret {name}") from exc
     except Exception as exc:  # noqa: BLE001 - code of somebody else, whose texts may hold anything
         raise SecretError(f"secret {name} cannot be had: {type(exc).__name__} in its provider") from None
-    if not isinstance(value, str) or not value or "\0" in value or len(value) > LARGEST_BYTES:
-        raise SecretError(f"secret {name} is no text of 1 to {LARGEST_BYTES} characters without NUL")
+    if not isinstance(value, str) or "\0" in value or not 1 <= _size(value) <= LARGEST_BYTES:
+        raise SecretError(f"secret {name} is no text of 1 to {LARGEST_BYTES} bytes in UTF-8 without NUL")
     return value
+
+
+def _size(value: str) -> int:
+    """Bytes in UTF-8; 0: it cannot be said so, and could not be masked."""
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class FolderProvider:
     def __call__(self, name: str) -> str:
         """See `Provider`."""
         try:
-            fd = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError as exc:
             raise UnknownSecretError(f"there is no secret {name} in {self.folder}") from exc
         except OSError as exc:
@@ -147,6 +155,8 @@ def plugged_in(place: str) -> Provider:
 
 
 def _text(name: str, data: bytes) -> str:
+    if len(data) > LARGEST_BYTES:
+        raise SecretError(f"secret {name} has more than {LARGEST_BYTES} bytes")
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

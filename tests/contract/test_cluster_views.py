@@ -361,6 +361,7 @@ def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
     assert found is not None
     assert (found.command, found.code) == (second, "busy")
     assert bench.queue.refused_start(RunId("unknown")) is None
+    assert {one.command for one in bench.queue.outcomes()} == {first, second, other, accepted}
 
 
 def test_nothing_is_there_at_first(bench: Bench) -> None:

@@ -12,8 +12,9 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.errors import NimbusError
-from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Attempt, Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
@@ -131,6 +132,47 @@ def test_a_history_that_does_not_answer_says_so_and_may_later(bench: Bench) -> N
         with pytest.raises(NimbusError) as raised:
             call()
         assert raised.value.retryable
+
+
+def a_refusal(number: int, pipeline: str = "p") -> CommandOutcome:
+    return CommandOutcome(
+        command=CommandId(f"cmd-{number:010d}"),
+        accepted=False,
+        code="busy",
+        message="not now",
+        decided_at=NOW + timedelta(minutes=number),
+        epoch=1,
+        kind="start_run",
+        pipeline=PipelineName(pipeline),
+        submitted_by="ann",
+    )
+
+
+def test_refusals_are_listed_newest_first_each_once_and_by_pipeline(bench: Bench) -> None:
+    assert bench.history.refusals(None, 10) == ()
+    first, second, third, fourth = (a_refusal(n, "q" if n == 2 else "p") for n in range(4))
+    bench.history.store_refusals([first, second])
+    bench.history.store_refusals([first, second])
+    bench.history.store_refusals([second, third])  # by a successor: the leader had not forgotten them yet
+    bench.history.store_refusals([fourth])
+
+    assert bench.history.refusals(None, 10) == (fourth, third, second, first)
+    assert bench.history.refusals(None, 2) == (fourth, third)
+    assert bench.history.refusals(PipelineName("q"), 10) == (third,)
+    bench.break_down()
+    for call in (lambda: bench.history.refusals(None, 1), lambda: bench.history.store_refusals([first])):
+        with pytest.raises(NimbusError) as raised:
+            call()
+        assert raised.value.retryable
+
+
+def test_refusals_in_history_that_cannot_be_read_hide_no_others() -> None:
+    store = MemoryObjectStore()
+    history = S3History(store)
+    history.store_refusals([a_refusal(1)])
+    store.write("history/refusals/0000000000~cmd-9.json", b"broken")
+
+    assert history.refusals(None, 10) == (a_refusal(1),)
 
 
 def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -452,7 +452,7 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
 def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
     asked = with_outcomes(bench, 3)
 
-    assert not bench.store.prune_outcomes(NOW + timedelta(minutes=2), 100)
+    assert not bench.store.prune_outcomes(NOW + timedelta(minutes=2), 100).more
 
     assert [bench.outcome(command) is None for command in asked] == [True, True, False]
 
@@ -470,19 +470,42 @@ def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
     with_outcomes(bench, 3)
 
-    assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
-    assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
+    assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
+    assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
 
 
-def with_outcomes(bench: Bench, count: int) -> list[CommandId]:
+def test_old_refusals_are_returned_and_stay_until_they_are_forgotten(bench: Bench) -> None:
+    asked = with_outcomes(bench, 4, refused=(0, 2, 3))
+
+    pruned = bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100)
+
+    assert [refusal.command for refusal in pruned.refused] == [asked[0], asked[2]]
+    assert [bench.outcome(command) is None for command in asked] == [False, True, False, False]
+    assert bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100).refused == pruned.refused
+
+    bench.store.forget_outcomes(asked[:1])
+    bench.store.forget_outcomes(asked[:1] + asked[2:3])  # one is not there: nothing is forgotten
+    assert [bench.outcome(command) is None for command in asked] == [True, True, False, False]
+
+
+def test_refusals_beyond_twice_the_most_are_forgotten(bench: Bench) -> None:
+    asked = with_outcomes(bench, 5, refused=range(5))
+
+    pruned = bench.store.prune_outcomes(NOW, 2)
+
+    assert [refusal.command for refusal in pruned.refused] == asked[1:3]
+    assert [bench.outcome(command) is None for command in asked] == [True, *[False] * 4]
+
+
+def with_outcomes(bench: Bench, count: int, refused: Collection[int] = ()) -> list[CommandId]:
     """Commands that were decided, one a minute."""
     loaded(bench.store)
     asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(count)]
     for minutes, command in enumerate(asked):
         outcome = CommandOutcome(
             command=command,
-            accepted=True,
-            code="ok",
+            accepted=minutes not in refused,
+            code="ok" if minutes not in refused else "busy",
             message="",
             decided_at=NOW + timedelta(minutes=minutes),
             epoch=1,
@@ -500,6 +523,8 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
 
     with pytest.raises(FencedOutError):
         bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
+    with pytest.raises(FencedOutError):
+        bench.store.forget_outcomes([command])
 
     assert bench.outcome(command) is not None
 
@@ -586,7 +611,7 @@ def test_alerts_and_health_are_loaded_as_they_were_written(bench: Bench) -> None
     assert bench.store.read_alerts() == (alert, later)
 
     sending = claimed(alert, 1)
-    skips = replace(health, skips=True)
+    skips = replace(health, skips=True, durations=(1.5, 2.0), missed=NOW, foretold=NOW + timedelta(days=1))
     commit(bench.store, [w.PutAlert(sending), w.RemoveAlert(later.id), w.PutHealth(skips, is_new=False)])
     part = loaded(bench.store).registered
     assert (part.alerts, part.health) == ((sending,), (skips,))

@@ -296,6 +296,15 @@ def test_key_of_a_result_is_no_method_of_a_mapping(templates: Templates) -> None
     assert found.args == ("3", "[1]", "c", "4")
 
 
+def test_task_whose_arguments_are_too_large_for_an_order_is_refused(templates: Templates) -> None:
+    large = "{{ tasks.quiet.result.x * 60 }}"
+
+    with pytest.raises(TemplateError, match=r"task load: its arguments are rendered to 120\d+ bytes as JSON"):
+        templates.render_task(
+            with_result(large, large), TaskName("load"), {TaskName("quiet"): {"x": "y" * 1000}}
+        )
+
+
 def test_result_that_was_not_given_is_undefined(templates: Templates) -> None:
     run = with_result("{{ tasks.quiet.result.rows | default('none') }}", "{{ tasks.quiet.result.rows }}")
 

@@ -17,6 +17,7 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.errors import NimbusError
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
@@ -87,13 +88,27 @@ def _scheduler(name: str, **changes: object) -> SchedulerInfo:
     return replace(info, **changes)  # type: ignore[arg-type]
 
 
+class HookProvider(dict[str, str]):
+    """Secrets of webhooks, with what was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> str:
+        self.asked.append(name)
+        if name not in self:
+            raise NimbusError(f"there is no {name} in /etc/secrets")
+        return self[name]
+
+
 class World:
     """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (lacks a file), worker w1."""
 
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
-        self.hook_secrets: dict[str, str] = {}
+        self.hook_secrets = HookProvider()
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
@@ -150,7 +165,7 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
-            hook_secret=self.hook_secrets.__getitem__,
+            hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
         )
 

@@ -14,7 +14,8 @@ from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import SparkPlace, TaskKind
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, TaskRun
+from nimbus.domain.run import Outcome, Reused, TaskRun
+from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import Kept
 
@@ -372,6 +373,13 @@ def test_results_of_tasks_are_read_from_their_ends_and_later_from_history(
     assert api.get("/runs/r1/results?task=load").json()["results"] == {}
     assert api.get("/runs/r1/results?task=nothing").status_code == 404
     assert api.get("/runs/r1").json()["tasks"][0]["attempts"][0]["has_result"]
+    world.history.store_results(RunId("r1"), {TaskName("extract"): {"rows": 3}})
+    world.cluster.put_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots())
+    assert api.get("/runs/r1/results").json() == given
     world.history.store_results(RunId("r2"), {TaskName("extract"): {"rows": 4}})
     world.history.store(replace(run, id=RunId("r2")))
     assert api.get("/runs/r2/results").json()["results"] == {"extract": {"rows": 4}}
+    reused = Reused(run=RunId("r2"), attempt=None, result={"rows": 4})
+    extract = replace(run.tasks[TaskName("extract")], attempts=(), reused=reused)
+    world.cluster.put(replace(run, id=RunId("r3"), tasks=run.tasks.replaced([extract])))
+    assert api.get("/runs/r3/results?task=extract").json()["results"] == {"extract": {"rows": 4}}

@@ -148,3 +148,24 @@ def test_pipeline_that_is_paused_is_not_started_by_its_webhook(hooked: Any, api:
 
 def test_pipeline_without_a_webhook_has_none(hooked: Any, api: httpx.Client) -> None:
     assert post(api, headers(hooked), pipeline="sums").json()["code"] == "unknown_hook"
+
+
+def test_strangers_do_not_make_the_provider_of_secrets_run_for_each_request(
+    hooked: Any, api: httpx.Client
+) -> None:
+    sent = headers(hooked) | {"X-Nimbus-Signature": "sha256=" + "0" * 64}
+
+    assert {post(api, sent).status_code for _ in range(5)} == {401}
+
+    assert hooked.hook_secrets.asked == ["orders-hook"]
+
+
+def test_trouble_of_the_provider_of_secrets_is_not_told_to_strangers(hooked: Any, api: httpx.Client) -> None:
+    del hooked.hook_secrets["orders-hook"]
+
+    answers = [post(api, headers(hooked)) for _ in range(2)]
+
+    assert {answer.status_code for answer in answers} == {503}
+    assert answers[0].json()["code"] == "secret_unavailable"
+    assert "/etc/secrets" not in answers[0].text
+    assert len(hooked.hook_secrets.asked) == 1

@@ -14,9 +14,10 @@ from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
 from nimbus.domain.selection import Scope, Selection
@@ -24,12 +25,21 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import ArchiveRun, BuildRun, LookAt, PrepareRelease, RenderTask, ResignLeadership
+from nimbus.engine.decision import (
+    ArchiveRefusals,
+    ArchiveRun,
+    BuildRun,
+    LookAt,
+    PrepareRelease,
+    RenderTask,
+    ResignLeadership,
+)
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
@@ -66,6 +76,9 @@ def finished(run_id: str) -> Run:
         state=RunState.SUCCEEDED,
         finished_at=now,
     )
+
+
+SECOND = TaskName("second")
 
 
 class History(MemoryHistory):
@@ -126,6 +139,7 @@ class Bench:
         self.no_definition: Exception | None = None
         self.no_slots: Exception | None = None
         self.archived: Run | None = None
+        self.removed: set[AttemptId] = set()
         self.effects = Effects(
             read_run=self.read_run,
             read_slots=self.read_slots,
@@ -147,7 +161,8 @@ class Bench:
     def read_slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
         if self.no_slots is not None:
             raise self.no_slots
-        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in attempts}
+        there = [attempt for attempt in attempts if attempt not in self.removed]
+        return {attempt: Slots(end=end_of(attempt, result={"rows": 3})) for attempt in there}
 
     def look(self, look: Look) -> Seen:
         self.looked.append(look)
@@ -210,6 +225,26 @@ def test_a_release_that_cannot_be_had_is_told_with_its_code(
     assert isinstance(news, ReleasePrepared)
     assert isinstance(news.result, Refusal)
     assert news.result.code == code
+
+
+def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, eventually: Eventually) -> None:
+    refusal = CommandOutcome(
+        command=CommandId("cmd-1"),
+        accepted=False,
+        code="busy",
+        message="",
+        decided_at=datetime(2026, 3, 1, tzinfo=UTC),
+        epoch=1,
+    )
+    bench.history.set_down(True)
+    bench.effects.start(ArchiveRefusals((refusal,)))
+    bench.effects.start(ResignLeadership("it goes on"))
+    eventually(lambda: bench.resigned)
+    assert bench.told == []
+
+    bench.history.set_down(False)
+    eventually(lambda: RefusalsArchived((refusal.command,)) in bench.told)
+    assert bench.history.refusals(None, 9) == (refusal,)
 
 
 def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:
@@ -455,6 +490,22 @@ def test_results_of_a_run_go_to_history_with_it(bench: Bench, eventually: Eventu
 
     eventually(lambda: bench.told)
     assert bench.history.results(RunId("p-1")) == {"plan": {"rows": 3}}
+
+
+def test_results_in_history_stay_when_the_next_leader_archives_a_run_without_its_attempts(
+    bench: Bench, eventually: Eventually
+) -> None:
+    run = reading("").run
+    again = replace(run.tasks[TaskName("plan")], spec=replace(run.tasks[TaskName("plan")].spec, name=SECOND))
+    bench.archived = replace(run, tasks=Tasks([*run.tasks.values(), again]))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 1)
+
+    bench.removed.add(AttemptId(run.id, SECOND, 1))
+    bench.effects.start(ArchiveRun(run.id))
+    eventually(lambda: len(bench.told) == 2)
+
+    assert bench.history.results(run.id) == {"plan": {"rows": 3}, "second": {"rows": 3}}
 
 
 def a_rerun(of: str = "p-0") -> BuildRun:

@@ -114,13 +114,15 @@ NARROW = PipelineSpec(
     name=PipelineName("narrow"),
     schedule=_every(2, CatchUp.ALL),
     timeout=timedelta(minutes=15),
+    warn_after=timedelta(minutes=2),
+    expect=timedelta(minutes=3),
     concurrency=Concurrency(limit=NARROW_LIMIT),
     max_parallel_tasks=2,
     tasks=(
-        _task("a", pools={"p": 1}),
+        replace(_task("a", pools={"p": 1}), warn_after=timedelta(seconds=20)),
         _task("b", pools={"p": 2, "q": 1}),
         _task("c", pools={"q": 1}),
-        _task("d", "a", start_after=timedelta(seconds=5)),
+        replace(_task("d", "a", start_after=timedelta(seconds=5)), queue_timeout=timedelta(seconds=20)),
     ),
 )
 GIVING = PipelineSpec(
@@ -150,6 +152,7 @@ def _waits(name: str, wait: PipelineWait) -> TaskSpec:
 ASKING = PipelineSpec(
     name=PipelineName("asking"),
     schedule=_every(4, CatchUp.LATEST),
+    deadline=(START + timedelta(minutes=6)).time(),
     failure_strategy=FailureStrategy.CONTINUE,
     tasks=(
         _task("a"),
@@ -160,6 +163,7 @@ ASKING = PipelineSpec(
             args=("go on?",),
             needs=(TaskName("a"),),
             timeout=timedelta(minutes=2),
+            warn_after=timedelta(minutes=1),
         ),
         _task("c", "b"),
         TaskSpec(

@@ -25,7 +25,9 @@ from nimbus.engine.agenda import (
     about_child,
     about_children,
     about_command,
+    about_deadline,
     about_finished,
+    about_late,
     about_pipeline,
     about_queued,
     about_rendering,
@@ -232,8 +234,13 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_pipeline, state.pipelines)
     yield from map(about_backfill, state.backfills)
     yield from map(about_finished, state.finished)
+    yield from map(about_deadline, state.pipelines)
     for run in state.runs.values():
+        if run.expect is None:  # foretold by what is known when the run is looked at
+            yield about_late(run.id)
         for name, task in run.tasks.items():
+            if task.spec.warn_after is not None:
+                yield about_late(run.id, name)
             if task.children is not None and is_under_way(task):
                 yield about_children(run.id, name)
                 yield from (about_child(run.id, name, n) for n in task.children.having(ItemState.OPEN))

@@ -18,6 +18,7 @@ from tests.simulation.ledger_attempts import AttemptLaws
 from tests.simulation.ledger_backfills import BackfillLaws
 from tests.simulation.ledger_children import ChildLaws
 from tests.simulation.ledger_intervals import IntervalLaws
+from tests.simulation.ledger_late import LateLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
 
@@ -36,6 +37,7 @@ class Ledger:
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.alerts = AlertLaws()
+        self.late = LateLaws()
         self.intervals = IntervalLaws(world)
         self.backfills = BackfillLaws(self.runs)
         self.submitted: dict[CommandId, c.Command] = {}
@@ -86,6 +88,7 @@ class Ledger:
                     self.schedules.written(write, writes[at + 1 :])
                 case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
                     self.alerts.written(write)
+                    self.late.written(write, self.runs.all)
                 case w.CreateRun() | w.PutRun() | w.RemoveRun():
                     self.alerts.run_written(write, writes, before)
                     self.runs.written(write, self.schedules.pipelines, resumed)
@@ -96,6 +99,7 @@ class Ledger:
                 self.schedules.started(write.run)
             if isinstance(write, w.CreateRun | w.PutRun):
                 self.attempts.run_written(write.run)
+                self.late.run_written(write.run, writes)
             self.intervals.written(write)
         self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):

@@ -12,7 +12,7 @@ from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.child_runs import NO_WORKER
 from nimbus.domain.commands import DecideApproval
-from nimbus.domain.earliest import gives_up_at
+from nimbus.domain.earliest import gives_up_at, queue_ends_at
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import Requirement, TaskKind
@@ -161,6 +161,9 @@ class RunLaws:
         if not task.spec.kind.uses_worker:
             self._ended_as_it_waited(run, task)
             return
+        if task.settled is not None and "queue_timeout" in task.settled.reason:
+            due = queue_ends_at(run, was)
+            hold(Law.QUEUE_TIMEOUT, due is not None and due <= task.settled.at, name, task.settled.at, due)
         good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in task.attempts)
         hold(Law.ONE_SUCCESS, good == (task.state is TaskState.SUCCEEDED), name, task.state, good)
         if task.spec.reads and not task.attempts:

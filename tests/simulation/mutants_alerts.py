@@ -8,9 +8,10 @@ from typing import Any
 
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import claimed
+from nimbus.engine import state as state_module
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import alerts
+from nimbus.engine.rules import alerts, assign, late, raised
 from tests.simulation.mutant import mutant, replaced
 from tests.simulation.mutants_leaders import in_two
 
@@ -58,4 +59,36 @@ def alert_sent_before_it_is_claimed() -> Iterator[None]:
         return original(state, alert, now)
 
     with replaced(alerts, _claim=hasty):
+        yield
+
+
+@mutant
+def late_end_that_nobody_saw_told_to_nobody() -> Iterator[None]:
+    """What ended too late while nobody led is not late for the next leader."""
+    with replaced(raised, passed=lambda *_: ()):
+        yield
+
+
+@mutant
+def late_counted_from_the_creation() -> Iterator[None]:
+    """The time in the queue is taken for time under way."""
+    original = late.passed
+
+    def hasty(run: Any, now: Any, fastest: Any = None) -> Any:
+        begun = run if run.started_at is None else replace(run, started_at=run.created_at)
+        return original(begun, now, fastest)
+
+    with replaced(late, passed=hasty):
+        yield
+
+
+@mutant
+def queue_timeout_counted_from_the_start_of_the_run() -> Iterator[None]:
+    """Attempts and the pauses of retries are taken for a wait for room."""
+
+    def hasty(run: Any, task: Any) -> Any:
+        timeout = task.spec.queue_timeout
+        return None if timeout is None else run.started_at + timeout
+
+    with replaced(assign, queue_ends_at=hasty), replaced(state_module, queue_ends_at=hasty):
         yield

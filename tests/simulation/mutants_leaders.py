@@ -21,7 +21,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.rules import abdication, archive, commands, schedules
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
-from nimbus.ports import SlotTakenError, StaleStateError
+from nimbus.ports import Pruned, SlotTakenError, StaleStateError
 from tests.simulation.mutant import mutant, replaced
 
 
@@ -46,6 +46,20 @@ def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
 def command_consumed_before_it_is_done() -> Iterator[None]:
     """DS 13355: what was to be done is crossed off first; who dies in between has lost it."""
     with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
+        yield
+
+
+@mutant
+def refusals_forgotten_before_they_are_stored() -> Iterator[None]:
+    """Who asked can never learn why it was refused, if storage is away just then."""
+    original = MemoryLeaderStore.prune_outcomes
+
+    def prune(self: Any, before: Any, most: int) -> Pruned:
+        pruned = original(self, before, most)
+        self.forget_outcomes([refusal.command for refusal in pruned.refused])
+        return pruned
+
+    with replaced(MemoryLeaderStore, prune_outcomes=prune):
         yield
 
 

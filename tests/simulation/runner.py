@@ -44,6 +44,7 @@ class Tally:
         self.met["raised schemas"] += outcome.world.zookeeper.world.schema == NEWEST_SCHEMA
         self.met["runs"] += len(ledger.runs.all)
         self.met["child runs"] += len(ledger.children.created)
+        self.met["refusals in history"] += len(outcome.world.storage.refusals)
         self.met["executions"] += len(ledger.executions)
         if outcome.broken is not None:
             self.bad[outcome.seed] = f"step {outcome.step}: {outcome.broken}"

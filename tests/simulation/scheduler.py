@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from leader import FencingToken, Leadership, Participant
 from nimbus.domain.alerts import Alert, Failure
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -25,6 +26,7 @@ from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
+    ArchiveRefusals,
     ArchiveRun,
     BuildRun,
     Effect,
@@ -94,7 +96,10 @@ class Scheduler:
         self.alive, self.paused, self.deluded = True, False, False
         self.boot += 1
         self.jobs: deque[
-            tuple[ArchiveRun | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert, float]
+            tuple[
+                ArchiveRun | ArchiveRefusals | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
+                float,
+            ]
         ]
         self.jobs = deque()
         self.store: FaultyStore | None = None
@@ -194,11 +199,11 @@ class Scheduler:
                 self._build(subject, draft)
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
-            case ArchiveRun() | BuildRun() | PrepareRelease() | RenderTask() | LookAt() | SendAlert():
-                self.jobs.append((effect, self.world.time.s))
             case ResignLeadership(reason):
                 hold(Law.NEVER_FAILS, "engine failed" not in reason, repr(sys.exc_info()[1]))
                 self.world.election.resign(self, reason)
+            case _:
+                self.jobs.append((effect, self.world.time.s))
 
     def work(self) -> None:
         """Do the oldest job, or put it off."""
@@ -208,6 +213,8 @@ class Scheduler:
         match job:
             case ArchiveRun(run):
                 done = self._archive(run)
+            case ArchiveRefusals(refusals):
+                done = self._archive_refusals(refusals)
             case BuildRun(subject, draft):
                 done = self._build(subject, draft)
             case RenderTask(read, task):
@@ -228,6 +235,13 @@ class Scheduler:
         if run is not None:
             self.world.storage.keep(run)
         self.engine.tell(n.RunArchived(run_id))
+        return True
+
+    def _archive_refusals(self, refusals: tuple[CommandOutcome, ...]) -> bool:
+        if not self.world.storage.available:
+            return False
+        self.world.storage.refusals |= {refusal.command: refusal for refusal in refusals}
+        self.engine.tell(n.RefusalsArchived(tuple(refusal.command for refusal in refusals)))
         return True
 
     def _build(self, subject: Subject, draft: Draft) -> bool:

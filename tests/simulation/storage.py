@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import RunId
+from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.ids import CommandId, RunId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run
 from tests.simulation.laws import Law, hold
@@ -16,6 +17,7 @@ class Storage:
         self.releases = releases
         self.available = True
         self.history: dict[RunId, Run] = {}
+        self.refusals: dict[CommandId, CommandOutcome] = {}
 
     def keep(self, run: Run) -> None:
         """Store a finished run; again is the same."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import MemoryLeaderStore, MemoryTransaction
@@ -20,7 +21,16 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import CatalogPart, Enqueue, LoadedPart, RegisteredPart, RunsPart, StoreUnavailableError
+from nimbus.ports import (
+    CatalogPart,
+    Enqueue,
+    LoadedPart,
+    Pruned,
+    RegisteredPart,
+    RunsPart,
+    StoreUnavailableError,
+)
+from tests.simulation.laws import Law, hold
 from tests.simulation.zookeeper import EndOf, Watched
 
 if TYPE_CHECKING:
@@ -164,10 +174,26 @@ class FaultyStore:
         """Begin to collect writes."""
         return SmallTransaction(self._commit)
 
-    def prune_outcomes(self, before: datetime, most: int) -> bool:
-        """Forget old outcomes."""
+    def prune_outcomes(self, before: datetime, most: int) -> Pruned:
+        """Forget old outcomes, of which an hour is half a minute here."""
         self._reach()
-        return self._inner.prune_outcomes(before, most)
+        with self._keeping_refusals():
+            return self._inner.prune_outcomes(before + timedelta(minutes=59, seconds=30), most)
+
+    def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
+        """Forget some outcomes."""
+        self._reach()
+        with self._keeping_refusals():
+            self._inner.forget_outcomes(commands)
+
+    @contextmanager
+    def _keeping_refusals(self) -> Iterator[None]:
+        before = self._zookeeper.world.outcomes
+        yield
+        gone = before.keys() - self._zookeeper.world.outcomes.keys()
+        refused = {command for command in gone if not before[command].accepted}
+        kept = self._world.storage.refusals.keys()
+        hold(Law.REFUSALS_KEPT, refused <= kept, "gone, and not in history:", sorted(refused - kept))
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
         self._reach(racing=any(isinstance(write, w.WriteClaim | w.WriteEnd) for write in writes))

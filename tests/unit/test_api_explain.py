@@ -252,7 +252,8 @@ def test_a_task_waits_for_what_it_needs_and_says_how_that_stands() -> None:
 def test_a_lost_attempt_is_tried_again_at_a_time_that_is_told() -> None:
     run = _ended(_opened(_run()), Outcome.LOST)
 
-    assert why(run, run.tasks[A], None, AROUND) == "tried again at 2026-03-01 06:00:01Z after attempt 1: lost"
+    told = "tried again at 2026-03-01 06:00:01Z after attempt 1: lost: exit 1"
+    assert why(run, run.tasks[A], None, AROUND) == told
     later = replace(AROUND, now=NOW + timedelta(seconds=1))
     assert why(run, run.tasks[A], None, later) == "ready: the leader gives it to a worker next"
 

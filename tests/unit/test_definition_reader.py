@@ -181,6 +181,9 @@ BAD: list[tuple[str, str, str]] = [
     ("conf without spark", task("spark: {conf: {sql.x: 1}}"), '5: tasks.b.spark.conf.sql.x: \'sql.x\' is no Spark property: they begin with spark. (did you mean "spark.sql.x"?)'),
     # schedule
     ("window without catch-up", top('schedule: {cron: "@daily", catchup: none, catchup_window: 3d}'), "3: schedule.catchup_window: catchup: none makes up for nothing; remove the one or the other"),
+    ("deadline is a number", top('schedule: {cron: "@daily"}\ndeadline: 7'), '4: deadline: must be a time of a day such as "07:00", not'),
+    ("deadline of no day", top('schedule: {cron: "@daily"}\ndeadline: "24:00"'), '4: deadline: must be a time of a day such as "07:00", not'),
+    ("deadline without schedule", top('deadline: "07:00"'), "3: deadline: is about the runs of a schedule, and there is none"),
     ("no data interval", top('schedule: {cron: "@daily", data_interval: 0s}'), "3: schedule.data_interval: must be"),
     ("function of dates misspelt", HEAD + "tasks:\n  a: {type: python, script: a.py, args: ['{{ day(ds, 1) }}']}\n", '(did you mean "days"?)'),
     ("cron of four", top('schedule: {cron: "0 6 * *"}'), "3: schedule.cron: '0 6 * *' has 4 fields; a schedule has five"),

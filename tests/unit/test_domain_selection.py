@@ -215,6 +215,9 @@ def test_result_that_a_selected_task_reads_comes_along() -> None:
     )
     with pytest.raises(RefusedError, match="no longer has"):
         entered(run, selection, old, {}, by="ann", now=NOW)
+    with pytest.raises(RefusedError, match="have 600012 bytes together, and 524288 is the most") as refused:
+        entered(run, selection, old, {A: {"rows": "x" * 600_000}}, by="ann", now=NOW)
+    assert refused.value.code == "results_too_large"
 
 
 def test_selection_is_in_the_record_of_a_run() -> None:

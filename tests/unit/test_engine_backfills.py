@@ -284,6 +284,44 @@ def test_backfill_that_makes_no_sense_is_refused(changes: dict[str, Any], code: 
     assert create(led(), **changes) == code
 
 
+def test_backfill_makes_no_run_of_a_fire_time_that_has_not_come() -> None:
+    bench = led()
+    now = bench.clocks.wall
+    request = BackfillRequest(first=now - 2 * DAY, last=now + 2 * DAY, max_parallel=9)
+
+    assert ask(bench, CreateBackfill(pipeline=NAME, backfill=ID, request=request)) == "ok"
+
+    assert [run.logical_date for run in runs(bench) if run.logical_date > now] == []
+    assert len(runs(bench)) == 2
+    assert backfill(bench).request.last == now
+
+
+def test_backfill_of_the_future_alone_is_refused() -> None:
+    bench = led()
+    now = bench.clocks.wall
+    request = BackfillRequest(first=now + DAY, last=now + 2 * DAY)
+
+    assert ask(bench, CreateBackfill(pipeline=NAME, backfill=ID, request=request)) == "bad_backfill"
+
+
+@pytest.mark.parametrize("taken", [ID, BackfillId("other")])
+def test_backfill_takes_neither_the_id_of_another_pipelines_nor_the_name_of_a_pipeline(
+    taken: BackfillId,
+) -> None:
+    bench = led()
+    other = replace(SPEC, name=PipelineName("other"))
+    world = bench.cluster.world
+    bench.cluster.change(pipelines={**world.pipelines, other.name: active(other, schedule_position=NOW)})
+    bench.elect(3)
+    assert create(bench) == "ok"
+
+    request = BackfillRequest(first=FIRST, last=FIRST + DAY)
+    asked = CreateBackfill(pipeline=other.name, backfill=taken, request=request)
+
+    assert ask(bench, asked) == "backfill_exists"
+    assert backfill(bench).pipeline == NAME
+
+
 def test_cluster_of_schema_1_refuses_a_backfill() -> None:
     assert create(led(cluster_schema=1)) == "schema_too_old"
 
@@ -313,6 +351,20 @@ def test_backfill_waits_while_its_pipeline_is_paused_and_goes_on_when_it_is_acti
     bench.elect(3)
     bench.decide()
     assert live(bench) == ["01-02"]
+
+
+def test_change_of_a_pipeline_asks_nothing_about_backfills_that_are_over() -> None:
+    bench = led()
+    create(bench, 1)
+    state = bench.reign.state
+
+    state.put_pipeline(state.pipelines[NAME])
+    assert state.agenda.first("backfill") is not None
+    end_all(bench)
+    assert backfill(bench).state is BackfillState.FINISHED
+    state.put_pipeline(state.pipelines[NAME])
+
+    assert state.agenda.first("backfill") is None
 
 
 def test_pipeline_with_a_backfill_is_not_removed_and_takes_those_that_are_over_along() -> None:

@@ -10,15 +10,15 @@ import pytest
 
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
-from nimbus.domain.commands import Abdicate, RemovePipeline
+from nimbus.domain.commands import Abdicate, RemovePipeline, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
-from nimbus.engine.decision import BuildRun, Effect, ResignLeadership
-from nimbus.engine.news import BuildingFailed, RunArchived
+from nimbus.engine.decision import ArchiveRefusals, BuildRun, Effect, ResignLeadership
+from nimbus.engine.news import BuildingFailed, RefusalsArchived, RunArchived
 from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
 from nimbus.ports import StoreUnavailableError
 from tests.definitions import active
@@ -209,6 +209,48 @@ def test_a_large_run_is_dropped_in_steps_and_its_record_last() -> None:
     assert max(len(writes) for writes in steps) <= 201
     assert [type(write) for writes in steps for write in writes] == [w.RemoveAttempt] * 1200 + [w.RemoveRun]
     assert (bench.cluster.world.runs, bench.cluster.world.slots) == ({}, {})
+
+
+def test_a_refusal_is_forgotten_once_history_has_it_also_under_a_successor() -> None:
+    bench = Bench()
+    key = bench.submit(StopRun(run_id=RunId("nothing"), reason="x"), by="ann")
+    bench.decide()
+    bench.clocks.pass_s(7200)
+
+    def archiving() -> list[ArchiveRefusals]:
+        return [effect for effect in bench.effects if isinstance(effect, ArchiveRefusals)]
+
+    bench.reign.tend()
+    bench.clocks.pass_s(7200)
+    bench.reign.tend()
+    assert len(archiving()) == 1, "one at a time"
+    (refusal,) = archiving()[0].refusals
+    assert (refusal.command, refusal.kind, refusal.submitted_by) == (key, "stop_run", "ann")
+    assert key in bench.cluster.world.outcomes
+
+    bench.elect(2)
+    bench.reign.tend()
+    assert [effect.refusals for effect in archiving()] == [(refusal,)] * 2
+    bench.reign.hear((RefusalsArchived(()),))  # it failed, through no outage
+    bench.reign.tend()
+    assert key in bench.cluster.world.outcomes
+    bench.clocks.pass_s(TIDY_EVERY_S)
+    bench.reign.tend()
+    assert len(archiving()) == 3
+    bench.reign.hear((RefusalsArchived((key,)),))
+    bench.reign.tend()
+    assert key not in bench.cluster.world.outcomes
+
+
+def test_an_outcome_says_which_pipeline_it_is_about() -> None:
+    bench = Bench()
+    keys = [bench.submit(START), bench.submit(RemovePipeline(pipeline=NAME))]
+    bench.decide()
+    keys.append(bench.submit(StopRun(run_id=RUN, reason="x")))
+    keys.append(bench.submit(Abdicate(reason="x")))
+    bench.decide()
+
+    assert [bench.cluster.world.outcomes[key].pipeline for key in keys] == [NAME, NAME, NAME, None]
 
 
 class LostReplies(MemoryLeaderStore):

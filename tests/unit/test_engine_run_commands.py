@@ -348,6 +348,18 @@ def test_task_of_a_queued_run_can_be_marked() -> None:
     assert (bench.run(S).state, states(bench, S)) == (RunState.QUEUED, [SUCCEEDED, WAITING])
 
 
+def test_task_behind_one_that_was_marked_in_a_queued_run_begins_when_the_run_starts() -> None:
+    bench = a_bench()
+    bench.submit(StartRun(pipeline=P, run_id=S))
+    bench.decide()
+    answer(bench, mark(A, "succeeded", S))
+
+    answer(bench, StopRun(run_id=R, reason="make room"))
+    end(bench, A, Outcome.STOPPED)
+
+    assert (bench.run(S).state, states(bench, S)) == (RunState.RUNNING, [SUCCEEDED, RUNNING])
+
+
 def test_mark_is_refused_unless_its_task_waits() -> None:
     bench = a_bench()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from nimbus.worker.secret_mask import Mask
 from nimbus.worker.secrets import (
+    LARGEST_BYTES,
     CommandProvider,
     EnvironmentProvider,
     FolderProvider,
@@ -57,6 +59,21 @@ def test_beginning_of_a_value_is_told_when_nothing_follows() -> None:
     assert masked(b"it was s3cr3t-v", VALUE, size=3) == b"it was s3cr3t-v"
 
 
+def test_end_of_a_piece_is_searched_once_however_often_values_are_in_it() -> None:
+    lines = [f"{number:05d}" * 12 for number in range(400)]
+    text = "".join(f"info {line}\n" for line in lines).encode()
+    searched = 0
+
+    class Counted(Mask):
+        def _cut(self, data: bytes, place: int) -> int:
+            nonlocal searched
+            searched += 1
+            return super()._cut(data, place)
+
+    assert Counted(["\n".join(lines)]).feed(text) == b"info ***\n" * len(lines)
+    assert searched == 1
+
+
 @settings(deadline=None)
 @given(
     text=st.text("abc", max_size=60),
@@ -87,6 +104,23 @@ def test_folder_gives_the_content_of_a_file_that_only_its_owner_can_read(tmp_pat
     assert provider("warehouse") == VALUE
     with pytest.raises(UnknownSecretError, match="there is no secret other"):
         provider("other")
+
+
+def test_file_that_is_no_secret_is_refused_with_its_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "large").write_text("x" + "ü" * LARGEST_BYTES)
+    (tmp_path / "large").chmod(0o600)
+    provider = FolderProvider(tmp_path)
+
+    with pytest.raises(SecretError, match="pipe must be a file"):
+        provider("pipe")
+    with pytest.raises(SecretError, match="secret large has more than 65536 bytes"):
+        provider("large")
+
+
+def test_value_that_is_not_utf8_is_refused_since_it_could_not_be_masked() -> None:
+    with pytest.raises(SecretError, match="secret a is no text"):
+        resolve({"DB": "a"}, EnvironmentProvider({"NIMBUS_SECRET_a": "abcd\udcff"}))
 
 
 def test_environment_gives_variables_with_a_prefix_alone() -> None:

@@ -166,7 +166,11 @@ class ZooKeeperCommandQueue:
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
         """The newest refusal to start a run."""
-        return newest_refusal(run, read_all(self._calls, self._paths.outcomes, records.OUTCOME))
+        return newest_refusal(run, self.outcomes())
+
+    def outcomes(self) -> tuple[CommandOutcome, ...]:
+        """All outcomes."""
+        return tuple(read_all(self._calls, self._paths.outcomes, records.OUTCOME))
 
 
 class ZooKeeperRegistrations:

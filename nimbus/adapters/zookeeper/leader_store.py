@@ -43,6 +43,7 @@ from nimbus.ports import (
     Enqueue,
     FencedOutError,
     LoadedPart,
+    Pruned,
     RegisteredPart,
     RunsPart,
     SlotTakenError,
@@ -170,20 +171,29 @@ class ZooKeeperLeaderStore:
         """One index."""
         return intervals.read(self._calls, self._paths, name)
 
-    def prune_outcomes(self, before: datetime, most: int) -> bool:
-        """Forget the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
+    def prune_outcomes(self, before: datetime, most: int) -> Pruned:
+        """Look at the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
         names = self._calls.children(self._paths.outcomes) or ()
         looked_at, beyond = names[:MOST_PRUNED], set(names[: max(0, len(names) - most)])
         found = readable(
             records.OUTCOME, self._calls.read_all(self._paths.outcomes, looked_at), self._paths.outcomes
         )
-        gone = [o.command for o in found if o.decided_at < before or o.command in beyond]
+        old = [o for o in found if o.decided_at < before or o.command in beyond]
+        lost = set(names[: max(0, len(names) - 2 * most)])
+        refused = tuple(o for o in old if not o.accepted and o.command not in lost)
+        gone = [o.command for o in old if o.accepted or o.command in lost]
+        if dropped := sum(not o.accepted for o in old) - len(refused):
+            _log.warning("refusals_dropped", count=dropped)
         if gone:
-            try:
-                self._write([Operation("delete", self._paths.outcome(command)) for command in gone])
-            except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
-                _log.info("outcomes_not_pruned", error=str(exc))
-        return len(gone) == MOST_PRUNED
+            self.forget_outcomes(gone)
+        return Pruned(refused, more=len(old) == MOST_PRUNED)
+
+    def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
+        """Forget some outcomes, in one transaction."""
+        try:
+            self._write([Operation("delete", self._paths.outcome(command)) for command in commands])
+        except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
+            _log.info("outcomes_not_pruned", error=str(exc))
 
     def read_alerts(self) -> tuple[Alert, ...]:
         """Alerts."""

@@ -17,7 +17,9 @@ from nimbus.engine.rules import (
     children,
     commands,
     concurrency,
+    deadlines,
     intervals,
+    late,
     raised,
     rendering,
     schedules,
@@ -49,6 +51,8 @@ def next_subject(state: State) -> Subject | None:
         or agenda.first("backfill")
         or agenda.first("rendering")
         or agenda.first("alert")
+        or agenda.first("late")
+        or agenda.first("deadline")
         or state.next_ready()
         or agenda.first("overdue")
         or agenda.first("finished")
@@ -78,8 +82,8 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
             return _start(state, subject, now)
         case "finished":
             return archive.retire_run(state, subject.run, now.wall)
-        case "alert":
-            return alerts.send_alert(state, subject.name, now.wall)
+        case "alert" | "deadline" | "late":
+            return _told(state, subject, now)
         case "worker":
             return Nothing()  # the end of its back-off reopens admission, and that is all
 
@@ -89,6 +93,15 @@ def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
     if subject.kind == "backfill":
         return backfills.step_backfill(state, subject.backfill, now.wall)
     return schedules.fire_schedule(state, subject.pipeline, now.wall)
+
+
+def _told(state: State, subject: Subject, now: Instant) -> Answer:
+    """What people are told, or will be."""
+    if subject.kind == "deadline":
+        return deadlines.watch_deadline(state, subject.pipeline, now.wall)
+    if subject.kind == "late":
+        return late.note_late(state, subject.run, subject.task, now.wall)
+    return alerts.send_alert(state, subject.name, now.wall)
 
 
 def _about_term(state: State, subject: Subject, now: Instant) -> Answer:

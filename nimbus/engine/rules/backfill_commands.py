@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
-from nimbus.domain.backfill import MOST_PARALLEL, Backfill, BackfillState
+from nimbus.domain.backfill import MOST_PARALLEL, Backfill, BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, QueuedCommand, SteerBackfill
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import InvalidNameError, ReleaseDigest, backfill_id
+from nimbus.domain.ids import InvalidNameError, PipelineName, ReleaseDigest, backfill_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunState
 from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
@@ -48,7 +48,7 @@ def created(
     spec: PipelineSpec,
     now: datetime,
 ) -> Changed:
-    """A new backfill.
+    """A new backfill. Its range ends now at the latest: runs of later dates are the schedule's.
 
     Args:
         state: What is known.
@@ -61,13 +61,14 @@ def created(
     Raises:
         RefusedError: it cannot be.
     """
-    _check(state, command, spec)
+    request = replace(command.request, last=min(command.request.last, now))
+    _check(state, command, request, spec)
     backfill = Backfill(
         id=command.backfill,
         pipeline=record.name,
         release=pinned_release(state, command, record),
         schedule=spec.schedule,
-        request=command.request,
+        request=request,
         created_at=now,
         created_by=queued.submitted_by,
     )
@@ -134,15 +135,20 @@ def backfills_of(state: State, record: PipelineRecord) -> tuple[RemoveBackfill, 
     return tuple(RemoveBackfill(one) for one in _of(state, record))
 
 
-def _check(state: State, command: CreateBackfill, spec: PipelineSpec) -> None:
+def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec: PipelineSpec) -> None:
     try:
         backfill_id(command.backfill)  # it becomes part of paths
     except InvalidNameError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
-    request = command.request
+    if command.backfill in state.backfills or PipelineName(command.backfill) in state.pipelines:
+        raise RefusedError(
+            "backfill_exists",
+            f"{command.backfill} is a pipeline, or a backfill of another one: choose another id.",
+        )
     if request.first > request.last or not 1 <= request.max_parallel <= MOST_PARALLEL:
         raise RefusedError(
-            "bad_backfill", "the range ends before it begins, or max_parallel is not 1 to 100."
+            "bad_backfill",
+            "the range ends before it begins, or begins in the future, or max_parallel is not 1 to 100.",
         )
     if (spec.schedule is None) == (request.every is None):
         raise RefusedError(

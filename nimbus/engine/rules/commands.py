@@ -12,7 +12,6 @@ from nimbus.domain.commands import (
     Abdicate,
     Abdication,
     ActivatePipeline,
-    CommandOutcome,
     CordonWorker,
     CreateBackfill,
     DecideApproval,
@@ -63,6 +62,7 @@ from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
+from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.state import Refusal, State
 
@@ -166,15 +166,7 @@ def _consumed(
     writes: tuple[Write, ...] = (),
 ) -> Decision:
     """The end of a command: out of the queue, outcome written, in one transaction with what it changes."""
-    outcome = CommandOutcome(
-        command=queued.id,
-        accepted=code == "ok",
-        code=code,
-        message=message,
-        decided_at=now,
-        epoch=state.epoch,
-        run_id=queued.command.run_id if isinstance(queued.command, StartRun) else None,
-    )
+    outcome = outcome_of(state, queued, code=code, message=message, now=now)
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
         writes=(*writes, ConsumeCommand(outcome)),
@@ -226,7 +218,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 def _check_schema(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
     check_dates(state.schema, spec)
-    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook"):
+    for key in ("concurrency", "max_parallel_tasks", "notify", "webhook", "warn_after", "expect", "deadline"):
         if getattr(spec, key) is not None and state.schema < 2:
             raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
     for task in spec.tasks:

@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import KEEP_SENT, Alert
 from nimbus.domain.ids import PipelineName, RunId, WorkerId
+from nimbus.domain.lateness import newly_asked, newly_late, passed
 from nimbus.domain.notify import AlertEvent, NotifyRule
-from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run
-from nimbus.domain.run import Outcome, Run
+from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
+from nimbus.domain.run import Outcome, Run, RunState
 from nimbus.engine.decision import Decision
+from nimbus.engine.rules.late_words import deadline_words, late_words, task_late_words
 from nimbus.engine.state import State
 
 MOST_WAITING = 200
 """Alerts that wait for one target. Further ones are counted in one that stands for them."""
-_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord)
+_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord, w.PutHealth)
 
 
 @dataclass(slots=True)
@@ -40,11 +43,48 @@ class _Raised:
         for worker, why in sorted(_lost(before, run).items()):
             about = f"run {run.id} lost an attempt on worker {worker}: {why}"
             self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
+        self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
             health, events = after_run(self._health_of(run.pipeline), run)
+            if run.expect is not None or self._has_deadline(run.pipeline):
+                health = with_duration(health, run)
             self.health[run.pipeline] = health
             for event in events:
                 self._raise(rules, event, run.pipeline, _ending(run), "", run.id)
+
+    def _has_deadline(self, name: PipelineName) -> bool:
+        record = self.state.pipelines.get(name)
+        return record is not None and record.profile.deadline is not None
+
+    def deadline(self, health: PipelineHealth) -> None:
+        record = self.state.pipelines.get(health.name)
+        before = self.state.health.get(health.name) or PipelineHealth(name=health.name)
+        if record is None or record.profile.schedule is None:
+            return
+        rules, zone = self._rules(record.profile.notify), ZoneInfo(record.profile.schedule.timezone)
+        for at, known, part in (
+            (health.missed, before.missed, ""),
+            (health.foretold, before.foretold, "-soon"),
+        ):
+            if at is not None and at != known:
+                about = deadline_words(health.name, at.astimezone(zone), is_over=not part)
+                self._raise(rules, AlertEvent.LATE, health.name, about, f"{at:%Y%m%dt%H%M%S}{part}")
+
+    def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
+        if before is None:  # nothing of a new run is over
+            return
+        late = [found for found in run.late if found not in before.late]
+        if run.finished_at is not None and run.state is not RunState.STOPPED:
+            late += [found for found in passed(run, run.finished_at) if found not in late]
+        for found in late:
+            self._raise(rules, AlertEvent.LATE, run.pipeline, late_words(run, found), found.value, run.id)
+        for task, attempt in newly_late(before, run):
+            about = task_late_words(run, task, attempt)
+            self._raise(rules, AlertEvent.LATE, run.pipeline, about, f"{task.spec.name}.{attempt}", run.id)
+        for task in newly_asked(before, run):
+            about = f"task {task.spec.name} of run {run.id} waits for an approval: {' '.join(task.spec.args)}"
+            event = AlertEvent.WAITING_FOR_APPROVAL
+            self._raise(rules, event, run.pipeline, about, task.spec.name, run.id)
 
     def fires(self, record: w.PutPipeline, *, started: bool) -> None:
         rules = self._rules(record.record.profile.notify)
@@ -69,7 +109,7 @@ class _Raised:
             yield w.CreateAlert(alert) if is_new else w.PutAlert(alert)
 
     def _rules(self, own: tuple[NotifyRule, ...] | None) -> tuple[NotifyRule, ...]:
-        return self.state.policy.alerts.notify if own is None else own
+        return self.state.policy.alerts.of(own)
 
     def _health_of(self, name: PipelineName) -> PipelineHealth:
         return self.health.get(name) or self.state.health.get(name) or PipelineHealth(name=name)
@@ -122,6 +162,8 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
                 raised.run(None, run)
             case w.PutRun(run, before):
                 raised.run(before, run)
+            case w.PutHealth(health, _):
+                raised.deadline(health)
             case w.PutPipeline():
                 raised.fires(write, started=started)
             case w.RemovePipelineRecord(record) if record.name in state.health:

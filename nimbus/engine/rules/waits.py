@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from nimbus.config.values import format_duration
@@ -11,6 +12,7 @@ from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run, TaskRun, TaskState
 from nimbus.domain.settlement import Settlement
@@ -31,6 +33,13 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answ
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
     task = run.tasks[name]
+    if _must_ask(state, run, task):
+        asked = run.tasks.replaced([replace(task, asked=True)])
+        return Decision(
+            name="approval_asked_for",
+            writes=(PutRun(replace(run, tasks=asked), run),),
+            about={"run": run_id, "task": name},
+        )
     faults = faults_of(task.spec.waits_for, task.spec.args)
     judged = [
         (upstream_of(wait, run), judge(wait, run, state.upstream(upstream_of(wait, run))))
@@ -50,6 +59,13 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answ
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
     return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now)
+
+
+def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
+    """Whether people want to be told that a task waits for an approval, and it is not noted that they are."""
+    if task.asked or task.spec.kind is not TaskKind.APPROVAL or run.layout == 1:
+        return False
+    return any(AlertEvent.WAITING_FOR_APPROVAL in rule.on for rule in state.policy.alerts.of(run.notify))
 
 
 def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: str, now: datetime) -> Decision:

@@ -1,0 +1,55 @@
+"""`nimbus command`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.options import examples, remote
+from nimbus.cli.output import Output
+from nimbus.cli.words import clock
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={"list": Lazy("nimbus.cli.commands:list_", "List commands and what became of them.")},
+)
+def command() -> None:
+    """See what was asked of the leader."""
+
+
+@click.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
+@click.option("--refused", is_flag=True, help="Refusals alone.")
+@click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@remote
+def list_(api: Api, out: Output, refused: bool, pipeline: str | None, limit: int) -> None:
+    """List commands, newest first: all of about the last hour, and refusals as long as history is kept."""
+    only = "true" if refused else None
+    answer = api.get("/commands", refused=only, pipeline=pipeline, limit=limit)
+    if out.as_json:
+        out.data(answer)
+        return
+    columns = ("command", "status", "kind", "pipeline", "run", "by", "at", "code", "message")
+    rows = [
+        (
+            row["command_id"],
+            row["status"],
+            row["kind"],
+            row["pipeline"] or "",
+            row["run_id"] or "",
+            row["submitted_by"],
+            clock(row["at"]),
+            row["code"],
+            row["message"],
+        )
+        for row in answer["commands"]
+    ]
+    out.table(columns, rows, empty="no commands")
+    if not answer["history_complete"]:
+        out.note("history did not answer: old refusals may be missing from this list.")

@@ -1,0 +1,86 @@
+"""When a run, or one of its tasks, is late. Derived from records, so each leader finds the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from nimbus.domain.earliest import waits_since
+from nimbus.domain.notify import Lateness
+from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.run import Run, TaskRun
+
+
+def late_at(run: Run, fastest: timedelta | None = None) -> dict[Lateness, datetime]:
+    """From when on a run is late, if it has not ended, for what was not raised yet.
+
+    Args:
+        run: A run. What counts from its start is left out before that.
+        fastest: What nine of ten runs of its pipeline take longer than; None: not known.
+    """
+    found = {}
+    if run.warn_after is not None and run.started_at is not None:
+        found[Lateness.WARN_AFTER] = run.started_at + run.warn_after
+    if run.expect is not None:
+        limit = found[Lateness.EXPECT] = run.created_at + run.expect
+        if fastest is not None and not begins_by(run, limit - fastest):
+            found[Lateness.EXPECT_SOON] = max(limit - fastest, run.created_at)
+    return {lateness: at for lateness, at in found.items() if lateness not in run.late}
+
+
+def begins_by(run: Run, moment: datetime) -> bool:
+    """Whether a run has started by then."""
+    return run.started_at is not None and run.started_at <= moment
+
+
+def passed(run: Run, now: datetime, fastest: timedelta | None = None) -> tuple[Lateness, ...]:
+    """What there is to raise now. Nothing is foretold that has happened."""
+    found = [lateness for lateness, at in sorted(late_at(run, fastest).items()) if at <= now]
+    if Lateness.EXPECT in (*found, *run.late) and Lateness.EXPECT_SOON in found:
+        found.remove(Lateness.EXPECT_SOON)
+    return tuple(found)
+
+
+def task_late_at(run: Run, task: TaskRun) -> datetime | None:
+    """From when on an open attempt, or the wait of a ready task without any, is late; None: never, or told.
+
+    Args:
+        run: The run of the task.
+        task: With an open attempt; or one that no worker runs, with all of its needs met.
+    """
+    if task.spec.warn_after is None:
+        return None
+    if not task.spec.kind.uses_worker:
+        return None if task.warned else waits_since(run, task) + task.spec.warn_after
+    attempt = task.open_attempt
+    if attempt is None or task.warned >= attempt.number:
+        return None
+    return attempt.opened_at + task.spec.warn_after
+
+
+def newly_late(before: Run | None, run: Run) -> Iterator[tuple[TaskRun, int]]:
+    """Tasks that became late, with the attempt: as was noted, or since it has ended late."""
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        if was is None or task.spec.warn_after is None:
+            continue
+        if task.warned > was.warned:
+            yield task, task.warned
+        elif (
+            was.open_attempt is not None
+            and task.warned < task.tried
+            and _lasted(task) >= task.spec.warn_after
+        ):
+            yield task, task.tried
+
+
+def _lasted(task: TaskRun) -> timedelta:
+    """How long the last attempt took; 0 if it is open."""
+    last = task.attempts[-1]
+    return timedelta(0) if last.ended_at is None else last.ended_at - last.opened_at
+
+
+def newly_asked(before: Run | None, run: Run) -> Iterator[TaskRun]:
+    """Tasks of which it was noted that people are told of the approval they wait for."""
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        if task.spec.kind is TaskKind.APPROVAL and task.asked and was is not None and not was.asked:
+            yield task

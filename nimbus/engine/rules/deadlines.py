@@ -1,0 +1,88 @@
+"""Deadlines of pipelines: notes, once each, that one will be missed or was, also if no run was ever there.
+
+What is noted in the pipeline's health is told by `nimbus.engine.rules.raised`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, time
+
+from nimbus.definition.deadlines import fire_of, first_after, last_until
+from nimbus.definition.intervals import interval_of
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.lateness import begins_by
+from nimbus.domain.notify import AlertEvent
+from nimbus.domain.pipeline import Schedule
+from nimbus.domain.pipeline_health import PipelineHealth, fastest
+from nimbus.domain.run import RunState
+from nimbus.domain.writes import PutHealth
+from nimbus.engine.decision import Answer, Decision, Nothing
+from nimbus.engine.state import State
+
+
+def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
+    """Note that the last deadline was missed, or that the next one will be."""
+    record = state.pipelines.get(name)
+    if record is None or not _is_watched(state, record):
+        return Nothing()
+    schedule, deadline = record.profile.schedule, record.profile.deadline
+    if schedule is None or deadline is None:
+        return Nothing()
+    health = state.health.get(name) or PipelineHealth(name=name)
+    passed, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
+    # A deadline that stood in no record when it passed was not there to be kept.
+    if passed > record.updated_at and health.missed != passed:
+        fire = fire_of(schedule, deadline, passed)
+        if fire is not None and _lacks(state, record, schedule, fire, passed):
+            return _noted(state, replace(health, missed=passed), "deadline_missed", passed)
+    soon = _foretold_at(state, record, schedule, deadline, coming)
+    if soon is not None and soon <= now:
+        return _noted(state, replace(health, foretold=coming), "deadline_in_danger", coming)
+    return Nothing(at=soon or coming)
+
+
+def _is_watched(state: State, record: PipelineRecord) -> bool:
+    """Whether its schedule fires, or would if nobody had paused it, and people want to be told."""
+    if state.schema < 2 or record.state is PipelineState.INACTIVE:
+        return False
+    return any(AlertEvent.LATE in rule.on for rule in state.policy.alerts.of(record.profile.notify))
+
+
+def _lacks(state: State, record: PipelineRecord, schedule: Schedule, fire: datetime, until: datetime) -> bool:
+    """Whether it is known that no run of a fire time had succeeded by a moment."""
+    interval, index = interval_of(schedule, fire), state.intervals.get(record.name)
+    if interval is None:
+        return False
+    if index is None:
+        return fire > record.updated_at  # a fire time before its activation has no run
+    ended = next((one for one in index.overlapping(interval) if one.interval == interval), None)
+    if ended is None:
+        return interval.end > index.begins
+    return ended.outcome is not RunState.SUCCEEDED or ended.at > until
+
+
+def _foretold_at(
+    state: State, record: PipelineRecord, schedule: Schedule, deadline: time, coming: datetime
+) -> datetime | None:
+    """From when on it is foreseen that the next deadline is missed; None: it is not, or that is noted."""
+    health = state.health.get(record.name)
+    usual, fire = fastest(health), fire_of(schedule, deadline, coming)
+    if health is None or usual is None or fire is None or health.foretold == coming:
+        return None
+    if not _lacks(state, record, schedule, fire, coming):
+        return None
+    latest = coming - usual
+    begun = (state.runs[run] for run in state.live_runs_of(record.name))
+    if any(run.logical_date == fire and begins_by(run, latest) for run in begun):
+        return None
+    return max(latest, fire)
+
+
+def _noted(state: State, health: PipelineHealth, name: str, deadline: datetime) -> Decision:
+    return Decision(
+        name=name,
+        writes=(PutHealth(health, is_new=health.name not in state.health),),
+        about={"pipeline": health.name, "deadline": deadline.isoformat()},
+    )

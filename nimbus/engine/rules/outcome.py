@@ -1,0 +1,35 @@
+"""What became of a command, as it is kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.ids import PipelineName
+from nimbus.engine.state import State
+
+
+def outcome_of(
+    state: State, queued: QueuedCommand, *, code: str, message: str, now: datetime
+) -> CommandOutcome:
+    """The outcome of a command; any code but `ok` is that of a refusal."""
+    return CommandOutcome(
+        command=queued.id,
+        accepted=code == "ok",
+        code=code,
+        message=message,
+        decided_at=now,
+        epoch=state.epoch,
+        run_id=queued.command.run_id if isinstance(queued.command, StartRun) else None,
+        kind=queued.command.type,
+        pipeline=_pipeline(state, queued),
+        submitted_by=queued.submitted_by,
+    )
+
+
+def _pipeline(state: State, queued: QueuedCommand) -> PipelineName | None:
+    """The one that a command names, or that of its run or backfill."""
+    names = ("pipeline", "run_id", "backfill")
+    pipeline, run_id, backfill_id = (getattr(queued.command, name, None) for name in names)
+    of = state.runs.get(run_id) if run_id else state.backfills.get(backfill_id) if backfill_id else None
+    return pipeline or (None if of is None else of.pipeline)

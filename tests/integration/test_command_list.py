@@ -1,0 +1,74 @@
+"""The list of commands, over real HTTP and on the command line."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from nimbus.cli.main import cli
+from nimbus.domain.commands import CommandOutcome, PausePipeline, StopRun
+from nimbus.domain.ids import CommandId, PipelineName, RunId
+
+
+def _old_refusal(world: Any) -> CommandOutcome:
+    return CommandOutcome(
+        command=CommandId("cmd-0000000000"),
+        accepted=False,
+        code="busy",
+        message="it has live runs",
+        decided_at=world.clock.time - timedelta(days=20),
+        epoch=3,
+        kind="remove_pipeline",
+        pipeline=PipelineName("old"),
+        submitted_by="ann",
+    )
+
+
+def test_waiting_commands_outcomes_and_old_refusals_are_listed_newest_first(
+    world: Any, api: httpx.Client
+) -> None:
+    refusal = _old_refusal(world)
+    world.history.store_refusals([refusal])
+    world.deciding = False
+    world.cluster.put(world.new_run("r1"))
+    world.cluster.submit(StopRun(run_id=RunId("r1"), reason="x"), submitted_by="bob")
+    world.cluster.submit(PausePipeline(pipeline=PipelineName("other")), submitted_by="bob")
+
+    answer = api.get("/commands").json()
+
+    assert answer["history_complete"] is True
+    assert [(row["status"], row["kind"], row["pipeline"]) for row in answer["commands"]][-1] == (
+        "refused",
+        "remove_pipeline",
+        "old",
+    )
+    pending = {(row["kind"], row["pipeline"]) for row in answer["commands"] if row["status"] == "pending"}
+    assert pending == {("stop_run", "sums"), ("pause_pipeline", "other")}
+
+    (one,) = api.get("/commands", params={"refused": True}).json()["commands"]
+    assert (one["command_id"], one["code"], one["submitted_by"]) == ("cmd-0000000000", "busy", "ann")
+    assert api.get("/commands", params={"refused": True, "pipeline": "sums"}).json()["commands"] == []
+    assert len(api.get("/commands", params={"limit": 1}).json()["commands"]) == 1
+
+
+def test_the_list_says_when_history_is_down(world: Any, api: httpx.Client) -> None:
+    world.history.set_down(True)
+
+    assert api.get("/commands").json() == {"commands": [], "history_complete": False}
+
+
+def test_the_command_prints_why_something_was_refused(
+    world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    world.history.store_refusals([_old_refusal(world)])
+
+    shown = CliRunner().invoke(cli, ["command", "list", "--refused", "--pipeline", "old"])
+
+    assert shown.exit_code == 0, shown.output
+    assert "it has live runs" in shown.output
+    assert "no commands" in CliRunner().invoke(cli, ["command", "list", "--pipeline", "sums"]).output
