@@ -425,7 +425,11 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     (paused, ("paused by ann at 2026-03-01 12:00:00Z", "resume with `nimbus run resume r`"), NOW + HOUR),
     (approval, ("waits for an approval: Release?", "`nimbus run approve r a"), NOW + HOUR),
     (data, ("file /in/x on the leader's host (last looked 0 s ago: not there; next look in",), ...),
-    (other_pipeline, ("pipeline ods: 2026-03-01T11:00+0000 to 2026-03-01T12:00+0000 (no run",), None),
+    (
+        other_pipeline,
+        ("pipeline ods: 2026-03-01T11:00+0000 to 2026-03-01T12:00+0000 (there is no such",),
+        None,
+    ),
     (child_queued, ("waits for child run", "1st of 1 in the queue, waits for run other to end"), None),
     (rendering, ("the leader renders its templates, which take results of a",), None),
     (queued, ("1st of 1 in the queue, waits for run x to end, of pipeline p: concurrency.limit is 1",), None),
