@@ -57,4 +57,4 @@ def _last_dates(backfill: Backfill) -> str:
     total = backfill.request.total
     if total is not None and backfill.started + backfill.skipped >= total:
         return "all dates are dealt with: it ends with the last of its runs"
-    return f"the leader starts its next date, once it has release {backfill.release[:12]}"
+    return f"its next date starts as soon as the leader has release {backfill.release[:12]}"

@@ -53,7 +53,10 @@ class Outbox:
 
     def put(self, alert: Alert) -> str | None:
         """Take in an alert. Returns the id of one that may be sent now, since its target became free."""
-        freed = self.remove(alert.id)
+        before = self._alerts.get(alert.id)
+        freed = self._take_out(alert.id)
+        if before is not None and before.claim != alert.claim:
+            self._forget(before)
         self._alerts[alert.id] = alert
         match alert.state:
             case AlertState.WAITING:
@@ -63,11 +66,16 @@ class Outbox:
                 return None
             case AlertState.SENT | AlertState.NOT_DELIVERED:
                 self._ended[alert.id] = None
-        self._forget(alert)
         return freed
 
     def remove(self, alert: str) -> str | None:
         """Forget an alert. Returns as `put`."""
+        found = self._alerts.get(alert)
+        if found is not None:
+            self._forget(found)
+        return self._take_out(alert)
+
+    def _take_out(self, alert: str) -> str | None:
         found = self._alerts.pop(alert, None)
         if found is None:
             return None
@@ -77,11 +85,13 @@ class Outbox:
         if self._sending.get(found.target) != alert:
             return None
         del self._sending[found.target]
-        self._forget(found)
         return next(iter(self._held[found.target]), None)
 
     def _forget(self, alert: Alert) -> None:
-        """Its last try is over."""
+        """Another try has begun, or the alert is gone.
+
+        Not before: that its last one is over may be decided and not be written, and is then decided again.
+        """
         self.started.discard(alert.claim)
         self.answers.pop(alert.claim, None)
 

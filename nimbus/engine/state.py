@@ -743,6 +743,7 @@ class State:
         else:
             self.intervals[name] = index
         self._look_at_awaiting(name)
+        self._look_at_deadline(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
         """Take in which pipelines cannot run."""

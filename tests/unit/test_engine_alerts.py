@@ -8,14 +8,15 @@ from datetime import datetime, timedelta
 import pytest
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
-from nimbus.domain.alerts import Alert, AlertState, Failure
+from nimbus.domain.alerts import Alert, AlertState, Failure, accepted, claimed
 from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
-from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
 from nimbus.domain.run import Outcome
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.news import AlertTried
+from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules.raised import MOST_WAITING
@@ -345,3 +346,29 @@ def test_alert_that_somebody_deleted_is_not_put_again() -> None:
 
     bench.play(2, Outcome.FAILED)
     assert list(bench.alerts()) == ["failed.p-2.oncall"]
+
+
+def test_answer_is_kept_while_its_mark_may_not_have_been_written() -> None:
+    """The state in which the mark was decided is given up when the store refuses the transaction."""
+    waiting = Alert(
+        id="failed.r.oncall",
+        event=AlertEvent.FAILED,
+        target="oncall",
+        pipeline=PipelineName("p"),
+        run=RunId("r"),
+        about="run r failed",
+        raised_at=NOW,
+    )
+    sending = claimed(waiting, 3)
+    given_up, anew = Outbox(), Outbox()
+    given_up.put(sending)
+    given_up.started.add(sending.claim)
+    given_up.answer(sending.claim, None)
+    given_up.put(accepted(sending, NOW))
+
+    anew.keep_from(given_up)
+    anew.put(sending)
+
+    assert sending.claim in anew.answers
+    anew.put(claimed(sending, 3))
+    assert not anew.answers

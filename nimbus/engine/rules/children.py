@@ -140,6 +140,9 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
 
 
 def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:
+    subject = about_children(run.id, name)
+    if subject in state.building:
+        return Nothing()  # whether it can start is asked when it is built
     spec, children = child_runs.parts(run, name)
     record, release = _startable(state, spec)
     child = child_id(run.id, name, spec, children.attempt, index)
@@ -159,7 +162,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
         asked_at=now,
         submitted_by=run.submitted_by,
     )
-    made = built(state, about_children(run.id, name), draft, run)
+    made = built(state, subject, draft, run)
     if not isinstance(made, Run):
         return made
     made = queued_if_full(state, made)
