@@ -29,6 +29,9 @@ _log = structlog.get_logger("nimbus.worker.runner")
 class DriverProcess:
     """One driver process, from start to the last of its children."""
 
+    _masked: MaskedLog | None = None
+    """Of a task with secrets; a driver that was started before its task has none."""
+
     def __init__(self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
         """Fork it; it prepares itself and waits for `go` before it touches the task's code.
 
@@ -63,7 +66,8 @@ class DriverProcess:
         for fd in (waits_on, fault, output):
             if fd is not None:
                 os.close(fd)
-        self._masked = None if told is None else MaskedLog(told, folder.log, plan.secrets.values())
+        if told is not None:
+            self._masked = MaskedLog(told, folder.log, plan.secrets.values())
         self._watch(pid)
 
     def _watch(self, pid: int) -> None:
