@@ -77,6 +77,7 @@ def reported(
         required=lambda: REQUIRED,
         readiness=lambda: readiness,
         connected=lambda: True,
+        store="zookeeper",
         storage_trouble=lambda: "",
         disk_trouble=lambda: disk_trouble,
         clock=HeldClock(),

@@ -19,6 +19,7 @@ from nimbus.api.models_runs import AttemptModel
 from nimbus.api.services import ClusterAttempt, DriverReport
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain import lifecycle
+from nimbus.domain.admission import Capacity
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
@@ -38,6 +39,17 @@ WORKER = WorkerId("w1")
 APPLICATION = "app-20260301-0001"
 BAD: tuple[object, ...] = ("", "a b", "a/../b", "..", "x" * 65, "ä", "a\n", 7, None, ["app-1"], {"a": 1})
 SERVERS = HistoryServers(general="http://history:18080", of_targets={"big": "http://big:18080"})
+
+CAPACITY = Capacity(
+    workers=(),
+    free=(),
+    submitting=(),
+    refusals={},
+    target_slots={},
+    open_at=lambda _target: 0,
+    pools={},
+    used=lambda _pool: 0,
+)
 
 
 @pytest.fixture
@@ -82,7 +94,7 @@ def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
     """What the API says of the one attempt."""
     claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
     slots = {} if progress is None else {ATTEMPT: Slots(claim=claim, progress=progress)}
-    around = Surroundings(now=NOW, leader="s1", capacity=lambda: pytest.fail("nothing waits for a worker"))
+    around = Surroundings(now=NOW, leader="s1", capacity=lambda: CAPACITY)
     (task,) = views.run_model(run, slots, around, SERVERS).tasks
     return task.attempts[0]
 
