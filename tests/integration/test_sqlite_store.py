@@ -32,13 +32,13 @@ from nimbus.adapters.sqlite.session import SqliteSession
 session = SqliteSession(Path(sys.argv[1]))
 session.start()
 calls = SqliteCalls(session)
-calls.ensure("/work")
+calls.ensure("/written")
 calls.create("/alive-" + sys.argv[2], b"", ephemeral=True)
 while True:
     def build(transaction):
         transaction.create(made + "/half", b"")
         transaction.create(made + "/other-half", b"")
-    made = calls.create("/work/" + sys.argv[2] + "-", b"", sequence=True)
+    made = calls.create("/written/" + sys.argv[2] + "-", b"", sequence=True)
     calls.transact("two", build)
     print(made, flush=True)
 """
@@ -75,8 +75,8 @@ def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transac
 
         halves = {path: calls.children(path) for path in acknowledged}
         assert set(halves.values()) == {("half", "other-half")}
-        for name in calls.children("/work") or ():
-            assert len(calls.children(f"/work/{name}") or ()) in (0, 2)
+        for name in calls.children("/written") or ():
+            assert len(calls.children(f"/written/{name}") or ()) in (0, 2)
         eventually(
             lambda names=names: not any(calls.exists(f"/alive-{name}") for name in names),
             what="their ephemeral nodes go",
@@ -86,9 +86,9 @@ def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transac
 def test_a_watch_is_told_of_what_another_process_does(
     session: SqliteSession, calls: SqliteCalls, tmp_path: Path
 ) -> None:
-    calls.ensure("/work")
+    calls.ensure("/written")
     told = threading.Event()
-    calls.children("/work", told.set)
+    calls.children("/written", told.set)
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(session.file), "one"], stdout=subprocess.DEVNULL
     )
