@@ -277,8 +277,9 @@ class LogThread:
 
 
 class BeatThread:
-    """Says how far the task is, with its checkpoint, and hears whether it is to end, and which schedulers
-    there are.
+    """Says how far the task is, and hears whether it is to end, and which schedulers there are.
+
+    It sends a checkpoint of the task when there is a new one.
 
     Args:
         door: To schedulers.
