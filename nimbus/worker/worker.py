@@ -286,7 +286,8 @@ class Worker:
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """What was prepared for an earlier attempt of the release, if it still does."""
-        if order.task.kind.uses_spark:  # its Java, class archive or Connect server may be another one now
+        # Its Java, class archive or Connect server may be another one now; a secret, too.
+        if order.task.kind.uses_spark or order.task.secrets:
             return None
         plan = self._plans.get(_prepared(order))
         try:
@@ -337,7 +338,8 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            self._plans[_prepared(order)] = plan
+            if not plan.secrets:  # those of one task are not for another
+                self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
