@@ -356,6 +356,8 @@ class Worker:
             # This session has seen the order, so it sees all that was kept until the attempts before ended.
             found = self._board.read_all(dict.fromkeys(before))
             plan = replace(plan, checkpoint=inherited(found))
+        if order.task.env:
+            plan = replace(plan, environment={**plan.environment, **order.task.env})
         self._executor_of(order).launch(order, plan)
 
     def _executor_of(self, order: Assignment) -> Executor:
