@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from nimbus.domain.access import Principal, Token
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -231,8 +232,8 @@ class LeaderStore(Protocol):
 class CommandQueue(Protocol):
     """How anybody asks something of the leader. Durable once `submit` returns."""
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
-        """Queue a command."""
+    def submit(self, command: Command, *, submitted_by: str, asked_by: Principal | None = None) -> CommandId:
+        """Queue a command. `asked_by`: whose right to it the leader checks."""
         ...
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
@@ -312,6 +313,18 @@ class ClusterReader(Protocol):
 
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts that wait, and those that have ended lately; those that were raised first at the front."""
+        ...
+
+
+class AccessStore(Protocol):
+    """What schedulers share to know who asks. All raise StoreUnavailableError."""
+
+    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
+        """The tokens of the cluster, by id; `changed` is called, perhaps several times, when they change."""
+        ...
+
+    def session_key(self) -> bytes:
+        """The secret that sessions of browsers are signed with; made when it is first asked for."""
         ...
 
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
@@ -197,6 +198,8 @@ class CommandBody:
     command: Command
     submitted_at: str
     submitted_by: str
+    asked_by: Principal | None = None
+    """Release 0.1 overlooks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,3 +211,13 @@ class RefusalsBody:
 
 REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensBody:
+    """Tokens, as they stand in a file of a scheduler."""
+
+    tokens: tuple[Token, ...] = ()
+
+
+TOKENS: RecordCodec[TokensBody] = RecordCodec(TypeAdapter(TokensBody))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -101,7 +102,7 @@ class MemoryCluster:
         for changed in watches:
             changed()
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+    def submit(self, command: Command, *, submitted_by: str, asked_by: Principal | None = None) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
         with self._lock:
             self._check()
@@ -110,6 +111,7 @@ class MemoryCluster:
                 command=command,
                 submitted_at=datetime.now(UTC),
                 submitted_by=submitted_by,
+                asked_by=asked_by,
             )
             self._count += 1
             self._waiting[queued.id] = queued

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fastapi import Depends, FastAPI
 
 from nimbus.api import (
+    routes_access,
     routes_alerts,
     routes_attempts,
     routes_backfills,
@@ -25,6 +26,7 @@ from nimbus.api import (
     routes_variables,
     routes_webhooks,
 )
+from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
@@ -55,10 +57,12 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         description=_DESCRIPTION,
         docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
         redoc_url=None,
+        dependencies=[Depends(authorize)],
         responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
     )
     install(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Authenticate, gate=services.gate)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
@@ -76,6 +80,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_access,
     )
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.webhooks import UnsignedRequestError
@@ -70,6 +71,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem document."""
     app.add_exception_handler(NotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(AccessDeniedError, _denied)
     app.add_exception_handler(UnsignedRequestError, _unsigned)
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
@@ -89,6 +91,10 @@ def _not_found(_request: Request, exc: Exception) -> JSONResponse:
 
 def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
     return problem(401, _code(exc), str(exc))
+
+
+def _denied(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(403, _code(exc), str(exc))
 
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:

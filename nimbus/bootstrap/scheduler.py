@@ -26,6 +26,7 @@ from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
@@ -33,6 +34,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.access import build_access_follower, build_gate
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
@@ -171,6 +173,7 @@ def build_parts(foundation: Foundation) -> Parts:
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
+    gate = build_gate(settings)
     api = create_app(
         ApiServices(
             reader=foundation.reader,
@@ -193,6 +196,7 @@ def build_parts(foundation: Foundation) -> Parts:
             ),
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
+            gate=gate,
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -201,6 +205,7 @@ def build_parts(foundation: Foundation) -> Parts:
         session=session,
         syncer=syncer,
         follower=follower,
+        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate),
         registrar=late.registrar,
         announcer=late.announcer,
         engine=late.engine,

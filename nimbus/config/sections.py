@@ -85,6 +85,17 @@ class Scheduler(Strict):
     """Functions that may refuse a definition when it is published or activated."""
 
 
+class Api(Strict):
+    """Who may use the HTTP API and the pages, and how it is served."""
+
+    auth: Literal["optional", "required"] = "optional"
+    """`optional`: a request without a token is an admin's. On loopback only."""
+    tokens_file: AbsoluteFile | None = None
+    """The first tokens; read again when it changes."""
+    requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = None
+    """Of one token, with ten times as many at once; None: any number."""
+
+
 class Leadership(Strict):
     """How this scheduler takes part in the election."""
 

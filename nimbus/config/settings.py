@@ -25,6 +25,7 @@ class Settings(Strict):
     zookeeper: sections.ZooKeeper
     storage: sections.Storage
     scheduler: sections.Scheduler
+    api: sections.Api = Field(default_factory=sections.Api)
     leadership: sections.Leadership = Field(default_factory=sections.Leadership)
     worker: sections.Worker
     data: sections.Data = Field(default_factory=sections.Data)

@@ -22,6 +22,7 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
 from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -147,10 +148,13 @@ class ZooKeeperCommandQueue:
         self._calls = calls_on(session)
         self._paths = Paths(root)
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+    def submit(self, command: Command, *, submitted_by: str, asked_by: Principal | None = None) -> CommandId:
         """Queue a command as the next sequential node."""
         body = records.CommandBody(
-            command=command, submitted_at=datetime.now(UTC).isoformat(), submitted_by=submitted_by
+            command=command,
+            submitted_at=datetime.now(UTC).isoformat(),
+            submitted_by=submitted_by,
+            asked_by=asked_by,
         )
         self._calls.ensure(self._paths.commands)
         made = self._calls.create(self._paths.new_command, records.COMMAND.encode(body), sequence=True)

@@ -347,13 +347,17 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
     except (UnreadableRecordError, ValueError) as exc:
         return QueuedCommand(id=command, command=Unreadable(reason=str(exc)), submitted_at=UNKNOWN_TIME)
     return QueuedCommand(
-        id=command, command=body.command, submitted_at=submitted_at, submitted_by=body.submitted_by
+        id=command,
+        command=body.command,
+        submitted_at=submitted_at,
+        submitted_by=body.submitted_by,
+        asked_by=body.asked_by,
     )
 
 
-def read_settings(calls: Calls, paths: Paths) -> ClusterSettings:
+def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> ClusterSettings:
     """Pools and cordoned workers; those of a broken record are as if they were not there."""
-    data = calls.get(paths.settings)
+    data = calls.get(paths.settings, changed)
     found = [("settings", data)] if data else []
     return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
 
