@@ -61,32 +61,21 @@ class Secured:
         self.world.gate.know_store(by_id, b"k" * 32)
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[World, str]]:
-    """One server for all tests here."""
-    world = World()
-    world.gate.required = True
-    server = ApiServer(create_app(world.services()))
-    server.start()
-    yield world, server.url
-    server.stop()
-
-
 @pytest.fixture
-def secured(served: tuple[World, str]) -> Secured:
-    world, url = served
+def secured(world: World) -> Iterator[Secured]:
     texts, tokens = {}, {}
     for name in ("viewer", "operator", "author", "admin"):
         made = new_token()
         texts[name] = made.text
         tokens[name] = Token(id=made.id, name=name, role=AccessRole(name), sha256=made.sha256, created_at=T0)
-    world.refuse = None
-    world.decide()  # what other tests have queued
-    world.deciding = False
+    world.deciding, world.gate.required = False, True
     world.gate._failures = RateLimit(1e9, 1e9)
-    secured = Secured(world, url, texts, tokens)
+    server = ApiServer(create_app(world.services()))
+    server.start()
+    secured = Secured(world, server.url, texts, tokens)
     secured.know(*tokens.values())
-    return secured
+    yield secured
+    server.stop()
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
