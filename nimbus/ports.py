@@ -134,7 +134,7 @@ class LeaderTransaction(Protocol):
 class Pruned:
     """What a look at the oldest outcomes found."""
 
-    refused: tuple[CommandOutcome, ...]
+    old: tuple[CommandOutcome, ...]
     """To be archived, and then to be forgotten."""
     more: bool
     """There may be more to forget."""
@@ -214,9 +214,9 @@ class LeaderStore(Protocol):
         ...
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
-        """Forget some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
+        """Some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
 
-        Refusals are not forgotten but returned, to be archived first; beyond twice `most` they are forgotten.
+        They are to be archived first, and then forgotten; what there is beyond twice `most` is forgotten now.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -487,12 +487,14 @@ class History(Protocol):
         """Finished runs, newest first."""
         ...
 
-    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
-        """Keep refusals of commands; at least one. Safe to repeat."""
+    def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
+        """Keep outcomes of commands; at least one. Safe to repeat."""
         ...
 
-    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
-        """Refusals, newest first; each once. Looks at a bounded number of objects."""
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """Outcomes, or refusals alone, newest first; each once. Looks at a bounded number of objects."""
         ...
 
 

@@ -203,13 +203,14 @@ class CommandBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalsBody:
-    """Refusals of commands, as they are kept in history."""
+class OutcomesBody:
+    """Outcomes of commands, as they are kept in history."""
 
-    refusals: tuple[CommandOutcome, ...]
+    refusals: tuple[CommandOutcome, ...] = ()
+    accepted: tuple[CommandOutcome, ...] = ()
 
 
-REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
+OUTCOMES: RecordCodec[OutcomesBody] = RecordCodec(TypeAdapter(OutcomesBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))
 
 

@@ -263,7 +263,7 @@ class MemoryHistory:
         self._lock = threading.Lock()
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
-        self._refusals: dict[CommandId, CommandOutcome] = {}
+        self._outcomes_kept: dict[CommandId, CommandOutcome] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -301,17 +301,20 @@ class MemoryHistory:
             fitting = (run for run in self._runs.values() if pipeline in (None, run.pipeline))
             return _newest_first(fitting)[:limit]
 
-    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
-        """See `nimbus.ports.History.store_refusals`."""
+    def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
+        """See `nimbus.ports.History.store_outcomes`."""
         with self._lock:
             self._check()
-            self._refusals |= {refusal.command: refusal for refusal in refusals}
+            self._outcomes_kept |= {one.command: one for one in outcomes}
 
-    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
-        """See `nimbus.ports.History.refusals`."""
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """See `nimbus.ports.History.outcomes`."""
         with self._lock:
             self._check()
-            found = [one for one in self._refusals.values() if pipeline in (None, one.pipeline)]
+            kept = (one for one in self._outcomes_kept.values() if not (refused and one.accepted))
+            found = [one for one in kept if pipeline in (None, one.pipeline)]
             return tuple(sorted(found, key=lambda one: (one.decided_at, one.command), reverse=True)[:limit])
 
     def _check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -59,6 +60,7 @@ async def submit(
         asks = principal()
         check_role(asks, needed_role(command), command.type)
         check_own(services, asks, command)
+        asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
         name = who_asks(services.health.info().id)
         return services.commands.submit(command, submitted_by=name, asked_by=asks), run_id
 

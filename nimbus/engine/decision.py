@@ -33,10 +33,10 @@ class ArchiveRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveRefusals:
-    """Store refusals of commands in history, so that they can be forgotten."""
+class ArchiveOutcomes:
+    """Store outcomes of commands in history, so that they can be forgotten."""
 
-    refusals: tuple[CommandOutcome, ...]
+    outcomes: tuple[CommandOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SendAlert:
 Effect = (
     PrepareRelease
     | ArchiveRun
-    | ArchiveRefusals
+    | ArchiveOutcomes
     | BuildRun
     | RenderTask
     | LookAt

@@ -180,13 +180,10 @@ class ZooKeeperLeaderStore:
         )
         old = [o for o in found if o.decided_at < before or o.command in beyond]
         lost = set(names[: max(0, len(names) - 2 * most)])
-        refused = tuple(o for o in old if not o.accepted and o.command not in lost)
-        gone = [o.command for o in old if o.accepted or o.command in lost]
-        if dropped := sum(not o.accepted for o in old) - len(refused):
-            _log.warning("refusals_dropped", count=dropped)
-        if gone:
+        if gone := [o.command for o in old if o.command in lost]:
+            _log.warning("outcomes_dropped", count=len(gone))
             self.forget_outcomes(gone)
-        return Pruned(refused, more=len(old) == MOST_PRUNED)
+        return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MOST_PRUNED)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget some outcomes, in one transaction."""
