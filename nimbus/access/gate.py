@@ -42,10 +42,11 @@ class Gate:
     Args:
         required: Whether a request must have a token. Else one without is an admin's.
         per_s: Requests of one principal; None: any number.
+        secure: Whether browsers reach the pages by TLS, so that their cookies may say so.
     """
 
-    def __init__(self, *, required: bool = False, per_s: int | None = None) -> None:
-        self.required = required
+    def __init__(self, *, required: bool = False, per_s: int | None = None, secure: bool = False) -> None:
+        self.required, self.secure = required, secure
         self._in_file: Mapping[str, Token] = {}
         self._in_store: Mapping[str, Token] | None = None
         self._session_key: bytes | None = None

@@ -23,6 +23,7 @@ from nimbus.api import (
     routes_replay,
     routes_run_commands,
     routes_runs,
+    routes_session,
     routes_variables,
     routes_webhooks,
 )
@@ -86,6 +87,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
+    app.include_router(routes_session.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

@@ -83,10 +83,10 @@ NEEDS: Mapping[str, AccessRole] = MappingProxyType(
 )
 """By method and path, such as `GET /api/v1/runs/{run_id}`."""
 
-OPEN = frozenset({"/healthz", "/readyz"})
-"""Asked by supervisors and load balancers, which have no token."""
-OPEN_BELOW = ("/hooks/", "/attempt/v1/")
-"""These have credentials of their own: a signature, and the token of an attempt."""
+OPEN = frozenset({"/healthz", "/readyz", "/ui/login", "/ui/logout"})
+"""Asked by supervisors and load balancers, which have no token, and by browsers, to get in and out."""
+OPEN_BELOW = ("/hooks/", "/attempt/v1/", "/ui/static/")
+"""These have credentials of their own, a signature and the token of an attempt, or are no secret."""
 
 
 def is_open(path: str) -> bool:

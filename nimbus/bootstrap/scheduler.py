@@ -34,7 +34,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
-from nimbus.bootstrap.access import build_access_follower, build_gate
+from nimbus.bootstrap.access import build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
@@ -173,7 +173,7 @@ def build_parts(foundation: Foundation) -> Parts:
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
-    gate = build_gate(settings)
+    gate, tls = build_gate(settings), build_tls(settings, registry)
     api = create_app(
         ApiServices(
             reader=foundation.reader,
@@ -205,14 +205,19 @@ def build_parts(foundation: Foundation) -> Parts:
         session=session,
         syncer=syncer,
         follower=follower,
-        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate),
+        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate, tls),
         registrar=late.registrar,
         announcer=late.announcer,
         engine=late.engine,
         effects=effects,
         election=late.election,
         collector=build_collector(foundation, GarbageMetrics(registry), leads=late.leads),
-        api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
+        api=ApiServer(
+            api,
+            settings.scheduler.host,
+            settings.scheduler.port,
+            tls=None if tls is None else tls.context,
+        ),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded
         else None,

@@ -83,6 +83,10 @@ def _is_single(leadership: object) -> bool:
     return isinstance(leadership, Mapping) and leadership.get("elector") == "single"
 
 
+def _has_tls(api: object) -> bool:
+    return isinstance(api, Mapping) and api.get("tls") is not None
+
+
 def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
     scheduler = data["scheduler"]
     if not isinstance(scheduler, Mapping):
@@ -95,7 +99,10 @@ def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
             if not isinstance(host, str) or not isinstance(port, int) or isinstance(port, bool):
                 return None
             reachable = socket.gethostname() if host in ANY_ADDRESS else host
-            return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+            scheme = "https" if _has_tls(data.get("api")) else "http"
+            return (
+                f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
+            )
         case "worker.id":
             return scheduler.get("id")
         case _:

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
+from nimbus.access.gate import Credentials, Gate
 from nimbus.access.limits import RateLimit
 from nimbus.access.tokens import new_token
 from nimbus.api.app import create_app
@@ -194,7 +196,7 @@ def test_leaders_refusal_of_a_revoked_token_is_a_403(secured: Secured) -> None:
 def test_supervisors_and_webhooks_are_answered_without_a_token(secured: Secured) -> None:
     assert secured.ask("GET", "/healthz").status_code == 200
     assert secured.ask("GET", "/readyz").status_code == 200
-    assert code(secured.ask("POST", "/hooks/sums"))[1] == "unsigned_request"
+    assert code(secured.ask("POST", "/hooks/sums"))[1] == "bad_signature"
 
 
 def test_readiness_says_no_details_to_who_has_no_token(secured: Secured) -> None:
@@ -217,6 +219,7 @@ def test_tokens_are_listed_without_anything_that_lets_in(secured: Secured) -> No
 def test_no_token_is_in_the_log_or_an_answer(
     secured: Secured, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    capsys.readouterr()
     caplog.set_level(logging.DEBUG)
     answers = [
         secured.ask("GET", "/api/v1/runs", who, headers=headers)
@@ -226,5 +229,105 @@ def test_no_token_is_in_the_log_or_an_answer(
     answers.append(secured.ask("GET", f"/api/v1/runs?token={secured.texts['admin']}"))
     answers.append(secured.ask("POST", "/api/v1/runs", "operator", content=b"{"))
 
-    said = caplog.text + "".join(capsys.readouterr()) + "".join(answer.text for answer in answers)
-    assert [text for text in secured.texts.values() if text.rpartition("_")[2] in said] == []
+    # The lines of the client, and those that the server leaves out (`access_log`), which pytest brings back.
+    others = ("httpx", "httpcore", "uvicorn.access")
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith(others)]
+    said = "".join((*capsys.readouterr(), *ours, *(answer.text for answer in answers)))
+    assert [text for text in secured.texts.values() if text.split("_", 2)[2] in said] == []
+
+
+def test_browser_logs_in_with_a_token_and_out_again(secured: Secured) -> None:
+    with httpx.Client(base_url=secured.url, timeout=30) as browser:
+        page = browser.get("/ui/pipelines?state=failed", headers={"Accept": "text/html"})
+        assert (page.status_code, page.headers["location"]) == (
+            303,
+            "/ui/login?next=%2Fui%2Fpipelines%3Fstate%3Dfailed",
+        )
+        form = browser.get(page.headers["location"])
+        assert 'value="/ui/pipelines?state=failed"' in form.text
+        assert "frame-ancestors 'none'" in form.headers["content-security-policy"]
+
+        wrong = browser.post("/ui/login", data={"token": "nbs_x", "next": "/ui"})
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        done = browser.post("/ui/login", data={"token": secured.texts["viewer"], "next": "/ui/pipelines"})
+
+        assert (done.status_code, done.headers["location"]) == (303, "/ui/pipelines")
+        cookie = done.headers["set-cookie"]
+        assert all(
+            word in cookie for word in ("nimbus=", "HttpOnly", "SameSite=lax", "Path=/", "Max-Age=43200")
+        )
+        assert secured.texts["viewer"].split("_", 2)[2] not in cookie
+        assert browser.get("/api/v1/whoami").json()["name"] == "viewer"
+        assert code(browser.post("/api/v1/pipelines/sums/pause"))[0] == 403
+        cross = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.example"}
+        assert code(browser.post("/api/v1/pipelines/sums/pause", headers=cross)) == (
+            403,
+            "cross_site_request",
+        )
+        assert (
+            code(browser.post("/ui/login", data={"token": secured.texts["admin"]}, headers=cross))[0] == 403
+        )
+
+        secured.know(secured.tokens["admin"])
+        assert code(browser.get("/api/v1/whoami")) == (401, "token_missing"), "revoked with its token"
+        secured.know(*secured.tokens.values())
+        browser.post("/ui/logout")
+        assert code(browser.get("/api/v1/whoami")) == (401, "token_missing")
+
+
+def test_session_is_accepted_by_another_scheduler_with_the_same_key_alone(secured: Secured) -> None:
+    begun = httpx.post(f"{secured.url}/ui/login", json={"token": secured.texts["viewer"]}, timeout=30)
+    session = begun.cookies["nimbus"]
+    known = {token.id: token for token in secured.tokens.values()}
+    same, other = Gate(required=True), Gate(required=True)
+    same.know_store(known, b"k" * 32)
+    other.know_store(known, b"o" * 32)
+
+    found = [gate.admit(Credentials(session=session), datetime.now(UTC), 0.0) for gate in (same, other)]
+
+    assert begun.status_code == 204
+    assert [getattr(one, "name", "refused") for one in found] == ["viewer", "refused"]
+
+
+def test_login_leads_to_pages_of_this_server_alone(secured: Secured) -> None:
+    elsewhere = (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "/ui\\..\\evil",
+        "/ui\r\nX: y",
+        "javascript:x",
+        "",
+    )
+    for after in elsewhere:
+        data = {"token": secured.texts["viewer"], "next": after}
+        done = httpx.post(f"{secured.url}/ui/login", data=data, timeout=30)
+        assert (done.status_code, done.headers["location"]) == (303, "/ui"), after
+
+    page = httpx.get(f"{secured.url}/ui/login", params={"next": '/ui"><script>'}, timeout=30)
+    assert "<script>" not in page.text
+
+
+def test_login_form_that_is_none_is_refused_kindly(secured: Secured) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    for body in (b"", b"token", b"\xff", b"token=" + b"x" * 200_000, b"a=1&" * 50):
+        answer = httpx.post(f"{secured.url}/ui/login", content=body, headers=headers, timeout=30)
+        assert (answer.status_code, "not known" in answer.text) == (401, True)
+
+
+def test_cookie_over_tls_is_for_this_host_and_tls_alone(world: World) -> None:
+    gate = Gate(required=True, secure=True)
+    made = new_token()
+    token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=T0)
+    gate.know_store({token.id: token}, b"k" * 32)
+    client = TestClient(create_app(replace(world.services(), gate=gate)), base_url="https://localhost")
+
+    done = client.post("/ui/login", json={"token": made.text})
+
+    assert all(word in done.headers["set-cookie"] for word in ("__Host-nimbus=", "Secure", "HttpOnly"))
+    assert client.get("/api/v1/whoami").json()["name"] == "ada"
+    plain = {"Cookie": f"nimbus={done.cookies['__Host-nimbus']}"}
+    assert (
+        TestClient(client.app, base_url="https://localhost").get("/api/v1/whoami", headers=plain).status_code
+        == 401
+    )
