@@ -26,6 +26,14 @@ _LOOK_S = 0.005
 LONGEST_S = 60.0
 
 
+def wait(found: Callable[[], object], what: str = "") -> None:
+    """Wait until it is so, at most LONGEST_S."""
+    until = time.monotonic() + LONGEST_S
+    while not found():
+        assert time.monotonic() < until, f"not within {LONGEST_S} s: {what or found}"
+        time.sleep(_LOOK_S)
+
+
 @dataclass(frozen=True, slots=True)
 class Notes:
     """Lines of JSON; those of one leader have its name. Processes may share a file."""
@@ -43,10 +51,7 @@ class Notes:
 
     def wait_for(self, what: str, found: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Wait until the lines are so."""
-        until = time.monotonic() + LONGEST_S
-        while not found(self.all()):
-            assert time.monotonic() < until, f"not within {LONGEST_S} s: {what}; {self.all()}"
-            time.sleep(_LOOK_S)
+        wait(lambda: found(self.all()), what)
 
     def die(self, leader: str, at: str) -> NoReturn:
         """Kill this process."""

@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,7 +34,7 @@ from tests.alert_receivers import HttpReceiver, webhook_server
 from tests.benchmark.engine.simulated_workers import SimulatedWorkers
 from tests.chaos.alert_step_leader import BEHIND, POINTS, SPEC, UNANSWERED, is_about, leader_of
 from tests.chaos.backfill_leader import RELEASE
-from tests.chaos.forked_leaders import LONGEST_S, ForkedLeaders, Notes
+from tests.chaos.forked_leaders import LONGEST_S, ForkedLeaders, Notes, wait
 from tests.chaos.report import append, number_from, say
 from tests.outcomes import await_outcome
 from tests.thorough import thorough
@@ -166,14 +166,6 @@ class Stage:
             self._notes.add(leader_of(self._run), killed=UNANSWERED)
         if is_about(key, f"{self._run}{AHEAD}"):
             self._answers.wait(LONGEST_S)
-
-
-def wait(found: Callable[[], object]) -> None:
-    """Wait until it is so."""
-    until = time.monotonic() + LONGEST_S
-    while not found():
-        assert time.monotonic() < until, f"not within {LONGEST_S} s"
-        time.sleep(0.01)
 
 
 @contextmanager
