@@ -43,7 +43,7 @@ KILLS = number_from("NIMBUS_ALERT_KILLS", 19)
 RECORD = "NIMBUS_ALERT_KILLS_RECORD"
 AHEAD = "-ahead"
 """What the name of a run ends with whose alert another one waits for."""
-LONG = timedelta(seconds=LONGEST_S)
+LONG = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def test_no_alert_is_missing_when_its_leader_is_killed_at_each_step(
         assert len(on.receiver.got) == on.taken
     found = read(record)
     say(capsys, table(found))
-    assert all(one.passed for one in found)
+    assert [one for one in found if not one.passed] == []
     assert min(Counter(one.at for one in found)[at] for at in POINTS) >= kills
 
 
