@@ -11,7 +11,7 @@ from typing import Any
 
 from leader import Leadership
 from leader.sentinel.sentinel import CrashSentinel
-from nimbus.adapters.alerts.webhook import Webhook
+from nimbus.adapters.alerts import webhook
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.transaction import Operation
 from nimbus.domain.alert_text import AlertMessage
@@ -20,7 +20,7 @@ from nimbus.ports import AlertTarget, LeaderStore
 from tests.benchmark.engine.shim import built
 from tests.chaos import alert_leader
 from tests.chaos.backfill_leader import RELEASE
-from tests.chaos.forked_leaders import Notes
+from tests.chaos.forked_leaders import LONGEST_S, Notes
 
 SPEC = replace(alert_leader.SPEC, schedule=None)
 UNANSWERED = "after the target has accepted, before its answer"
@@ -107,8 +107,8 @@ class DoomedRole(alert_leader.AlertingRole):
 
     def __init__(self, hosts: str, root: str, name: str, url: str, doom: Doom) -> None:
         self._doom = doom
-        target = DoomedTarget(Webhook(url, lambda: None), doom)
-        super().__init__(hosts, root, name, target, timedelta(seconds=20))
+        target = DoomedTarget(webhook.Webhook(url, lambda: None), doom)
+        super().__init__(hosts, root, name, target, timedelta(seconds=60))
         self._specs[RELEASE.digest] = SPEC
 
     def _store(self, leadership: Leadership) -> LeaderStore:
@@ -121,7 +121,11 @@ class DoomedRole(alert_leader.AlertingRole):
 
 
 def lead(*, hosts: str, root: str, url: str, run: str, at: str, notes: str) -> None:
-    """Queue for the lead; die at the point `at` of the alert about `run`."""
+    """Queue for the lead; die at the point `at` of the alert about `run`.
+
+    Nothing but that death makes a message doubtful, however slow the machine is.
+    """
+    webhook.TIMEOUT_S = LONGEST_S
     role = DoomedRole(hosts, root, leader_of(run), url, Doom(run, at, Notes(Path(notes))))
     CrashSentinel(role.session).start()
     role.election.add_to_leader_lock_queue()

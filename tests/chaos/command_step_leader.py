@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ class CountedRole(EngineRole):
 
     def __init__(self, hosts: str, root: str, name: str, steps: Steps) -> None:
         self._steps = steps
-        super().__init__(hosts, root, name)
+        super().__init__(hosts, root, name, session_timeout=timedelta(seconds=60))
         self._specs = {digest_of(spec): spec for spec in (SPEC, NEWER)}
 
     def _store(self, leadership: Leadership) -> LeaderStore:
