@@ -184,10 +184,7 @@ class MemoryCluster:
         """See `nimbus.ports.ClusterReader.run_list`."""
         with self._lock:
             self._check()
-            return {
-                name: ListedRun(id=name, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
-                for name, run in self._runs.items()
-            }
+            return {name: run.listed() for name, run in self._runs.items()}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """See `nimbus.ports.ClusterReader.runs`."""

@@ -30,6 +30,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.children import Parent
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -53,6 +54,7 @@ from nimbus.domain.commands import (
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import (
     AttemptId,
+    BackfillId,
     CommandId,
     HostId,
     PipelineName,
@@ -73,7 +75,8 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import ListedRun, Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
@@ -185,7 +188,7 @@ class Bench:
 
 
 def listed(run: Run) -> ListedRun:
-    return ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+    return run.listed()
 
 
 def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
@@ -426,6 +429,26 @@ def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
         listed(other),
         replace(listed(run), state=RunState.FAILED),
     }
+
+
+def test_the_list_holds_what_the_order_of_queued_runs_rests_on(bench: Bench) -> None:
+    run = replace(
+        RUN,
+        layout=2,
+        state=RunState.QUEUED,
+        cause=RunCause.BACKFILL,
+        priority=Priority.LOWEST,
+        parent=Parent(run=RunId("p"), task=TaskName("fan"), attempt=1, index=0, depth=1),
+        paused=Paused(by="ann", at=NOW),
+        backfill=BackfillId("b1"),
+    )
+    bench.put(run)
+
+    (found,) = bench.reader.run_list().values()
+
+    assert found == run.listed()
+    assert run_rank(found) == run_rank(run)
+    assert (found.parent, found.paused, found.backfill) == (run.parent, run.paused, run.backfill)
 
 
 def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:
