@@ -483,6 +483,54 @@ class History(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What changed in the live state since the last look."""
+
+    topics: frozenset[str]
+    """As of `nimbus.domain.topics`."""
+    version: int
+    """Every change up to this one is in `topics`, or was before."""
+    upto: int
+    """No change of `topics` is later than this one. Not below `version`."""
+    lost: bool = False
+    """Changes before this look may be missing: whatever was read before it may be old."""
+
+
+class ChangeFeed(Protocol):
+    """What changes in the live state, by topic. Versions mean the same on every scheduler.
+
+    All but `version` are called by one thread at a time.
+    """
+
+    def version(self) -> int:
+        """Of the last change that this process has seen. From memory; any thread. 0: it has seen none."""
+        ...
+
+    def start(self, told: Enqueue) -> None:
+        """Begin to gather changes; `told` is called when `take` has some.
+
+        Raises:
+            StoreUnavailableError: no answer. Call `stop`.
+        """
+        ...
+
+    def take(self, *, beats: bool) -> Changed:
+        """What has changed. The first look says `lost`.
+
+        Args:
+            beats: Also what only says that somebody is alive, or how far it is; `told` is not called for it.
+
+        Raises:
+            StoreUnavailableError: no answer. The next look makes up for it.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Gather no more. Safe to repeat."""
+        ...
+
+
 class AlertNotSentError(NimbusError):
     """A target did not accept an alert."""
 

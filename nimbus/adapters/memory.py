@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from nimbus.adapters.memory_changes import MemoryChangeLog, MemoryChanges
+from nimbus.domain import topics
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -49,6 +51,11 @@ class MemoryCluster:
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._count = 0
         self._down = False
+        self._log = MemoryChangeLog()
+
+    def changes(self) -> MemoryChanges:
+        """A feed of what changes here."""
+        return MemoryChanges(self._log, self._check)
 
     def put(
         self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
@@ -56,21 +63,34 @@ class MemoryCluster:
         """Add or replace records."""
         with self._lock:
             for record in records:
-                match record:
-                    case PipelineRecord():
-                        self._pipelines[record.name] = record
-                    case Run():
-                        self._runs[record.id] = record
-                    case Backfill():
-                        self._backfills[record.id] = record
-                    case SchedulerInfo():
-                        self._schedulers[record.id] = record
-                    case WorkerInfo():
-                        self._workers[record.id] = record
-                    case ClusterSettings():
-                        self._settings = record
-                    case Alert():
-                        self._alerts[record.id] = record
+                self._put(record)
+
+    def _put(
+        self, record: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+    ) -> None:
+        note = self._log.note
+        match record:
+            case PipelineRecord():
+                self._pipelines[record.name] = record
+                note(topics.PIPELINES, topics.of_pipeline(record.name))
+            case Run():
+                self._runs[record.id] = record
+                note(topics.RUNS, topics.of_run(record.id))
+            case Backfill():
+                self._backfills[record.id] = record
+                note(topics.PIPELINES)
+            case SchedulerInfo():
+                note(topics.CLUSTER, topics.ELECTION, is_beat=record.id in self._schedulers)
+                self._schedulers[record.id] = record
+            case WorkerInfo():
+                note(topics.WORKERS, is_beat=record.id in self._workers)
+                self._workers[record.id] = record
+            case ClusterSettings():
+                self._settings = record
+                note(topics.CLUSTER, topics.WORKERS)
+            case Alert():
+                self._alerts[record.id] = record
+                note(topics.CLUSTER)
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -81,11 +101,13 @@ class MemoryCluster:
         """Set what there is of an attempt."""
         with self._lock:
             self._slots[attempt] = slots
+            self._log.note(topics.of_run(attempt.run))
 
     def drop_run(self, run: RunId) -> None:
         """Forget a run, as when it has moved to history."""
         with self._lock:
             self._runs.pop(run, None)
+            self._log.note(topics.RUNS, topics.of_run(run))
 
     def set_down(self, down: bool) -> None:
         """Play a ZooKeeper that does not answer: every call raises StoreUnavailableError."""
@@ -98,6 +120,7 @@ class MemoryCluster:
             self._waiting.pop(outcome.command, None)
             self._outcomes[outcome.command] = outcome
             watches = self._watches.pop(outcome.command, [])
+            self._log.note(topics.COMMANDS)
         for changed in watches:
             changed()
 
@@ -113,6 +136,7 @@ class MemoryCluster:
             )
             self._count += 1
             self._waiting[queued.id] = queued
+            self._log.note(topics.COMMANDS)
         outcome = self._decide(queued) if self._decide else None
         if outcome is not None:
             self.answer(outcome)

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.webhooks import UnsignedRequestError
@@ -71,6 +72,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(UnsignedRequestError, _unsigned)
+    app.add_exception_handler(TooManyStreamsError, _too_many)
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
@@ -93,6 +95,10 @@ def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:
     return problem(409, _code(exc), str(exc))
+
+
+def _too_many(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(429, _code(exc), str(exc), headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _unavailable(_request: Request, exc: Exception) -> JSONResponse:
