@@ -72,9 +72,8 @@ async def _measure(port: int, pid: int, streams: int, seconds: float, main: ZooK
     for done in asyncio.as_completed(waiting):
         await done
         told.append(time.monotonic() - began)
-    print(
-        f"a change is told to the first after {told[0] * 1000:.0f} ms, to all after {told[-1] * 1000:.0f} ms"
-    )
+    first_ms, last_ms = told[0] * 1000, told[-1] * 1000
+    sys.stdout.write(f"a change: told to the first after {first_ms:.0f} ms, to all after {last_ms:.0f} ms\n")
     for _, writer in opened:
         writer.close()
 
