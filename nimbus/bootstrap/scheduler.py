@@ -286,6 +286,7 @@ def _election_config(settings: Settings) -> ElectionConfig:
         priority=leadership.priority,
         nofailover=leadership.nofailover,
         newest_schema=NEWEST_SCHEMA,
+        mend_access_lists=settings.zookeeper.acl == "fix",
     )
 
 

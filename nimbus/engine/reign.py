@@ -405,7 +405,8 @@ class Reign:
             for write in decision.writes:
                 if isinstance(write, w.PutPipeline) and (skipped := write.skipped):
                     self._metrics.fires_skipped(write.record.name, skipped)
-            _log.info(decision.name, epoch=self.state.epoch, **decision.about)
+            log = _log.debug if decision.repeated else _log.info
+            log(decision.name, epoch=self.state.epoch, **decision.about)
             for effect in decision.effects:
                 self._start_effect(effect)
             opened |= {write.attempt for write in decision.writes if isinstance(write, w.CreateAttempt)}
