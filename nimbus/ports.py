@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
@@ -24,6 +24,7 @@ from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run_order import RunPlace
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
@@ -451,6 +452,14 @@ class WorkerIdInUseError(NimbusError):
         )
 
 
+class RecentRuns(NamedTuple):
+    """Some finished runs, in the order of lists."""
+
+    runs: tuple[Run, ...]
+    more_after: RunPlace | None
+    """There may be more, after this place. None: these are all."""
+
+
 class History(Protocol):
     """Finished runs, kept for good."""
 
@@ -470,8 +479,8 @@ class History(Protocol):
         """What the tasks of a finished run gave."""
         ...
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
-        """Finished runs, newest first."""
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
+        """Finished runs after a place in the order of `nimbus.domain.run_order`, at most `limit`."""
         ...
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:

@@ -17,11 +17,12 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, Kept, StoreUnavailableError
+from nimbus.ports import Enqueue, Kept, RecentRuns, StoreUnavailableError
 
 Decide = Callable[[QueuedCommand], CommandOutcome | None]
 """Plays the leader: the outcome, or None to leave the command waiting."""
@@ -316,12 +317,14 @@ class MemoryHistory:
             self._check()
             return self._runs.get(run)
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
         """See `nimbus.ports.History.recent`."""
         with self._lock:
             self._check()
-            fitting = (run for run in self._runs.values() if pipeline in (None, run.pipeline))
-            return _newest_first(fitting)[:limit]
+            runs = [run for run in self._runs.values() if pipeline in (None, run.pipeline)]
+            found = sorted((run for run in runs if after is None or place(run) > after), key=place)
+            more = 0 < limit < len(found)
+            return RecentRuns(tuple(found[:limit]), place(found[limit - 1]) if more else None)
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
         """See `nimbus.ports.History.store_refusals`."""
@@ -367,7 +370,3 @@ class MemoryLogs:
         """See `nimbus.ports.LogArchive.read`."""
         with self._lock:
             return bytes(self._logs.get((attempt, kept), b"")[offset : offset + limit])
-
-
-def _newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
-    return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))

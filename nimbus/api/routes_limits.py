@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from nimbus.api.finding import pool_use, takers_of_pools, waiting_for_pools
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
+from nimbus.api.paging import Paging
 from nimbus.api.requests import PipelineNameText, PoolBody, ReasonBody, WorkerIdText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
@@ -20,9 +21,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["limits"], prefix=prefix)
 
     @routes.get("/pools")
-    def pools() -> PoolsModel:
+    def pools(paging: Paging) -> PoolsModel:
         """All pools: size, what open attempts take, and how many ready tasks wait."""
-        return _pools(services)
+        page = paging.page(_pools(services), lambda one: (one.name,))
+        return PoolsModel(pools=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
     @routes.put("/pools/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
     async def set_pool(
@@ -53,15 +55,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     return routes
 
 
-def _pools(services: ApiServices) -> PoolsModel:
+def _pools(services: ApiServices) -> list[PoolModel]:
     sizes, runs = services.reader.settings().pools, takers_of_pools(services)
     used = pool_use(runs)
     waiting = Counter(
         pool for _, task in waiting_for_pools(runs, services.clock.now()) for pool in task.spec.pools
     )
-    return PoolsModel(
-        pools=[
-            PoolModel(name=name, size=sizes[name], used=used[name], waiting=waiting[name])
-            for name in sorted(sizes)
-        ]
-    )
+    return [
+        PoolModel(name=name, size=size, used=used[name], waiting=waiting[name])
+        for name, size in sizes.items()
+    ]
