@@ -58,7 +58,7 @@ def streaming(
     headers = {"Last-Event-ID": last_id} if last_id else {}
     transport = httpx.HTTPTransport(local_address=address)
     with (
-        httpx.Client(transport=transport, timeout=60) as http,
+        httpx.Client(transport=transport, timeout=120) as http,
         http.stream("GET", f"{url}/api/v1/events", params=query, headers=headers) as answer,
     ):
         if answer.is_error:

@@ -58,7 +58,7 @@ def test_a_stream_begins_at_the_version_that_its_caller_has_read(world: Any, api
 
 def test_an_answer_says_the_version_from_which_on_changes_are_news(world: Any, api_url: str) -> None:
     with streaming(api_url, "runs"):
-        answer = httpx.get(f"{api_url}/api/v1/runs", timeout=60)
+        answer = httpx.get(f"{api_url}/api/v1/runs", timeout=120)
         world.cluster.put(world.new_run("r1"))
         with streaming(api_url, "runs", since=int(answer.headers["x-nimbus-version"])) as stream:
             assert stream.next()[0] == "changed"
@@ -92,7 +92,7 @@ def test_streams_of_one_caller_are_limited(world: Any, api_url: str) -> None:
         with pytest.raises(httpx.HTTPStatusError) as refused, streaming(api_url, "runs"):
             pass
         open_ones.enter_context(streaming(api_url, "runs", address="127.0.0.2"))
-        metrics = httpx.get(f"{api_url}/metrics", timeout=60).text
+        metrics = httpx.get(f"{api_url}/metrics", timeout=120).text
 
     answer = refused.value.response
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
@@ -112,22 +112,22 @@ def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
                 assert time.monotonic() < until
 
 
-@pytest.mark.parametrize("query", ["", "topic=nothing", "topic=run/", "topic=run/A", "topic=runs&since=-1"])
-def test_topics_that_are_none_are_refused(api_url: str, query: str) -> None:
-    answer = httpx.get(f"{api_url}/api/v1/events?{query}", timeout=60)
+def test_topics_that_are_none_are_refused(api_url: str) -> None:
+    for query in ("", "topic=nothing", "topic=run/", "topic=run/A", "topic=runs&since=-1"):
+        answer = httpx.get(f"{api_url}/api/v1/events?{query}", timeout=120)
 
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
 def test_head_of_a_stream_ends(api_url: str) -> None:
-    answer = httpx.head(f"{api_url}/api/v1/events?topic=runs", timeout=60)
+    answer = httpx.head(f"{api_url}/api/v1/events?topic=runs", timeout=120)
 
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
 def test_streams_are_refused_while_zookeeper_is_away_and_go_on_after_it(world: Any, api_url: str) -> None:
     world.cluster.set_down(True)
-    assert httpx.get(f"{api_url}/api/v1/events?topic=runs", timeout=60).status_code == 503
+    assert httpx.get(f"{api_url}/api/v1/events?topic=runs", timeout=120).status_code == 503
     world.cluster.set_down(False)
 
     with streaming(api_url, "runs") as stream:
