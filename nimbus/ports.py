@@ -16,8 +16,10 @@ from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
@@ -224,6 +226,13 @@ class LeaderStore(Protocol):
         """
         ...
 
+    def prune_keys(self, before: datetime, most: int) -> None:
+        """Look at some keys of commands, at most `most`, and forget those decided before `before`.
+
+        The next look goes on with others. Raises as above.
+        """
+        ...
+
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget the outcomes of some commands; nothing, if one of them is not there. Raises as above."""
         ...
@@ -232,8 +241,22 @@ class LeaderStore(Protocol):
 class CommandQueue(Protocol):
     """How anybody asks something of the leader. Durable once `submit` returns."""
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
-        """Queue a command."""
+    def submit(
+        self,
+        command: Command,
+        *,
+        submitted_by: str,
+        key: CommandKey | None = None,
+    ) -> CommandId:
+        """Queue a command.
+
+        Raises:
+            KeyUsedError: one with this key was queued before.
+        """
+        ...
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """What is known of the command with a key; kept for a day after it was decided."""
         ...
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:

@@ -12,7 +12,9 @@ from nimbus.domain import topics
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.results import Results
@@ -50,6 +52,7 @@ class MemoryCluster:
         self._backfills: dict[BackfillId, Backfill] = {}
         self._alerts: dict[str, Alert] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
+        self._keys: dict[str, KeyedCommand] = {}
         self._count = 0
         self._down = False
         self._log = MemoryChangeLog()
@@ -118,22 +121,36 @@ class MemoryCluster:
     def answer(self, outcome: CommandOutcome) -> None:
         """Play the leader: decide a waiting command."""
         with self._lock:
-            self._waiting.pop(outcome.command, None)
+            queued = self._waiting.pop(outcome.command, None)
+            if queued is not None and queued.key is not None:
+                known = KeyedCommand(request=queued.key.request, outcome=outcome)
+                self._keys[queued.key.hash] = known
             self._outcomes[outcome.command] = outcome
             watches = self._watches.pop(outcome.command, [])
             self._log.note(topics.COMMANDS)
         for changed in watches:
             changed()
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+    def submit(
+        self,
+        command: Command,
+        *,
+        submitted_by: str,
+        key: CommandKey | None = None,
+    ) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
         with self._lock:
             self._check()
+            if key is not None:
+                if key.hash in self._keys:
+                    raise KeyUsedError(key)
+                self._keys[key.hash] = KeyedCommand(request=key.request)
             queued = QueuedCommand(
                 id=CommandId(f"cmd-{self._count:010d}"),
                 command=command,
                 submitted_at=datetime.now(UTC),
                 submitted_by=submitted_by,
+                key=key,
             )
             self._count += 1
             self._waiting[queued.id] = queued
@@ -142,6 +159,12 @@ class MemoryCluster:
         if outcome is not None:
             self.answer(outcome)
         return queued.id
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """See `nimbus.ports.CommandQueue.keyed`."""
+        with self._lock:
+            self._check()
+            return self._keys.get(key_hash)
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """See `nimbus.ports.CommandQueue.outcome`."""

@@ -31,6 +31,7 @@ from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
 from nimbus.api.event_hub import EventHub
+from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
@@ -85,7 +86,9 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_run_commands,
     )
     for part in parts:
-        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
+        app.include_router(
+            part.router(services, PREFIX), dependencies=[Depends(note_who_asks), Depends(note_key)]
+        )
     app.include_router(routes_events.router(hub, PREFIX))
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))

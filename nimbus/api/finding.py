@@ -156,7 +156,8 @@ def list_runs(
     """
     found = services.reader.run_list()
     recent, complete = _past_runs(services, pipeline, state, limit, after)
-    past, edge = {run.id: run for run in recent.runs}, recent.more_after
+    past: dict[str, Run] = {run.id: run for run in recent.runs}
+    edge = recent.more_after
     known: dict[str, ListedRun | Run] = {**past, **found}
     places = {
         place(run): run.id

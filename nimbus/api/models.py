@@ -42,8 +42,10 @@ class Model(BaseModel):
 class PageModel(Model):
     """Base of lists that have pages."""
 
-    next_cursor: str | None = Field(None, description="Asks for the next page; null: there is none.")
-    at_least: int = Field(0, description="How many there are, at least, from the first of this page on.")
+    next_cursor: str | None = None
+    """Asks for the next page; null: there is none."""
+    at_least: int = 0
+    """How many there are, at least, from the first of this page on."""
 
 
 class MissingFileModel(Model):

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from nimbus.api.event_hub import TooManyStreamsError
+from nimbus.api.idempotency import KeyReusedError
 from nimbus.api.paging import BadCursorError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
@@ -78,6 +79,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
     app.add_exception_handler(BadCursorError, _bad_name)
+    app.add_exception_handler(KeyReusedError, _bad_name)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
