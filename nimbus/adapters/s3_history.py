@@ -24,6 +24,8 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
+from nimbus.domain.run_order import RunPlace, place
+from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +52,7 @@ class S3History:
 
     def store(self, run: Run) -> None:
         """Keep a finished run; the index is written last, so what is listed can be read."""
-        name = f"{_LATEST - int(run.created_at.timestamp()):010d}~{run.id}"
+        name = str(place(run))
         try:
             self._store.write(_run_key(run.id), records.RUN.encode(run))
             self._store.write(f"history/pipelines/{run.pipeline}/{name}", _INDEX_MARK)
@@ -85,15 +87,18 @@ class S3History:
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"results of run {run} cannot be read: {exc}") from exc
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
         """Finished runs, newest first."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
+        begin = None if after is None else f"{prefix}{after}"
         try:
-            names = [info.key for info in islice(self._store.list(prefix), limit)]
+            keys = [info.key for info in islice(self._store.list(prefix, begin), limit + 1)]
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
-        found = (self._readable(RunId(name.rpartition("~")[2])) for name in names)
-        return tuple(run for run in found if run is not None)
+        places = [RunPlace.parse(key.removeprefix(prefix)) for key in keys[:limit]]
+        found = (self._readable(RunId(one.id)) for one in places)
+        more_after = places[-1] if places and len(keys) > limit else None
+        return RecentRuns(tuple(run for run in found if run is not None), more_after)
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
         """Keep refusals in one object, named by the newest time and the first command."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nimbus.api.models import CommandModel, Model, PriorityName
+from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
@@ -87,7 +87,7 @@ class ChildModel(Model):
     """The run whose child run succeeded, which this one repeats; null: none is reused."""
 
 
-class ChildrenListModel(Model):
+class ChildrenListModel(PageModel):
     """Items of one task, in order."""
 
     run_id: str
@@ -203,7 +203,7 @@ class RequestedRunModel(Model):
     command: CommandModel
 
 
-class RunsModel(Model):
+class RunsModel(PageModel):
     """Runs, newest first."""
 
     runs: list[RunSummaryModel]
@@ -233,7 +233,7 @@ class TimelineEventModel(Model):
     detail: str = ""
 
 
-class TimelineModel(Model):
+class TimelineModel(PageModel):
     """What happened in a run, oldest first."""
 
     run_id: str

@@ -12,7 +12,16 @@ from pydantic import AwareDatetime, BaseModel, Field
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, Kept, LogArchive
+from nimbus.ports import (
+    ChangeFeed,
+    Clock,
+    ClusterReader,
+    CommandQueue,
+    Definitions,
+    History,
+    Kept,
+    LogArchive,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +211,8 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    changes: ChangeFeed
+    """Its `version` may be asked for by anybody; the rest is for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
     door: AttemptDoor | None = None

@@ -31,6 +31,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import Parent
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -52,6 +53,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -322,6 +324,24 @@ def test_settings_are_read_as_they_were_written_last(bench: Bench) -> None:
     bench.put(settings)
 
     assert bench.reader.settings() == settings
+
+
+def test_a_command_with_a_key_is_queued_once_and_its_outcome_is_kept_by_the_key(bench: Bench) -> None:
+    key = CommandKey(hash="ab" * 16, request="cd" * 32)
+    assert bench.queue.keyed(key.hash) is None
+
+    made = bench.queue.submit(COMMANDS[0], submitted_by="me", key=key)
+    with pytest.raises(KeyUsedError):
+        bench.queue.submit(COMMANDS[0], submitted_by="me", key=key)
+
+    (queued,) = bench.reader.commands()
+    assert (queued.id, queued.key) == (made, key)
+    assert bench.queue.keyed(key.hash) == KeyedCommand(request=key.request)
+
+    decided = replace(outcome(made), key=key)
+    bench.answer(decided)
+
+    assert bench.queue.keyed(key.hash) == KeyedCommand(request=key.request, outcome=decided)
 
 
 def test_commands_wait_in_the_order_of_their_submission(bench: Bench) -> None:

@@ -66,6 +66,15 @@ class Paths:
         return f"{self.root}/outcomes"
 
     @property
+    def keys(self) -> str:
+        """Parent of what is known of commands by the keys of their requests."""
+        return f"{self.root}/keys"
+
+    def key(self, key_hash: str) -> str:
+        """What is known by one key."""
+        return f"{self.keys}/{key_hash}"
+
+    @property
     def abdication(self) -> str:
         """The last abdication that was accepted; empty before the first."""
         return f"{self.root}/abdication"
@@ -133,6 +142,7 @@ class Paths:
             self.backfills,
             self.commands,
             self.outcomes,
+            self.keys,
             self.abdication,
             self.settings,
             self.alerts,
