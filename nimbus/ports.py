@@ -429,6 +429,19 @@ class AttemptBoard(Protocol):
         """Say that the runner is alive (a node of this session) and how far its driver is."""
         ...
 
+    def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
+        """Keep what the next attempt begins with, in place of what was kept before. Safe to repeat.
+
+        Args:
+            attempt: That runs.
+            nonce: Of the claim that holds it.
+            checkpoint: JSON; see `nimbus.checkpoint`.
+
+        Raises:
+            AttemptWithdrawnError: that claim does not stand, or END is filled; what was kept before stays.
+        """
+        ...
+
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
 

@@ -33,6 +33,8 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    checkpoint: Any = None
+    """With which the next attempt begins, as the task last gave it, while the attempt is open; null: none."""
     has_result: bool = False
     """It gave a result: see `/runs/{run_id}/results`."""
     application: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -265,6 +266,7 @@ def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | 
     update: dict[str, object] = {
         "progress": dict(slots.progress) or None,
         "application": application_id(told),
+        "checkpoint": None if slots.checkpoint is None else json.loads(slots.checkpoint),
     }
     if claim is not None and not claim.is_fenced:
         update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}

@@ -124,6 +124,7 @@ class Secrets(Strict):
     command: list[Text] = Field(default_factory=list)
     """Of `command`."""
     timeout: PositiveDuration = timedelta(seconds=10)
+    """Of `command` and of a plug-in, for each secret."""
 
 
 class Worker(Strict):
