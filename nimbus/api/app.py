@@ -19,6 +19,7 @@ from nimbus.api import (
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_purges,
     routes_replay,
     routes_run_commands,
     routes_runs,
@@ -76,6 +77,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_purges,
     )
     for part in parts:
         app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])

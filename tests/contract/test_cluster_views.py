@@ -40,6 +40,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -73,6 +74,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
@@ -170,6 +172,7 @@ COMMANDS: tuple[Command, ...] = (
     RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
+    PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
     Abdicate(reason="upgrade"),
 )
 

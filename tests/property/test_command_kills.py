@@ -21,11 +21,12 @@ from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Outcome, Paused, Run, RunState, TaskState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
-from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.news import ReleasePrepared
+from nimbus.engine.decision import PrepareRelease, StorePurge
+from nimbus.engine.news import News, PurgeStored, ReleasePrepared
 from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, RUN, WORKER, Bench
 
@@ -244,6 +245,10 @@ CASES = {
         ),
         backfilling,
     ),
+    "purge": Case(
+        c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
+        lambda write: isinstance(write, w.ConsumeCommand),  # storage has its order: see `_decide`
+    ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }
 
@@ -278,12 +283,18 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
 
 
 def _decide(bench: Bench) -> None:
-    """Decide until there is nothing more to do; releases are fetched at once."""
+    """Decide until there is nothing more to do; releases are fetched, and purges stored, at once."""
     bench.decide()
-    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease)]:
+    spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
+    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease | StorePurge)]:
         bench.effects.clear()
-        spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
-        bench.reign.hear(ReleasePrepared(one.release, spec[one.release.digest]) for one in asked)
+        told: list[News] = [
+            PurgeStored(one.command, None)
+            if isinstance(one, StorePurge)
+            else ReleasePrepared(one.release, spec[one.release.digest])
+            for one in asked
+        ]
+        bench.reign.hear(told)
         bench.decide()
 
 
