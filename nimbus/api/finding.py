@@ -22,6 +22,7 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.purge import fate_of
 from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import leader_report
@@ -65,7 +66,8 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     refusal = services.commands.refused_start(wanted)
     if refusal is not None:
         return _refused(wanted, refusal)
-    raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
+    fate = fate_of(services.history.purged(wanted))
+    raise NotFoundError("unknown_run", f"run {run_id} {fate}: see `nimbus run list`.")
 
 
 def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
@@ -116,7 +118,8 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     if services.reader.run(wanted) is not None:
         return  # asking twice starts one run: the leader says so
     try:
-        used = services.history.read(wanted) is not None
+        history = services.history
+        used = history.read(wanted) is not None or history.purged(wanted) is not None
     except NimbusError as exc:
         if not exc.retryable:
             raise

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
+from nimbus.api.models_purges import PurgedPartModel
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
@@ -189,6 +190,8 @@ class RunModel(RunSummaryModel):
     why: str | None = None
     """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
+    purged: list[PurgedPartModel] = Field(default_factory=list)
+    """What is gone of it, or is about to go."""
     tasks: list[TaskModel]
 
 

@@ -42,6 +42,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -77,6 +78,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import ListedRun, Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
@@ -175,6 +177,7 @@ COMMANDS: tuple[Command, ...] = (
     RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
+    PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
     Abdicate(reason="upgrade"),
 )
 
