@@ -14,6 +14,7 @@ from nimbus.domain.commands import (
     Command,
     CreateToken,
     PublishRelease,
+    PurgeRuns,
     RemovePipeline,
     RevokeToken,
     SetOwner,
@@ -23,6 +24,7 @@ from nimbus.domain.commands import (
 _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
     {
         Abdicate: AccessRole.ADMIN,
+        PurgeRuns: AccessRole.ADMIN,
         CreateToken: AccessRole.ADMIN,
         RevokeToken: AccessRole.ADMIN,
         SetOwner: AccessRole.ADMIN,

@@ -38,4 +38,5 @@ def test_every_route_has_its_role_in_the_table() -> None:
 def test_nothing_that_changes_something_is_a_viewers() -> None:
     reads = {route for route, role in NEEDS.items() if role is AccessRole.VIEWER}
 
-    assert {route for route in reads if not route.startswith("GET ")} == {"POST /api/v1/backfill-plan"}
+    plans = {"POST /api/v1/backfill-plan", "POST /api/v1/purge-plan"}
+    assert {route for route in reads if not route.startswith("GET ")} == plans

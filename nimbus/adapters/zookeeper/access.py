@@ -28,6 +28,7 @@ class ZooKeeperAccess:
 
     def session_key(self) -> bytes:
         """Read the secret, or make one. Of several who make one, the first one wins."""
+        self._calls.ensure(self._paths.root)
         while (key := self._calls.get(self._paths.session_key)) is None:
             with suppress(NodeExistsError):
                 self._calls.create(self._paths.session_key, secrets.token_bytes(32))

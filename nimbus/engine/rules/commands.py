@@ -21,6 +21,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
@@ -53,6 +54,7 @@ from nimbus.domain.writes import (
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules.access import check_access
 from nimbus.engine.rules.backfill_commands import (
     backfills_of,
@@ -68,9 +70,10 @@ from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
+from nimbus.engine.rules.purges import purge_ordered
 from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
 from nimbus.engine.rules.tokens import changed_tokens
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.state import State
 
 MOST_NAMED = 5
 """Live runs that a refusal names."""
@@ -140,6 +143,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         case CreateToken() | RevokeToken() as command:
             settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
+        case PurgeRuns() as command:
+            said = purge_ordered(state, queued, command, now)
+            return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
         case Abdicate() as command:
             return _consumed(
                 state,

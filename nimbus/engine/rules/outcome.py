@@ -25,6 +25,7 @@ def outcome_of(
         pipeline=_pipeline(state, queued),
         submitted_by=queued.submitted_by,
         asked_by=queued.asked_by,
+        key=queued.key,
     )
 
 
