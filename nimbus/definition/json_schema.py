@@ -23,8 +23,11 @@ from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, SUFFIXES
 from nimbus.domain.pipeline import TaskKind
 
-_CLASSES = [one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)]
-_MODELS: dict[str, type[BaseModel]] = {one.__name__: one for one in (Notify, *_CLASSES)}
+_CLASSES: list[type[BaseModel]] = [
+    Notify,
+    *(one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)),
+]
+_MODELS = {one.__name__: one for one in _CLASSES}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
