@@ -15,8 +15,10 @@ from pydantic.main import IncEx
 
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.purge import Purged, PurgeOrder
@@ -180,6 +182,7 @@ RUN = RunCodec()
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+KEY: RecordCodec[KeyedCommand] = RecordCodec(TypeAdapter(KeyedCommand))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
 HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
@@ -200,6 +203,8 @@ class CommandBody:
     command: Command
     submitted_at: str
     submitted_by: str
+    key: CommandKey | None = None
+    """Not before schema 2 of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, LATEST, after, place_of, results_key, reused_key, run_key
+from nimbus.adapters.s3_index import INDEX_MARK, after, results_key, reused_key, run_key
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.commands import CommandOutcome
@@ -29,6 +29,8 @@ from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
+from nimbus.domain.run_order import LATEST_S, RunPlace, place
+from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +47,7 @@ class S3History:
 
     def store(self, run: Run) -> None:
         """Keep a finished run; the index is written last, so what is listed can be read."""
-        name = place_of(run.created_at, run.id)
+        name = str(place(run))
         try:
             for earlier in sorted(reused_runs(run)):
                 self._store.write(reused_key(earlier, run.id), INDEX_MARK)
@@ -82,20 +84,23 @@ class S3History:
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"results of run {run} cannot be read: {exc}") from exc
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
         """Finished runs, newest first."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
+        begin = None if after is None else f"{prefix}{after}"
         try:
-            names = [info.key for info in islice(self._store.list(prefix), limit)]
+            keys = [info.key for info in islice(self._store.list(prefix, begin), limit + 1)]
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
-        found = (self._readable(RunId(name.rpartition("~")[2])) for name in names)
-        return tuple(run for run in found if run is not None)
+        places = [RunPlace.parse(key.removeprefix(prefix)) for key in keys[:limit]]
+        found = (self._readable(RunId(one.id)) for one in places)
+        more_after = places[-1] if places and len(keys) > limit else None
+        return RecentRuns(tuple(run for run in found if run is not None), more_after)
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
         """Keep refusals in one object, named by the newest time and the first command."""
         at = int(max(refusal.decided_at for refusal in refusals).timestamp())
-        key = f"history/refusals/{LATEST - at:010d}~{min(one.command for one in refusals)}.json"
+        key = f"history/refusals/{LATEST_S - at:010d}~{min(one.command for one in refusals)}.json"
         body = records.RefusalsBody(refusals=tuple(refusals))
         try:
             self._store.write(key, records.REFUSALS.encode(body))

@@ -5,20 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from nimbus.domain.ids import RunId
+from nimbus.domain.run_order import place_at
 
-LATEST = 9_999_999_999
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
 
 
-def place_of(created_at: datetime, run: RunId) -> str:
-    """Name of a run in an index."""
-    return f"{LATEST - int(created_at.timestamp()):010d}~{run}"
-
-
 def after(prefix: str, when: datetime) -> str:
     """What to list an index after, so that it gives what was created before a moment, to the second."""
-    return f"{prefix}{LATEST - int(when.timestamp()):010d}~~"
+    return f"{prefix}{place_at(when, '~')}"
 
 
 def run_key(run: RunId) -> str:

@@ -21,11 +21,12 @@ import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, after, place_of, results_key, reused_key, run_key
+from nimbus.adapters.s3_index import INDEX_MARK, after, results_key, reused_key, run_key
 from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
+from nimbus.domain.run_order import place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"
@@ -118,7 +119,7 @@ class S3Purges:
 
     def delete_history(self, purged: Purged) -> None:
         """Delete a run's record, which hides it everywhere, then what belongs to that. Safe to repeat."""
-        place = place_of(purged.created_at, purged.run)
+        place = place_at(purged.created_at, purged.run)
         with _told(f"history of run {purged.run} could not be deleted"):
             self._store.write(f"{_PURGING}{purged.run}", INDEX_MARK)
             self._store.delete(run_key(purged.run))
@@ -164,4 +165,4 @@ def _note_key(run: RunId) -> str:
 
 
 def _done_key(purged: Purged, part: Part) -> str:
-    return f"history/purged/{part}/{place_of(purged.created_at, purged.run)}"
+    return f"history/purged/{part}/{place_at(purged.created_at, purged.run)}"

@@ -22,12 +22,13 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import purged_part
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.paging import BadCursorError, CursorText, Key, Paging, decoded, encoded
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
-from nimbus.api.timeline import timeline
+from nimbus.api.timeline import key_of, timeline
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
@@ -36,6 +37,7 @@ from nimbus.domain.purge import Said
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import has_result, kept_results
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.run_order import RunPlace
 from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
 
@@ -61,11 +63,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         pipeline: PipelineNameText | None = None,
         state: RunState | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
+        cursor: CursorText = None,
     ) -> RunsModel:
-        """Runs, newest first: live ones and those in history."""
-        found, complete = list_runs(services, pipeline=pipeline, state=state, limit=limit)
-        rows = [views.run_summary(run, archived=archived) for run, archived in found]
-        return RunsModel(runs=rows, history_complete=complete)
+        """Runs, newest first: live ones and those in history. A page may be short and not be the last."""
+        after = run_place(decoded(cursor))
+        found = list_runs(services, pipeline=pipeline, state=state, limit=limit, after=after)
+        return RunsModel(
+            runs=[views.run_summary(run, archived=archived) for run, archived in found.rows],
+            history_complete=found.complete,
+            next_cursor=None if found.next_after is None else encoded(found.next_after),
+            at_least=found.at_least,
+        )
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
     async def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
@@ -90,9 +98,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return _results(services, run_id, task)
 
     @routes.get("/{run_id}/timeline")
-    def events(run_id: RunIdText) -> TimelineModel:
+    def events(run_id: RunIdText, paging: Paging) -> TimelineModel:
         """What happened in a run, oldest first."""
-        return timeline(find_run(services, run_id))
+        found = timeline(find_run(services, run_id))
+        page = paging.page(found.events, key_of)
+        update = {"events": page.rows, "next_cursor": page.next_cursor, "at_least": page.at_least}
+        return found.model_copy(update=update)
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
@@ -149,6 +160,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return Response(data, media_type="application/octet-stream", headers=headers)
 
     return routes
+
+
+def run_place(key: Key | None) -> RunPlace | None:
+    """The place in a cursor. BadCursorError: it is one of another list."""
+    match key:
+        case None:
+            return None
+        case (int(seconds), str(name)):
+            return RunPlace(seconds, name)
+    raise BadCursorError("the cursor is one of another list.")
 
 
 def _kept(

@@ -138,11 +138,11 @@ def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) ->
 @click.command(name="list")
 @click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
 @click.option("--state", type=click.Choice(_STATES), help="Only in this state.")
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True)
 @remote
 def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit: int) -> None:
     """List runs, newest first: live ones and those in history."""
-    answer = api.get("/runs", pipeline=pipeline, state=state, limit=limit)
+    answer = api.listed("/runs", "runs", limit, pipeline=pipeline, state=state)
     if out.as_json:
         out.data(answer)
         return

@@ -54,6 +54,8 @@ class ZooKeeper(Strict):
     tls_key_file: AbsoluteFile | None = None
     tls_key_password: Annotated[SecretStr | None, Field(strict=False)] = None
     tls_verify: Literal["full", "no_hostname", "none"] = "full"
+    acl: Literal["fix", "check"] = "fix"
+    """Of nodes that are not closed as they should be: a scheduler closes them, or does not start."""
 
 
 class Storage(Strict):
@@ -123,6 +125,7 @@ class Secrets(Strict):
     command: list[Text] = Field(default_factory=list)
     """Of `command`."""
     timeout: PositiveDuration = timedelta(seconds=10)
+    """Of `command` and of a plug-in, for each secret."""
 
 
 class Worker(Strict):

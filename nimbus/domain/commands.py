@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
@@ -267,6 +268,7 @@ class QueuedCommand:
     command: Command | Unreadable
     submitted_at: datetime
     submitted_by: str = ""
+    key: CommandKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,8 @@ class CommandOutcome:
     pipeline: PipelineName | None = None
     """That the command was about. None: it was about none, or that is not known."""
     submitted_by: str = ""
+    key: CommandKey | None = None
+    """By which the outcome is kept, too."""
 
 
 def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOutcome | None:

@@ -117,6 +117,8 @@ class Decision:
     effects: tuple[Effect, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     """For the log line."""
+    repeated: bool = False
+    """Each new leader begins it anew, so the log has it for debugging only."""
 
     def __post_init__(self) -> None:
         if self.writes and self.effects:

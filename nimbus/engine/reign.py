@@ -57,6 +57,10 @@ OUTCOMES_KEPT = timedelta(hours=1)
 """How long whoever asked can learn what became of a command."""
 MOST_OUTCOMES = 10_000
 """That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
+KEYS_KEPT = timedelta(hours=24)
+"""How long a request that is sent again with its key is answered as before, after its decision."""
+MOST_KEYS = 500
+"""That one look reads."""
 PRUNE_AGAIN_S = 1.0
 """Until more outcomes are forgotten, while there are more than one look forgets."""
 MOST_AT_ONCE = 200
@@ -407,7 +411,8 @@ class Reign:
             for write in decision.writes:
                 if isinstance(write, w.PutPipeline) and (skipped := write.skipped):
                     self._metrics.fires_skipped(write.record.name, skipped)
-            _log.info(decision.name, epoch=self.state.epoch, **decision.about)
+            log = _log.debug if decision.repeated else _log.info
+            log(decision.name, epoch=self.state.epoch, **decision.about)
             for effect in decision.effects:
                 self._start_effect(effect)
             opened |= {write.attempt for write in decision.writes if isinstance(write, w.CreateAttempt)}
@@ -533,6 +538,7 @@ class Reign:
         if pruned.refused and not self._archiving_refusals:
             self._archiving_refusals = True
             self._start_effect(ArchiveRefusals(pruned.refused))
+        self._store.prune_keys(self._clock.now() - KEYS_KEPT, MOST_KEYS)
         more = pruned.more and not self._archiving_refusals
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 

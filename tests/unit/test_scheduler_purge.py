@@ -213,7 +213,7 @@ def test_retention_of_history_leaves_only_the_note(stage: Stage) -> None:
 
     assert stage.keys() == ["history/purged/runs/old.json"]
     assert stage.keys(store=stage.data) == []
-    assert stage.history.recent(None, 10) == ()
+    assert stage.history.recent(None, 10).runs == ()
 
 
 def test_retention_of_history_purges_refusals_too(stage: Stage) -> None:
@@ -373,7 +373,7 @@ def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
 
     stage.order(*ALL, pipeline=P, before=NOW)
 
-    assert [run.id for run in stage.history.recent(None, 10)] == ["old"]
+    assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
     assert stage.keys("purge-orders") == [f"history/purge-orders/{COMMAND}.json"]
 
 
@@ -437,9 +437,9 @@ def is_whole(stage: Stage, run: RunId) -> None:
     parts = set() if gone is None else gone.parts.keys()
     known = stage.history.read(run)
     assert known is not None or Part.HISTORY in parts
-    listed = [one.id for one in stage.history.recent(None, 10)]
+    listed = [one.id for one in stage.history.recent(None, 10).runs]
     assert (run in listed) is (known is not None)
-    assert (run in [one.id for one in stage.history.recent(P, 10)]) is (known is not None)
+    assert (run in [one.id for one in stage.history.recent(P, 10).runs]) is (known is not None)
     if known is not None:
         assert stage.history.results(run) == {LOAD: {"rows": 1}}
     if Part.LOGS not in parts:
