@@ -13,6 +13,7 @@ from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState, TaskState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
@@ -158,6 +159,10 @@ CASES = {
             and (write.before.state, write.backfill.state) == (BackfillState.ACTIVE, BackfillState.PAUSED)
         ),
         (BACKFILL,),
+    ),
+    "purge": Case(
+        c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
+        lambda write: isinstance(write, w.ConsumeCommand),  # what is asked of storage is written there
     ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }

@@ -18,6 +18,8 @@ from nimbus.adapters.zookeeper.transaction import ZooKeeperTransaction
 from nimbus.domain import writes as w
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import CommandId
+from nimbus.engine.decision import Effect, StorePurge
+from nimbus.engine.news import PurgeStored
 from nimbus.ports import LeaderStore
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.chaos.forked_leaders import Notes
@@ -141,6 +143,12 @@ class CountedRole(EngineRole):
             assert run is not None
             earlier[run.id] = run
         self.engine.tell(built(effect, earlier))
+
+    def _effect(self, effect: Effect) -> None:
+        if isinstance(effect, StorePurge):
+            self.engine.tell(PurgeStored(effect.command, None))
+        else:
+            super()._effect(effect)
 
     def _status(self) -> None:
         if self.engine.status.recovered_at is not None and not self._recovered_ns:

@@ -18,8 +18,8 @@ from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.run import Outcome
-from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.news import ReleasePrepared
+from nimbus.engine.decision import PrepareRelease, StorePurge
+from nimbus.engine.news import News, PurgeStored, ReleasePrepared
 from tests.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
 from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, WORKER, Bench
@@ -109,12 +109,18 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
 
 
 def _decide(bench: Bench) -> None:
-    """Decide until there is nothing more to do; releases are fetched at once."""
+    """Decide until there is nothing more to do; releases are fetched, and purges stored, at once."""
     bench.decide()
-    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease)]:
+    spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
+    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease | StorePurge)]:
         bench.effects.clear()
-        spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
-        bench.reign.hear(ReleasePrepared(one.release, spec[one.release.digest]) for one in asked)
+        told: list[News] = [
+            PurgeStored(one.command, None)
+            if isinstance(one, StorePurge)
+            else ReleasePrepared(one.release, spec[one.release.digest])
+            for one in asked
+        ]
+        bench.reign.hear(told)
         bench.decide()
 
 
