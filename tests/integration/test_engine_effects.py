@@ -620,6 +620,9 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     runs.check_outputs(earlier, run)
 
     history.notes[earlier.id] = note.with_parts([Part.OUTPUTS], said)
+    history.set_down(True)
+    EarlierRuns(lambda _: earlier, lambda _: {}, history).check_outputs(earlier, run)  # it is in ZooKeeper
+    history.set_down(False)
 
     with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
         runs.check_outputs(earlier, run)
