@@ -9,10 +9,20 @@ from typing import Annotated, Any, Literal, Protocol
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
+from nimbus.access.gate import Gate
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, Kept, LogArchive
+from nimbus.ports import (
+    ChangeFeed,
+    Clock,
+    ClusterReader,
+    CommandQueue,
+    Definitions,
+    History,
+    Kept,
+    LogArchive,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +219,8 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    changes: ChangeFeed
+    """Its `version` may be asked for by anybody; the rest is for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
     door: AttemptDoor | None = None
@@ -217,3 +229,5 @@ class ApiServices:
     """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
     alerts: AlertTests = field(default_factory=AlertTests)
+    gate: Gate = field(default_factory=Gate)
+    """Finds out who asks."""

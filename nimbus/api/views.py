@@ -18,6 +18,7 @@ from nimbus.api.models import (
     PipelineSpecModel,
     PipelineSummaryModel,
     ScheduleModel,
+    SetAsideModel,
     StatusModel,
     WorkerModel,
 )
@@ -30,7 +31,7 @@ from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
-from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schedulers import SchedulerInfo, leader_report
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
@@ -121,6 +122,7 @@ def status_model(
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""
+    report = leader_report(schedulers)
     return StatusModel(
         leader=leader_model(leader, schedulers),
         answered_by=info.id,
@@ -135,6 +137,8 @@ def status_model(
         runs_max_running=max_running,
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
+        set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],
+        set_aside_count=report.set_aside_count,
         cluster_schema=schema,
         newest_schema=info.newest_schema,
         older=list(older_than(info.newest_schema, schedulers, workers)),
@@ -165,6 +169,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
     profile = record.profile
     return {
         "name": record.name,
+        "owner": record.owner,
         "state": record.state,
         "description": profile.description,
         "release": record.release,

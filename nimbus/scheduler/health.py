@@ -10,6 +10,7 @@ from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -18,6 +19,7 @@ from leader import Elector, LeaderError, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
+from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -73,6 +75,8 @@ class SelfReport:
         clock: Clock,
     ) -> None:
         self._identity = identity
+        self._scheme = urlsplit(identity.address).scheme or "http"
+        """Of all schedulers' addresses: the same configuration is on all hosts."""
         self._election = election
         self._engine_status = engine_status
         self._required = required
@@ -114,6 +118,7 @@ class SelfReport:
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
             looks=engine.looks if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
+            report=engine.report if leads else LeaderReport(),
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
             disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
@@ -183,13 +188,13 @@ class SelfReport:
             return None
         return LeaderView(
             id=found.participant.id,
-            address=_url(found.participant.host, found.participant.port),
+            address=_url(self._scheme, found.participant.host, found.participant.port),
             epoch=found.epoch,
         )
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:
