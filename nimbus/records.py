@@ -13,12 +13,16 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -122,6 +126,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "allow_failure",
                 "pools",
                 "secrets",
+                "env",
                 "runs_on",
                 "start_after",
                 "queue_timeout",
@@ -179,6 +184,7 @@ RUN = RunCodec()
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+KEY: RecordCodec[KeyedCommand] = RecordCodec(TypeAdapter(KeyedCommand))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
 HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
@@ -187,6 +193,8 @@ END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
 RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
+PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
+PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 
@@ -197,14 +205,29 @@ class CommandBody:
     command: Command
     submitted_at: str
     submitted_by: str
+    asked_by: Principal | None = None
+    """Release 0.1 overlooks it."""
+    key: CommandKey | None = None
+    """Not before schema 2 of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalsBody:
-    """Refusals of commands, as they are kept in history."""
+class OutcomesBody:
+    """Outcomes of commands, as they are kept in history."""
 
-    refusals: tuple[CommandOutcome, ...]
+    refusals: tuple[CommandOutcome, ...] = ()
+    accepted: tuple[CommandOutcome, ...] = ()
 
 
-REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
+OUTCOMES: RecordCodec[OutcomesBody] = RecordCodec(TypeAdapter(OutcomesBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensBody:
+    """Tokens, as they stand in a file of a scheduler."""
+
+    tokens: tuple[Token, ...] = ()
+
+
+TOKENS: RecordCodec[TokensBody] = RecordCodec(TypeAdapter(TokensBody))

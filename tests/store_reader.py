@@ -149,5 +149,6 @@ def services_over(
         health=health,
         metrics=CollectorRegistry(),
         clock=clock,
+        changes=Commands().changes(),
         max_running=max_running,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import Depends, FastAPI
+from prometheus_client import Gauge
 
 from nimbus.api import (
+    routes_access,
     routes_alerts,
     routes_attempts,
     routes_backfills,
@@ -14,21 +16,27 @@ from nimbus.api import (
     routes_cluster,
     routes_commands,
     routes_data,
+    routes_events,
     routes_explanations,
     routes_health,
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_purges,
     routes_replay,
     routes_run_commands,
     routes_runs,
+    routes_session,
     routes_variables,
     routes_webhooks,
 )
+from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
-from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
+from nimbus.api.event_hub import EventHub
+from nimbus.api.idempotency import note_key
+from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
@@ -55,10 +63,16 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         description=_DESCRIPTION,
         docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
         redoc_url=None,
+        dependencies=[Depends(authorize)],
         responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
     )
     install(app)
+    app.state.events = hub = EventHub(services.changes)
+    streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
+    streams.set_function(lambda: hub.streams)
+    app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Authenticate, gate=services.gate)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
@@ -76,11 +90,17 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_access,
+        routes_purges,
     )
     for part in parts:
-        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
+        app.include_router(
+            part.router(services, PREFIX), dependencies=[Depends(note_who_asks), Depends(note_key)]
+        )
+    app.include_router(routes_events.router(hub, PREFIX))
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
+    app.include_router(routes_session.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

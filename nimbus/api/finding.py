@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from heapq import nlargest
+from typing import NamedTuple
 
 import structlog
 
@@ -22,10 +22,13 @@ from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.purge import fate_of
 from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
+from nimbus.ports import RecentRuns
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -63,7 +66,8 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     refusal = services.commands.refused_start(wanted)
     if refusal is not None:
         return _refused(wanted, refusal)
-    raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
+    fate = fate_of(services.history.purged(wanted))
+    raise NotFoundError("unknown_run", f"run {run_id} {fate}: see `nimbus run list`.")
 
 
 def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
@@ -114,7 +118,8 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     if services.reader.run(wanted) is not None:
         return  # asking twice starts one run: the leader says so
     try:
-        used = services.history.read(wanted) is not None
+        history = services.history
+        used = history.read(wanted) is not None or history.purged(wanted) is not None
     except NimbusError as exc:
         if not exc.retryable:
             raise
@@ -126,40 +131,74 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
         )
 
 
+class RunPage(NamedTuple):
+    """Some runs of the list."""
+
+    rows: list[tuple[Run, bool]]
+    """Each with whether it came from history."""
+    next_after: RunPlace | None
+    """Where the next page begins; None: there is none."""
+    at_least: int
+    """How many there are from the first of this page on."""
+    complete: bool
+    """History answered."""
+
+
 def list_runs(
-    services: ApiServices, *, pipeline: str | None, state: RunState | None, limit: int
-) -> tuple[list[tuple[Run, bool]], bool]:
-    """Runs, newest first, each with whether it came from history; and whether history answered.
+    services: ApiServices,
+    *,
+    pipeline: str | None,
+    state: RunState | None,
+    limit: int,
+    after: RunPlace | None = None,
+) -> RunPage:
+    """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
 
     Live runs are listed even when history's storage is down: an outage there hides the past, not the present.
     """
     found = services.reader.run_list()
-    past, complete = _past_runs(services, pipeline, state, limit)
+    recent, complete = _past_runs(services, pipeline, state, limit, after)
+    past: dict[str, Run] = {run.id: run for run in recent.runs}
+    edge = recent.more_after
     known: dict[str, ListedRun | Run] = {**past, **found}
-    fitting = (
-        run for run in known.values() if pipeline in (None, run.pipeline) and state in (None, run.state)
+    places = {
+        place(run): run.id
+        for run in known.values()
+        if pipeline in (None, run.pipeline) and state in (None, run.state)
+    }
+    ahead = [one for one in places if after is None or one > after]
+    # Beyond what was read of history, nobody knows yet what lies between live runs.
+    near = sorted(one for one in ahead if edge is None or one <= edge)
+    shown = [places[one] for one in near[:limit]]
+    live = services.reader.runs(run for run in shown if run in found)
+    rows = ((live.get(run) or past.get(run), run not in live) for run in shown)
+    return RunPage(
+        rows=[(run, archived) for run, archived in rows if run is not None],
+        next_after=near[limit - 1] if len(near) > limit else edge,
+        at_least=len(ahead),
+        complete=complete,
     )
-    newest = [run.id for run in nlargest(limit, fitting, key=lambda run: (run.created_at, run.id))]
-    live = services.reader.runs(run for run in newest if run in found)
-    rows = ((live.get(run) or past.get(run), run not in live) for run in newest)
-    return [(run, archived) for run, archived in rows if run is not None], complete
 
 
 def _past_runs(
-    services: ApiServices, pipeline: str | None, state: RunState | None, limit: int
-) -> tuple[dict[str, Run], bool]:
+    services: ApiServices,
+    pipeline: str | None,
+    state: RunState | None,
+    limit: int,
+    after: RunPlace | None,
+) -> tuple[RecentRuns, bool]:
     """Runs in history that a list may need, and whether history answered."""
     if state is not None and not state.is_final:
-        return {}, True
+        return RecentRuns((), None), True
     name = PipelineName(pipeline) if pipeline is not None else None
     try:
         # A state is filtered by the caller, so more must be read than is wanted.
-        return {run.id: run for run in services.history.recent(name, MAX_RUNS if state else limit)}, True
+        return services.history.recent(name, MAX_RUNS if state else limit, after), True
     except NimbusError as exc:
         if not exc.retryable:
             raise
         _log.warning("history_unavailable", error=str(exc))
-        return {}, False
+        return RecentRuns((), None), False
 
 
 def surroundings(services: ApiServices) -> Surroundings:

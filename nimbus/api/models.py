@@ -39,6 +39,15 @@ class Model(BaseModel):
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
 
+class PageModel(Model):
+    """Base of lists that have pages."""
+
+    next_cursor: str | None = None
+    """Asks for the next page; null: there is none."""
+    at_least: int = 0
+    """How many there are, at least, from the first of this page on."""
+
+
 class MissingFileModel(Model):
     """A file that a scheduler lacks."""
 
@@ -88,7 +97,7 @@ class ParticipantModel(Model):
     disk_free_bytes: int = 0
 
 
-class ParticipantsModel(Model):
+class ParticipantsModel(PageModel):
     """Every scheduler, first in the queue first."""
 
     leader: LeaderModel | None
@@ -180,6 +189,12 @@ class WorkerModel(Model):
     """The pid of the executor process that takes pooled attempts, or why there is none."""
 
 
+class WorkersModel(PageModel):
+    """Workers, by id."""
+
+    workers: list[WorkerModel]
+
+
 class VariablesModel(Model):
     """Variables of the cluster."""
 
@@ -197,7 +212,7 @@ class PoolModel(Model):
     """Ready tasks that take of it."""
 
 
-class PoolsModel(Model):
+class PoolsModel(PageModel):
     """All pools, by name."""
 
     pools: list[PoolModel]
@@ -335,6 +350,8 @@ class PipelineSummaryModel(Model):
     tasks: int
     quarantined: str | None
     """Why nothing of it starts, or null."""
+    owner: str | None
+    """A principal or a team; null: admins alone may publish and remove it."""
     updated_at: datetime
 
 
@@ -361,7 +378,7 @@ class PipelineModel(PipelineSummaryModel):
     """Null while the release is not on the disk of the scheduler that answers."""
 
 
-class PipelinesModel(Model):
+class PipelinesModel(PageModel):
     """The catalog, by name."""
 
     pipelines: list[PipelineSummaryModel]

@@ -16,6 +16,7 @@ from nimbus.api.explain_backfill import BackfillView, progress, why_backfill
 from nimbus.api.models import CommandModel
 from nimbus.api.models_backfills import BackfillModel, BackfillPlanModel, BackfillsModel
 from nimbus.api.models_intervals import IntervalModel, IntervalState
+from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import (
     BackfillIdText,
@@ -89,11 +90,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["backfills"], prefix=prefix)
 
     @routes.get("/backfills")
-    def backfills(pipeline: Annotated[PipelineNameText | None, Query()] = None) -> BackfillsModel:
+    def backfills(
+        paging: Paging, pipeline: Annotated[PipelineNameText | None, Query()] = None
+    ) -> BackfillsModel:
         """All that are kept, newest first."""
         found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
-        found.sort(key=lambda one: one.created_at, reverse=True)
-        return BackfillsModel(backfills=[_shown(one) for one in found])
+        page = paging.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
+        return BackfillsModel(
+            backfills=[_shown(one) for one in page.rows],
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText) -> BackfillModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -168,6 +169,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
     profile = record.profile
     return {
         "name": record.name,
+        "owner": record.owner,
         "state": record.state,
         "description": profile.description,
         "release": record.release,
@@ -265,6 +267,7 @@ def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | 
     update: dict[str, object] = {
         "progress": dict(slots.progress) or None,
         "application": application_id(told),
+        "checkpoint": None if slots.checkpoint is None else json.loads(slots.checkpoint),
     }
     if claim is not None and not claim.is_fenced:
         update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}

@@ -25,14 +25,18 @@ from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.changes import SqliteChanges
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
+from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.access import build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
@@ -41,7 +45,9 @@ from nimbus.bootstrap.foundation import (
     data_connection,
     epoch_file,
     open_bucket,
+    zookeeper_config,
 )
+from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker, secret_provider
@@ -52,6 +58,7 @@ from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.engine.readiness import GatePolicy
+from nimbus.ports import ChangeFeed
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.data_door import DataDoor
@@ -171,6 +178,7 @@ def build_parts(foundation: Foundation) -> Parts:
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
+    gate, tls = build_gate(settings), build_tls(settings, registry)
     api = create_app(
         ApiServices(
             reader=foundation.reader,
@@ -181,6 +189,7 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
+            changes=_changes(foundation),
             max_running=settings.runs.max_running,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
@@ -193,25 +202,48 @@ def build_parts(foundation: Foundation) -> Parts:
             ),
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
+            gate=gate,
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
+    garbage = GarbageMetrics(registry)
+    collector = build_collector(foundation, garbage, leads=late.leads)
+    add_purges(collector, foundation, garbage, late.leads)
     embedded = settings.worker.embedded
     return Parts(
         session=session,
         syncer=syncer,
         follower=follower,
+        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate, tls),
         registrar=late.registrar,
         announcer=late.announcer,
         engine=late.engine,
         effects=effects,
         election=late.election,
-        collector=build_collector(foundation, GarbageMetrics(registry), leads=late.leads),
-        api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
+        collector=collector,
+        api=ApiServer(
+            api,
+            settings.scheduler.host,
+            settings.scheduler.port,
+            tls=None if tls is None else tls.context,
+        ),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded
         else None,
     )
+
+
+def _changes(foundation: Foundation) -> ChangeFeed:
+    settings, session = foundation.settings, foundation.session
+    if isinstance(session, SqliteSession):
+        return SqliteChanges(session, settings.cluster.root)
+
+    def connect() -> ZooKeeperSession:
+        own = ZooKeeperSession(zookeeper_config(settings))
+        own.start(settings.zookeeper.call_timeout)
+        return own
+
+    return ZooKeeperChanges(connect, settings.cluster.root, lambda: session.last_zxid)
 
 
 def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
@@ -268,6 +300,7 @@ def _election_config(settings: Settings) -> ElectionConfig:
         priority=leadership.priority,
         nofailover=leadership.nofailover,
         newest_schema=NEWEST_SCHEMA,
+        mend_access_lists=settings.zookeeper.acl == "fix",
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     lazy={
         "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
         "import": Lazy("nimbus.cli.cluster_move:import_", "Make a cluster of such a file."),
+        "acl": Lazy("nimbus.cli.cluster_acl:acl", "List nodes that are open to others, or close them."),
         "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
     },
 )

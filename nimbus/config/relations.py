@@ -11,6 +11,7 @@ from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA
 from nimbus.config.settings import Settings
 from nimbus.config.targets import target_faults
+from nimbus.config.texts import is_loopback
 from nimbus.config.values import format_duration
 
 TCP_CONNECT = timedelta(seconds=2)
@@ -69,10 +70,12 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 f"({format_duration(least)}): {rule.why}; raise the one or lower the other"
             )
             yield (section, name), message
+    yield from _access_faults(settings)
     yield from _elector_faults(settings)
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
     yield from _data_faults(settings)
+    yield from _retention_faults(settings)
     if settings.connect.token is not None and settings.connect.url is None:
         message = "token is given and url is not; a server of the worker's own makes its token itself"
         yield ("connect", "token"), message
@@ -94,6 +97,17 @@ def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     for number, rule in enumerate(alerts.notify):
         if rule.to not in alerts.targets:
             yield ("alerts", "notify", number, "to"), f"there is no target {rule.to} in alerts.targets"
+
+
+def _access_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    host = settings.scheduler.host
+    if settings.api.auth != "required" and not is_loopback(host):
+        message = (
+            f"host ({host}) is no loopback address and api.auth is optional: everybody who reaches it would "
+            "be an admin. Set api.auth to required and api.tokens_file to a file with a first token "
+            "(`nimbus token create NAME --role admin --file FILE`), or host to 127.0.0.1"
+        )
+        yield ("scheduler", "host"), message
 
 
 def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
@@ -142,6 +156,20 @@ def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         for name, field in type(settings.data).model_fields.items():
             if getattr(settings.data, name) != field.default:
                 yield ("data", name), f"{name} is given and worker.data is no s3://bucket/prefix; remove it"
+
+
+def _retention_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    keep, worker = settings.retention, settings.worker
+    for name, value in (("logs", keep.logs), ("outputs", keep.outputs)):
+        if keep.history is not None and value is not None and value > keep.history:
+            message = (
+                f"{name} ({format_duration(value)}) must not be above retention.history "
+                f"({format_duration(keep.history)}), with which they go; lower the one or raise the other"
+            )
+            yield ("retention", name), message
+    if worker.data is None and worker.shared_dir is None and (keep.outputs or keep.history):
+        name = "outputs" if keep.outputs else "history"
+        yield ("retention", name), f"{name} is given and worker.data is not: name the place of the outputs"
 
 
 def _tls_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

@@ -13,7 +13,8 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskNam
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.state import Built
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,18 @@ class RunArchived:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalsArchived:
-    """History has the refusals of these commands; of none: they could not be stored, through no outage."""
+class OutcomesArchived:
+    """History has the outcomes of these commands; of none: they could not be stored, through no outage."""
 
     commands: tuple[CommandId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeStored:
+    """Storage keeps what a command asks for; or it is refused."""
+
+    command: CommandId
+    answer: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,8 @@ News = (
     | RenderingFailed
     | DataSeen
     | RunArchived
-    | RefusalsArchived
+    | OutcomesArchived
+    | PurgeStored
     | AlertTried
     | QuarantineChanged
     | StopAsked

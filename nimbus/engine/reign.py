@@ -22,7 +22,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import ArchiveRefusals, Decision, Effect, LookAt, Nothing
+from nimbus.engine.decision import ArchiveOutcomes, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
@@ -57,6 +57,10 @@ OUTCOMES_KEPT = timedelta(hours=1)
 """How long whoever asked can learn what became of a command."""
 MOST_OUTCOMES = 10_000
 """That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
+KEYS_KEPT = timedelta(hours=24)
+"""How long a request that is sent again with its key is answered as before, after its decision."""
+MOST_KEYS = 500
+"""That one look reads."""
 PRUNE_AGAIN_S = 1.0
 """Until more outcomes are forgotten, while there are more than one look forgets."""
 MOST_AT_ONCE = 200
@@ -109,8 +113,8 @@ class Reign:
         self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
         self._young: dict[AttemptId, float] = {}
         """Attempts that are watched for their END alone, with when all of them is to be looked at."""
-        self._archiving_refusals = False
-        self._archived_refusals: tuple[CommandId, ...] = ()
+        self._archiving_outcomes = False
+        self._archived_outcomes: tuple[CommandId, ...] = ()
         """To be forgotten."""
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
@@ -220,7 +224,7 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.RefusalsArchived():
+                case n.RunArchived() | n.OutcomesArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
@@ -229,12 +233,14 @@ class Reign:
                 case _:
                     continue
 
-    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived) -> None:
+    def _hear_of_history(self, news: n.RunArchived | n.OutcomesArchived | n.PurgeStored) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.run_archived(run)
-            case n.RefusalsArchived(commands):
-                self._archiving_refusals, self._archived_refusals = False, commands
+            case n.PurgeStored(command, answer):
+                self.state.purge_stored(command, answer)
+            case n.OutcomesArchived(commands):
+                self._archiving_outcomes, self._archived_outcomes = False, commands
                 if commands:
                     self._prune_due_s = self._clock.elapsed_s()
 
@@ -405,7 +411,8 @@ class Reign:
             for write in decision.writes:
                 if isinstance(write, w.PutPipeline) and (skipped := write.skipped):
                     self._metrics.fires_skipped(write.record.name, skipped)
-            _log.info(decision.name, epoch=self.state.epoch, **decision.about)
+            log = _log.debug if decision.repeated else _log.info
+            log(decision.name, epoch=self.state.epoch, **decision.about)
             for effect in decision.effects:
                 self._start_effect(effect)
             opened |= {write.attempt for write in decision.writes if isinstance(write, w.CreateAttempt)}
@@ -523,15 +530,16 @@ class Reign:
             self._prune_outcomes(now_s)
 
     def _prune_outcomes(self, now_s: float) -> None:
-        """Forget old outcomes; refusals once history has them."""
-        if self._archived_refusals:
-            self._store.forget_outcomes(self._archived_refusals)
-            self._archived_refusals = ()
+        """Forget old outcomes once history has them."""
+        if self._archived_outcomes:
+            self._store.forget_outcomes(self._archived_outcomes)
+            self._archived_outcomes = ()
         pruned = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
-        if pruned.refused and not self._archiving_refusals:
-            self._archiving_refusals = True
-            self._start_effect(ArchiveRefusals(pruned.refused))
-        more = pruned.more and not self._archiving_refusals
+        if pruned.old and not self._archiving_outcomes:
+            self._archiving_outcomes = True
+            self._start_effect(ArchiveOutcomes(pruned.old))
+        self._store.prune_keys(self._clock.now() - KEYS_KEPT, MOST_KEYS)
+        more = pruned.more and not self._archiving_outcomes
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 
     def _try_again(self) -> None:

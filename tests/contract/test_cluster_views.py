@@ -31,6 +31,7 @@ from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.children import Parent
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import (
     Abdicate,
     ActivatePipeline,
@@ -41,6 +42,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -52,6 +54,7 @@ from nimbus.domain.commands import (
     UncordonWorker,
 )
 from nimbus.domain.errors import RecordTooLargeError
+from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -75,6 +78,7 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import ListedRun, Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
@@ -173,6 +177,7 @@ COMMANDS: tuple[Command, ...] = (
     RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
+    PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
     Abdicate(reason="upgrade"),
 )
 
@@ -322,6 +327,24 @@ def test_settings_are_read_as_they_were_written_last(bench: Bench) -> None:
     bench.put(settings)
 
     assert bench.reader.settings() == settings
+
+
+def test_a_command_with_a_key_is_queued_once_and_its_outcome_is_kept_by_the_key(bench: Bench) -> None:
+    key = CommandKey(hash="ab" * 16, request="cd" * 32)
+    assert bench.queue.keyed(key.hash) is None
+
+    made = bench.queue.submit(COMMANDS[0], submitted_by="me", key=key)
+    with pytest.raises(KeyUsedError):
+        bench.queue.submit(COMMANDS[0], submitted_by="me", key=key)
+
+    (queued,) = bench.reader.commands()
+    assert (queued.id, queued.key) == (made, key)
+    assert bench.queue.keyed(key.hash) == KeyedCommand(request=key.request)
+
+    decided = replace(outcome(made), key=key)
+    bench.answer(decided)
+
+    assert bench.queue.keyed(key.hash) == KeyedCommand(request=key.request, outcome=decided)
 
 
 def test_commands_wait_in_the_order_of_their_submission(bench: Bench) -> None:

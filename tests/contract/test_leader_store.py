@@ -23,11 +23,13 @@ from nimbus.adapters.zookeeper import leader_store
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -117,6 +119,8 @@ class Bench:
     claim: Callable[[Claim], Claim]
     end: Callable[[End], End]
     schema: Callable[[], int]
+    put_key: Callable[[str, KeyedCommand], object]
+    keyed: Callable[[str], KeyedCommand | None]
 
 
 def memory_bench() -> Bench:
@@ -144,6 +148,8 @@ def memory_bench() -> Bench:
         claim=lambda claim: fill(claim=claim),
         end=lambda end: fill(end=end),
         schema=lambda: cluster.world.schema,
+        put_key=lambda name, known: cluster.change(keys={**cluster.world.keys, name: known}),
+        keyed=lambda name: dict(cluster.world.keys).get(name),
     )
 
 
@@ -199,6 +205,12 @@ def _bench(
     schema: Callable[[], int],
 ) -> Bench:
     board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    calls, paths = calls_on(session), Paths(root)
+
+    def put_key(name: str, known: KeyedCommand) -> None:
+        calls.ensure(paths.keys)
+        calls.create(paths.key(name), records.KEY.encode(known))
+
     return Bench(
         store=ZooKeeperLeaderStore(session, root, token),
         depose=lambda: (depose(), None)[1],
@@ -208,6 +220,8 @@ def _bench(
         claim=board.claim,
         end=board.end,
         schema=schema,
+        put_key=put_key,
+        keyed=queue.keyed,
     )
 
 
@@ -449,51 +463,60 @@ def test_the_first_to_fill_a_slot_wins_leader_or_driver(bench: Bench) -> None:
     assert bench.store.read_slots([ATTEMPT])[ATTEMPT].end == lost
 
 
-def test_old_outcomes_are_forgotten_and_young_ones_kept(bench: Bench) -> None:
+def test_outcomes_beyond_the_most_are_old_whatever_their_age(bench: Bench) -> None:
     asked = with_outcomes(bench, 3)
 
-    assert not bench.store.prune_outcomes(NOW + timedelta(minutes=2), 100).more
+    pruned = bench.store.prune_outcomes(NOW, 2)
 
-    assert [bench.outcome(command) is None for command in asked] == [True, True, False]
+    assert [outcome.command for outcome in pruned.old] == asked[:1]
 
 
-def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench) -> None:
-    asked = with_outcomes(bench, 5)
+def test_old_keys_are_forgotten_in_steps_and_those_of_waiting_commands_never(bench: Bench) -> None:
+    asked = with_outcomes(bench, 3)
+    for number, command in enumerate(asked):
+        bench.put_key(f"k{number}", KeyedCommand(request="r", outcome=bench.outcome(command)))
+    bench.put_key("k9", KeyedCommand(request="r"))
 
-    bench.store.prune_outcomes(NOW, 2)
+    def left() -> list[str]:
+        return [name for name in ("k0", "k1", "k2", "k9") if bench.keyed(name) is not None]
 
-    assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
+    bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert len(left()) == 3
+    for _ in range(6):
+        bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert left() == ["k2", "k9"]
 
 
 @pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake forgets all in one go
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
-    with_outcomes(bench, 3)
+    asked = with_outcomes(bench, 3)
 
     assert bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
+    bench.store.forget_outcomes(asked[:2])
     assert not bench.store.prune_outcomes(NOW + timedelta(days=1), 100).more
 
 
-def test_old_refusals_are_returned_and_stay_until_they_are_forgotten(bench: Bench) -> None:
+def test_old_outcomes_are_returned_and_stay_until_they_are_forgotten(bench: Bench) -> None:
     asked = with_outcomes(bench, 4, refused=(0, 2, 3))
 
     pruned = bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100)
 
-    assert [refusal.command for refusal in pruned.refused] == [asked[0], asked[2]]
-    assert [bench.outcome(command) is None for command in asked] == [False, True, False, False]
-    assert bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100).refused == pruned.refused
+    assert [outcome.command for outcome in pruned.old] == asked[:3]
+    assert [bench.outcome(command) is None for command in asked] == [False] * 4
+    assert bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100).old == pruned.old
 
     bench.store.forget_outcomes(asked[:1])
     bench.store.forget_outcomes(asked[:1] + asked[2:3])  # one is not there: nothing is forgotten
-    assert [bench.outcome(command) is None for command in asked] == [True, True, False, False]
+    assert [bench.outcome(command) is None for command in asked] == [True, False, False, False]
 
 
-def test_refusals_beyond_twice_the_most_are_forgotten(bench: Bench) -> None:
+def test_outcomes_beyond_twice_the_most_are_forgotten(bench: Bench) -> None:
     asked = with_outcomes(bench, 5, refused=range(5))
 
     pruned = bench.store.prune_outcomes(NOW, 2)
 
-    assert [refusal.command for refusal in pruned.refused] == asked[1:3]
+    assert [outcome.command for outcome in pruned.old] == asked[1:3]
     assert [bench.outcome(command) is None for command in asked] == [True, *[False] * 4]
 
 
@@ -521,8 +544,6 @@ def test_a_deposed_leader_forgets_nothing(bench: Bench) -> None:
     commit(bench.store, [w.ConsumeCommand(outcome)])
     bench.depose()
 
-    with pytest.raises(FencedOutError):
-        bench.store.prune_outcomes(NOW + timedelta(days=1), 100)
     with pytest.raises(FencedOutError):
         bench.store.forget_outcomes([command])
 

@@ -26,7 +26,7 @@ from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
-    ArchiveRefusals,
+    ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
     Effect,
@@ -38,8 +38,9 @@ from nimbus.engine.decision import (
 )
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates
@@ -97,7 +98,7 @@ class Scheduler:
         self.boot += 1
         self.jobs: deque[
             tuple[
-                ArchiveRun | ArchiveRefusals | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
+                ArchiveRun | ArchiveOutcomes | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
                 float,
             ]
         ]
@@ -213,7 +214,7 @@ class Scheduler:
         match job:
             case ArchiveRun(run):
                 done = self._archive(run)
-            case ArchiveRefusals(refusals):
+            case ArchiveOutcomes(refusals):
                 done = self._archive_refusals(refusals)
             case BuildRun(subject, draft):
                 done = self._build(subject, draft)
@@ -241,7 +242,7 @@ class Scheduler:
         if not self.world.storage.available:
             return False
         self.world.storage.refusals |= {refusal.command: refusal for refusal in refusals}
-        self.engine.tell(n.RefusalsArchived(tuple(refusal.command for refusal in refusals)))
+        self.engine.tell(n.OutcomesArchived(tuple(refusal.command for refusal in refusals)))
         return True
 
     def _build(self, subject: Subject, draft: Draft) -> bool:

@@ -16,6 +16,7 @@ CLAIM = "claim"
 END = "end"
 BEAT = "beat"
 STOP = "stop"
+CHECKPOINT = "checkpoint"
 SUBMITTED = "submitted:"
 
 
@@ -66,6 +67,15 @@ class Paths:
         return f"{self.root}/outcomes"
 
     @property
+    def keys(self) -> str:
+        """Parent of what is known of commands by the keys of their requests."""
+        return f"{self.root}/keys"
+
+    def key(self, key_hash: str) -> str:
+        """What is known by one key."""
+        return f"{self.keys}/{key_hash}"
+
+    @property
     def abdication(self) -> str:
         """The last abdication that was accepted; empty before the first."""
         return f"{self.root}/abdication"
@@ -103,6 +113,11 @@ class Paths:
         return f"{self.root}/attempt-key"
 
     @property
+    def session_key(self) -> str:
+        """The secret that sessions of browsers are signed with."""
+        return f"{self.root}/session-key"
+
+    @property
     def unfinished(self) -> str:
         """While the cluster is being made or removed by a command: which. No daemon starts then."""
         return f"{self.root}/unfinished"
@@ -133,6 +148,7 @@ class Paths:
             self.backfills,
             self.commands,
             self.outcomes,
+            self.keys,
             self.abdication,
             self.settings,
             self.alerts,
@@ -218,6 +234,10 @@ class Paths:
     def beat(self, attempt: AttemptId) -> str:
         """The runner's sign of life and its progress; ephemeral."""
         return f"{self.attempts}/{attempt}/{BEAT}"
+
+    def checkpoint(self, attempt: AttemptId) -> str:
+        """The checkpoint that the attempt kept last; persistent."""
+        return f"{self.attempts}/{attempt}/{CHECKPOINT}"
 
     def stop(self, attempt: AttemptId) -> str:
         """The leader's request to stop; persistent."""
