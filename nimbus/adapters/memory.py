@@ -344,6 +344,11 @@ class MemoryLogs:
         with self._lock:
             return bytes(self._logs.get((attempt, kept), b"")[offset : offset + limit])
 
+    def size(self, attempt: AttemptId) -> int:
+        """See `nimbus.ports.LogArchive.size`."""
+        with self._lock:
+            return len(self._logs.get((attempt, Kept.LOG), b""))
+
 
 def _newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))

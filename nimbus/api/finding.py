@@ -32,6 +32,8 @@ _log = structlog.stdlib.get_logger(__name__)
 
 MAX_RUNS = 500
 """In one answer."""
+_RECENT = 20
+"""Runs in history that are looked at for the last success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,21 @@ def list_runs(
     live = services.reader.runs(run for run in newest if run in found)
     rows = ((live.get(run) or past.get(run), run not in live) for run in newest)
     return [(run, archived) for run, archived in rows if run is not None], complete
+
+
+def last_success(services: ApiServices, run: Run) -> Run | None:
+    """The last run of its pipeline that succeeded, of those created before it.
+
+    Looks at what is in ZooKeeper and at the newest runs in history.
+    """
+    listed = services.reader.run_list().values()
+    near = [one for one in listed if one.pipeline == run.pipeline and one.state is RunState.SUCCEEDED]
+    before = (one for one in near if one.created_at < run.created_at)
+    newest = nlargest(1, before, key=lambda one: (one.created_at, one.id))
+    found = list(services.reader.runs(one.id for one in newest).values())
+    found += services.history.recent(run.pipeline, _RECENT)
+    fitting = (one for one in found if one.state is RunState.SUCCEEDED and one.created_at < run.created_at)
+    return max(fitting, key=lambda one: (one.created_at, one.id), default=None)
 
 
 def _past_runs(

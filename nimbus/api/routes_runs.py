@@ -75,7 +75,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         Readable as soon as its start is answered: `pending` until a leader decides, or `refused`.
         """
         found = look_for_run(services, run_id)
-        return _shown(services, found) if isinstance(found, FoundRun) else found
+        return shown_run(services, found) if isinstance(found, FoundRun) else found
 
     @routes.get("/{run_id}/results")
     def results(
@@ -153,7 +153,7 @@ def _kept(
     """A piece of what is kept of an attempt, and headers that tell of both. `place`: run, task, attempt."""
     run_id, task, attempt = place
     found = find_run(services, run_id)
-    number, state = _attempt(found, task, attempt)
+    number, state = known_attempt(found, task, attempt)
     # The state was read before the bytes: "ended, and nothing more" can then be believed.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
     return data, {
@@ -167,7 +167,8 @@ def _kept(
     }
 
 
-def _shown(services: ApiServices, found: FoundRun) -> RunModel:
+def shown_run(services: ApiServices, found: FoundRun) -> RunModel:
+    """A run as the API shows it, with what is known of its open attempts."""
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
@@ -238,8 +239,12 @@ def unknown_task(run: Run, task: str) -> NotFoundError:
     )
 
 
-def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
-    """Number and state of the attempt that is asked for; without a number, of the last one."""
+def known_attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
+    """Number and state of the attempt that is asked for; without a number, of the last one.
+
+    Raises:
+        NotFoundError: there is no such task, or no such attempt.
+    """
     known = run.tasks.get(TaskName(task))
     if known is None:
         raise unknown_task(run, task)

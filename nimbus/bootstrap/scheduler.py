@@ -67,6 +67,7 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
+from nimbus.web.app import add_pages
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
@@ -172,7 +173,7 @@ def build_parts(foundation: Foundation) -> Parts:
         metrics=ReadinessMetrics(registry),
     )
     api = create_app(
-        ApiServices(
+        services := ApiServices(
             reader=foundation.reader,
             definitions=releases,
             commands=ZooKeeperCommandQueue(session, root),
@@ -196,6 +197,7 @@ def build_parts(foundation: Foundation) -> Parts:
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
+    add_pages(api, services)
     embedded = settings.worker.embedded
     return Parts(
         session=session,
