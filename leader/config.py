@@ -41,6 +41,8 @@ class ElectionConfig:
         forced_takeover_after: How long everybody may decline, with `GatePolicy.FORCED`.
         priority: 0, or less for who shall lead only if nobody better is ready and in the queue.
         nofailover: Never lead, never queue; be seen, that is all.
+        mend_access_lists: With a credential, close what is open below `root` once, at the start. Without it
+            nodes stay as they are; see `AclEnforcement`.
         newest_schema: The newest schema of what this election protects that this participant knows. It does
             not take the lead under a newer one. A new election begins with it; see `schema_raised`.
     """
@@ -56,6 +58,7 @@ class ElectionConfig:
     forced_takeover_after: timedelta | None = None
     priority: int = 0
     nofailover: bool = False
+    mend_access_lists: bool = True
     newest_schema: int = 1
 
     def __post_init__(self) -> None:

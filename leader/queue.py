@@ -23,6 +23,9 @@ from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
+_SHOWN = 5
+"""Of mended nodes, in the log."""
+
 
 class LeaderLockQueue(ParticipantFace):
     """Queues for one lock; leads when the lock is held, the epoch raised and the guard content.
@@ -31,8 +34,8 @@ class LeaderLockQueue(ParticipantFace):
     can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election-1` and `-2` (see
-    `leader.loop`), and, with a credential, `leader-acl`, which mends the access lists below the root once,
-    and ends.
+    `leader.loop`), and, with a credential and `mend_access_lists`, `leader-acl`, which mends the access lists
+    below the root once, and ends.
 
     Args:
         session: Started. Stays the caller's, who closes it after this queue.
@@ -71,7 +74,9 @@ class LeaderLockQueue(ParticipantFace):
         self._loop = SessionLoop(
             self._core, session, clock=clock, journal=self._journal, name="leader-election"
         )
-        self._enforcer = _enforcer(session, config.root)
+        self._closing = threading.Event()
+        mends = config.mend_access_lists and session.config.auth is not None
+        self._enforcer = _enforcer(session, config.root, self._closing) if mends else None
 
     def get_all_participants(self) -> list[ParticipantView]:
         """Everybody in the queue, oldest first. See `read_participants`."""
@@ -91,22 +96,24 @@ class LeaderLockQueue(ParticipantFace):
         self._loop.start(errands=True)
 
     def _finish(self, countdown: Countdown) -> None:
+        self._closing.set()
         if not self._loop.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
         if self._enforcer is not None:
             self._enforcer.join(countdown.remaining().total_seconds())
 
 
-def _enforcer(session: ZooKeeperSession, root: str) -> threading.Thread | None:
-    """The thread that closes what others left open below `root`; None without a credential."""
-    if session.config.auth is None:
-        return None
+def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) -> threading.Thread:
+    """The thread that closes what others left open below `root`."""
 
     def enforce() -> None:
         try:
-            for difference in AclEnforcement(session, root).fix():
-                _log.warning("access_list_mended", difference=str(difference))
+            mended = AclEnforcement(session, root, stopping=closing).fix()
         except LeaderError as exc:
             _log.warning("access_lists_not_enforced", root=root, error=str(exc))
+            return
+        if mended:
+            first = [str(difference) for difference in mended[:_SHOWN]]
+            _log.warning("access_lists_mended", root=root, nodes=len(mended), first=first)
 
     return threading.Thread(target=enforce, name="leader-acl", daemon=True)

@@ -30,6 +30,8 @@ class Access:
         scheme: For example `world`, `digest`, `sasl`, `x509`.
         id: Whom the scheme calls so: `anyone`, `user:hash of the password`, a user, a subject.
         permissions: What these may do.
+
+    As text it has only as much of a password's hash as tells two passwords apart.
     """
 
     scheme: str
@@ -38,7 +40,9 @@ class Access:
 
     def __str__(self) -> str:
         held = [one.name or "" for one in Permission if one in self.permissions]
-        return f"{self.scheme}:{self.id}:{'+'.join(held) or 'NOTHING'}"
+        user, _, password_hash = self.id.partition(":")
+        whom = f"{user}:{password_hash[:4]}..." if self.scheme == "digest" and password_hash else self.id
+        return f"{self.scheme}:{whom}:{'+'.join(held) or 'NOTHING'}"
 
 
 OPEN = (Access("world", "anyone", Permission.ALL),)

@@ -7,6 +7,7 @@ So the whole subtree is looked over at the start, and mended if wanted. Source: 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,8 +23,12 @@ from leader.protocol.requests import NotPermittedError
 from leader.zookeeper.access import Access, Permission, wanted_access
 from leader.zookeeper.session import ZooKeeperSession
 
+PAGE = 200
+"""Nodes about which requests travel together: a proof of leadership waits behind no more."""
 _TRIES = 5
 """How often one node is mended while somebody else changes its list too."""
+_ANSWERS = (BadVersionError, InvalidACLError, NoAuthError, NoNodeError)
+"""Failures that say something of one node, and nothing of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,15 @@ class AclDifference:
 
 
 class AclEnforcement:
-    """Checks and mends one subtree. Any thread but kazoo's; each walk sends two requests for each node.
+    """Checks and mends one subtree, in pages: two requests for each node. Any thread but kazoo's.
 
     Args:
         session: Connected. Mending needs its credential to administer the nodes as they are.
         root: Top of the subtree. Need not be there.
         wanted: Entries that each node should have; what the session's configuration makes, if not given.
-        most_nodes: A larger subtree is refused: it is none of an election.
+        most_nodes: A larger subtree is refused.
         timeout: Longest time for one walk.
+        stopping: Set by another thread: the walk ends after its page, with what was found until then.
 
     Raises:
         ElectionConfigError: `root` is no path, or nobody knows what is wanted with the session's credential.
@@ -64,12 +70,14 @@ class AclEnforcement:
         root: str,
         *,
         wanted: Sequence[Access] | None = None,
-        most_nodes: int = 10_000,
-        timeout: timedelta = timedelta(seconds=60),
+        most_nodes: int = 1_000_000,
+        timeout: timedelta = timedelta(minutes=10),
+        stopping: threading.Event | None = None,
     ) -> None:
         self._session, self._root = session, checked_root(root)
         self.wanted = tuple(wanted_access(session.config) if wanted is None else wanted)
         self._most_nodes, self._timeout = most_nodes, timeout
+        self._stopping = stopping or threading.Event()
 
     def check(self) -> list[AclDifference]:
         """Look at every node; report those that differ. Nodes that vanish meanwhile are passed over.
@@ -97,62 +105,89 @@ class AclEnforcement:
     def _walk(self, *, mend: bool) -> Iterator[AclDifference]:
         left = Countdown(self._timeout)
         seen, waiting = 0, [self._root]
-        while waiting:
-            path = waiting.pop()
-            seen += 1
-            if seen > self._most_nodes:
+        while waiting and not self._stopping.is_set():
+            page = [waiting.pop() for _ in range(min(PAGE, len(waiting)))]
+            seen += len(page)
+            differences = self._differences(page, left)
+            if mend and differences:
+                self._mend(list(differences.values()), left)
+            yield from (found for found, _ in differences.values())
+            for path, names in self._each(left, "get_children_async", [(path,) for path in page]):
+                waiting.extend(f"{path}/{name}" for name in sorted(names, reverse=True))
+            if seen + len(waiting) > self._most_nodes:
                 raise AclError(
                     f"{self._root} has more than {self._most_nodes} nodes; is it the root of an election? "
                     f"Give another root, or raise most_nodes"
                 )
-            try:
-                difference = self._mended(path, left) if mend else self._difference(path, left)[0]
-                waiting.extend(f"{path}/{name}" for name in self._children(path, left))
-            except NoNodeError:
-                continue  # it has gone since its parent was read
-            except NoAuthError as exc:
-                raise NotPermittedError(path) from exc
-            if difference is not None:
-                yield difference
 
-    def _mended(self, path: str, left: Countdown) -> AclDifference | None:
-        first: AclDifference | None = None
+    def _differences(self, paths: Sequence[str], left: Countdown) -> dict[str, tuple[AclDifference, int]]:
+        """The nodes whose list is not the wanted one, each with the version of its list."""
+        differences = {}
+        for path, (entries, stat) in self._each(left, "get_acls_async", [(path,) for path in paths]):
+            found = tuple(Access(one.id.scheme, one.id.id, Permission(one.perms)) for one in entries)
+            if sorted(found) != sorted(self.wanted):
+                differences[path] = AclDifference(path, found, self.wanted), stat.aversion
+        return differences
+
+    def _mend(self, differences: Sequence[tuple[AclDifference, int]], left: Countdown) -> None:
+        entries = [_theirs(one) for one in self.wanted]
         for _ in range(_TRIES):
-            difference, version = self._difference(path, left)
-            first = first or difference
-            if difference is None:
-                return first
-            try:
-                self._ask(left, "set_acls_async", path, [_theirs(one) for one in self.wanted], version)
-            except BadVersionError:
-                continue  # somebody else has changed it since
-            except InvalidACLError as exc:
-                raise AclError(
-                    f"ZooKeeper takes no access list {_words(self.wanted)} for {path}; check that it knows "
-                    f"these schemes"
-                ) from exc
-            return first
+            changes = [(found.path, entries, version) for found, version in differences]
+            changed = {path for path, _ in self._each(left, "set_acls_async", changes)}
+            others = [found.path for found, _ in differences if found.path not in changed]
+            differences = list(self._differences(others, left).values()) if others else []
+            if not differences:
+                return
+        path = differences[0][0].path
         raise AclError(f"{path}: somebody else keeps changing its access list; find out who, then try again")
 
-    def _difference(self, path: str, left: Countdown) -> tuple[AclDifference | None, int]:
-        entries, stat = self._ask(left, "get_acls_async", path)
-        found = tuple(Access(one.id.scheme, one.id.id, Permission(one.perms)) for one in entries)
-        if sorted(found) == sorted(self.wanted):
-            return None, stat.aversion
-        return AclDifference(path, found, self.wanted), stat.aversion
-
-    def _children(self, path: str, left: Countdown) -> list[str]:
-        names: list[str] = self._ask(left, "get_children_async", path)
-        return sorted(names, reverse=True)
-
-    def _ask(self, left: Countdown, method: str, *args: Any) -> Any:
+    def _each(
+        self, left: Countdown, method: str, calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[str, Any]]:
+        """Send requests together. Leaves out nodes that are gone or that somebody else has just changed."""
         remaining = min(left.remaining(), self._session.config.call_timeout)
         if not remaining:
             raise ZooKeeperUnavailableError(
                 f"the access lists below {self._root} were not all looked at within {self._timeout}; "
                 f"try again, or allow more time"
             )
-        return self._session.call(getattr(self._session.client, method), *args, timeout=remaining)
+        ask = getattr(self._session.client, method)
+
+        def access_lists_async() -> _Answers:
+            return _Answers([ask(*call) for call in calls])
+
+        answers = self._session.call(access_lists_async, timeout=remaining)
+        for (path, *_), answer in zip(calls, answers, strict=True):
+            match answer:
+                case NoNodeError() | BadVersionError():
+                    continue
+                case NoAuthError():
+                    raise NotPermittedError(path) from answer
+                case InvalidACLError():
+                    raise AclError(
+                        f"ZooKeeper takes no access list {_words(self.wanted)} for {path}; check that it "
+                        f"knows these schemes"
+                    ) from answer
+                case _:
+                    yield path, answer
+
+
+class _Answers:
+    """Those to requests that were sent together, as if they were one."""
+
+    def __init__(self, pending: Sequence[Any]) -> None:
+        self._pending = pending
+
+    def get(self, timeout: float) -> list[Any]:
+        """An answer or a failure for each."""
+        left = Countdown(timedelta(seconds=timeout))
+        return [self._one(answer, left) for answer in self._pending]
+
+    def _one(self, answer: Any, left: Countdown) -> Any:
+        try:
+            return answer.get(timeout=left.remaining().total_seconds())
+        except _ANSWERS as exc:
+            return exc
 
 
 def _theirs(entry: Access) -> ACL:

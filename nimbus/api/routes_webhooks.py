@@ -11,17 +11,24 @@ from nimbus.api.asking import ask_as
 from nimbus.api.finding import refuse_used_id
 from nimbus.api.hook_secrets import HookSecrets
 from nimbus.api.models import CommandModel
-from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText
-from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import StartRun
 from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import PipelineName
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.webhooks import Signed, Webhook, check_form, check_request, parameters_from, run_of
+from nimbus.domain.webhooks import (
+    WRONG_SIGNATURE,
+    Signed,
+    UnsignedRequestError,
+    check_form,
+    check_request,
+    parameters_from,
+    run_of,
+)
 
 _Text = Annotated[str, Header(max_length=200)]
 
@@ -58,14 +65,16 @@ def router(services: ApiServices) -> APIRouter:
 def _start(
     services: ApiServices, secrets: HookSecrets | None, name: str, signed: Signed, body: bytes
 ) -> StartRun:
-    record = known_pipeline(services, name)
-    spec, webhook = _webhook(services, record)
     if secrets is None:
         raise RefusedError("no_secrets", "this scheduler has no secrets: see `worker.secrets`.")
-    check_request(secrets(webhook.secret), signed, body, services.clock.now())
+    record = services.reader.pipeline(PipelineName(name))
+    spec = _active_definition(services, record)
+    if record is None or spec is None or spec.webhook is None:
+        raise UnsignedRequestError(WRONG_SIGNATURE)  # strangers do not learn which pipelines have a webhook
+    check_request(secrets(spec.webhook.secret), signed, body, services.clock.now())
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")
-    parameters = parameters_from(webhook, _parsed(body))
+    parameters = parameters_from(spec.webhook, _parsed(body))
     try:
         resolve_parameters(spec, parameters)
     except InvalidParametersError as exc:
@@ -75,13 +84,10 @@ def _start(
     return StartRun(pipeline=record.name, run_id=run_id, parameters=parameters)
 
 
-def _webhook(services: ApiServices, record: PipelineRecord) -> tuple[PipelineSpec, Webhook]:
-    spec = None
-    if record.release is not None:
-        spec = services.definitions.definition(ReleaseOf(record.name, record.release))
-    if spec is None or spec.webhook is None:
-        raise NotFoundError("unknown_hook", f"pipeline {record.name} has no webhook in its active release.")
-    return spec, spec.webhook
+def _active_definition(services: ApiServices, record: PipelineRecord | None) -> PipelineSpec | None:
+    if record is None or record.release is None:
+        return None
+    return services.definitions.definition(ReleaseOf(record.name, record.release))
 
 
 def _parsed(body: bytes) -> Any:

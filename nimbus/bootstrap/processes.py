@@ -15,6 +15,7 @@ from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
 from nimbus.bootstrap.scheduler import build_parts
@@ -52,6 +53,7 @@ def run_scheduler(settings: Settings) -> int:
     foundation = lay_foundation(settings)
     if isinstance(foundation.session, SqliteSession) and (epochs := epoch_file(settings)) is not None:
         check_epochs(foundation.session, settings.cluster.root, epochs)
+    check_access_lists(foundation.session, settings)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)

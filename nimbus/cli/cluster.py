@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     lazy={
         "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
         "import": Lazy("nimbus.cli.cluster_move:import_", "Make a cluster of such a file."),
+        "acl": Lazy("nimbus.cli.cluster_acl:acl", "List nodes that are open to others, or close them."),
         "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
     },
 )
@@ -92,6 +93,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
+        *((f"set aside: {_aside_name(one)}", one["why"]) for one in answer.get("set_aside", ())),
         *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
@@ -148,6 +150,11 @@ def abdicate(api: Api, out: Output, reason: str) -> int:
     """Ask the leader to hand over; the next ready scheduler takes office."""
     # Asked twice, the successor would be sent away as well.
     return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
+
+
+def _aside_name(one: dict[str, Any]) -> str:
+    what = f"task {one['task']} of run" if one["kind"] == "children" else one["kind"]
+    return f"{what} {one['id']}"
 
 
 def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,8 @@ class Exit(IntEnum):
 
 # Errors of the packages below, which know nothing of exit codes; by their stable codes.
 _BY_CODE = {
+    "acl": Exit.DENIED,
+    "not_permitted": Exit.DENIED,
     "java_missing": Exit.USAGE,
     "blobsync_config": Exit.USAGE,
     "gc_refused": Exit.REFUSED,

@@ -15,6 +15,7 @@ from nimbus.domain.ids import PipelineName, RunId
 
 REPLAY_WINDOW = timedelta(minutes=5)
 """How far the time of a request may lie from ours."""
+WRONG_SIGNATURE = "the signature is not that of this body, timestamp and delivery id"
 _DELIVERY = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
 _PATH = re.compile(r"\{\{\s*body((?:\.[A-Za-z_]\w*)+)\s*\}\}")
@@ -61,7 +62,7 @@ def check_request(secret: str, signed: Signed, body: bytes, now: datetime) -> No
     """
     check_form(signed)
     if not hmac.compare_digest(signature_of(secret, signed, body), signed.signature):
-        raise UnsignedRequestError("the signature is not that of this body, timestamp and delivery id")
+        raise UnsignedRequestError(WRONG_SIGNATURE)
     if abs(now.timestamp() - int(signed.timestamp)) > REPLAY_WINDOW.total_seconds():
         raise UnsignedRequestError(
             f"the timestamp lies more than {REPLAY_WINDOW.total_seconds():.0f} s from the scheduler's time"

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_runs import RunModel
+from nimbus.api.paging import CursorText, decoded, encoded
 from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
-from nimbus.api.routes_runs import shown_run
+from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.domain.ids import CommandId
@@ -58,15 +59,22 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
     drawings = graph.Drawings()
 
     @routes.get("/runs")
-    def runs(request: Request, pipeline: PipelineFilter = None, state: StateFilter = None) -> Response:
-        found, complete = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS)
+    def runs(
+        request: Request,
+        pipeline: PipelineFilter = None,
+        state: StateFilter = None,
+        cursor: CursorText = None,
+    ) -> Response:
+        after = run_place(decoded(cursor))
+        found = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS, after=after)
         shown = {
-            "runs": [views.run_summary(run, archived=archived) for run, archived in found],
-            "history_complete": complete,
+            "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
+            "history_complete": found.complete,
+            "is_later_page": cursor is not None,
+            "older": None if found.next_after is None else encoded(found.next_after),
             "given": {"pipeline": pipeline, "state": state},
             "states": [one.value for one in RunState],
             "names": sorted(record.name for record in services.reader.pipelines()),
-            "most": _RUNS,
         }
         return pages.answer(request, "runs.html", shown)
 

@@ -14,9 +14,10 @@ from nimbus.api.children import children_list
 from nimbus.api.finding import FoundRun, find_run
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
-from nimbus.api.routes_runs import known_attempt, shown_run, unknown_task
+from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.purge_parts import Part as Purged
 from nimbus.domain.run import Run
 from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
 from nimbus.web.pages import Pages, segment
@@ -98,6 +99,8 @@ def _log(
         if exc.code != "no_attempt":
             raise
         return {"number": None, "why_none": str(exc)}
+    if (gone := purged_parts(services, run).get(Purged.LOGS)) is not None:
+        return {"number": None, "why_none": f"The logs of this run were {gone}."}
     # The state was read before the size: a log that has ended does not grow beyond it for long.
     place = AttemptId(RunId(run.id), TaskName(task), number)
     size, read = services.logs.size(place), partial(services.logs.read, place)

@@ -146,8 +146,34 @@ def test_pipeline_that_is_paused_is_not_started_by_its_webhook(hooked: Any, api:
     assert post(api, headers(hooked)).json()["code"] == "not_active"
 
 
-def test_pipeline_without_a_webhook_has_none(hooked: Any, api: httpx.Client) -> None:
-    assert post(api, headers(hooked), pipeline="sums").json()["code"] == "unknown_hook"
+@pytest.mark.parametrize("unknown", ["sums", "nosuch"])
+@pytest.mark.parametrize("secret", ["another", ""])
+def test_unknown_hook_is_answered_as_a_wrong_signature(
+    hooked: Any, api: httpx.Client, unknown: str, secret: str
+) -> None:
+    sent = headers(hooked, secret=secret)
+
+    answer, wrong = post(api, sent, pipeline=unknown), post(api, sent)
+
+    assert (answer.status_code, answer.json()) == (wrong.status_code, wrong.json())
+    assert (wrong.status_code, wrong.json()["code"]) == (401, "bad_signature")
+
+
+@pytest.fixture
+def without_secrets(hooked: Any) -> Any:
+    """The same world on a scheduler that has no provider of secrets."""
+    hooked.hook_secrets = None
+    return hooked
+
+
+def test_scheduler_without_secrets_does_not_tell_which_hooks_there_are(
+    without_secrets: Any, api: httpx.Client
+) -> None:
+    sent = headers(without_secrets)
+
+    answers = [post(api, sent, pipeline=name) for name in ("orders", "sums", "nosuch")]
+
+    assert [answer.json()["code"] for answer in answers] == ["no_secrets"] * 3
 
 
 def test_strangers_do_not_make_the_provider_of_secrets_run_for_each_request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -143,6 +144,7 @@ def test_one_entry_too_many_is_a_difference_and_the_order_is_none(connect: Conne
 
     assert set(too_many.found) == set(READABLE)
     assert str(too_many).startswith(f"{zk_root}: has world:anyone:READ, digest:nimbus:")
+    assert make_digest_acl_credential("nimbus", "secret") not in str(too_many)
     assert AclEnforcement(session, zk_root, wanted=READABLE).check() == []
 
 
@@ -184,14 +186,14 @@ def test_nodes_that_vanish_while_they_are_looked_at_are_passed_over(
     _create(session, zk_root)
     for name in "abc":
         _create(session, f"{zk_root}/{name}")
-    call = session.call
+    look = session.client.get_acls_async
 
-    def deletes_before_looking(method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        if method.__name__ == "get_acls_async" and args[0] == f"{zk_root}/b":
-            call(session.client.delete_async, args[0])
-        return call(method, *args, **kw)
+    def deletes_before_looking(path: str) -> Any:
+        if path == f"{zk_root}/b":
+            session.call(session.client.delete_async, path)
+        return look(path)
 
-    monkeypatch.setattr(session, "call", deletes_before_looking)
+    monkeypatch.setattr(session.client, "get_acls_async", deletes_before_looking)
     enforcement = AclEnforcement(session, zk_root, wanted=READABLE)
 
     assert _paths(enforcement.fix()) == [zk_root, f"{zk_root}/a", f"{zk_root}/c"]
@@ -202,15 +204,14 @@ def test_list_that_somebody_else_keeps_changing_is_an_error_in_the_end(
 ) -> None:
     session, tries = connect(), []
     _create(session, zk_root)
-    call = session.call
+    mend = session.client.set_acls_async
 
-    def changes_it_before(method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        if method.__name__ == "set_acls_async":
-            tries.append(args)
-            call(method, args[0], [make_digest_acl("nimbus", "secret", all=True)])
-        return call(method, *args, **kw)
+    def changes_it_before(path: str, *args: Any) -> Any:
+        tries.append(path)
+        session.call(mend, path, [make_digest_acl("nimbus", "secret", all=True)])
+        return mend(path, *args)
 
-    monkeypatch.setattr(session, "call", changes_it_before)
+    monkeypatch.setattr(session.client, "set_acls_async", changes_it_before)
 
     with pytest.raises(AclError, match=f"{zk_root}: somebody else keeps changing"):
         AclEnforcement(session, zk_root, wanted=READABLE).fix()
@@ -225,6 +226,38 @@ def test_subtree_that_is_too_large_is_refused(connect: Connect, zk_root: str) ->
     assert AclEnforcement(session, zk_root, most_nodes=4).check() == []
     with pytest.raises(AclError, match="more than 3 nodes"):
         AclEnforcement(session, zk_root, most_nodes=3).check()
+
+
+def test_many_nodes_are_looked_at_and_mended_in_pages(
+    connect: Connect, anybody: ZooKeeperSession, zk_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _create(anybody, zk_root)
+    batch = anybody.client.transaction()
+    for number in range(1_000):
+        batch.create(f"{zk_root}/{number}")
+    anybody.call(batch.commit_async)
+    session, waits = connect(), []
+    call = session.call
+
+    def counted(*args: Any, **kw: Any) -> Any:
+        waits.append(args)
+        return call(*args, **kw)
+
+    monkeypatch.setattr(session, "call", counted)
+    enforcement = AclEnforcement(session, zk_root)
+
+    assert len(enforcement.fix()) == 1_001
+    assert len(waits) <= 30
+    assert enforcement.check() == []
+
+
+def test_walk_ends_after_its_page_when_it_is_told_to_stop(connect: Connect, zk_root: str) -> None:
+    session, stopping = connect(), threading.Event()
+    _create(session, zk_root)
+    stopping.set()
+
+    assert AclEnforcement(session, zk_root, wanted=READABLE, stopping=stopping).fix() == []
+    assert _paths(AclEnforcement(session, zk_root, wanted=READABLE).check()) == [zk_root]
 
 
 def test_walk_that_takes_too_long_is_given_up(connect: Connect, zk_root: str) -> None:

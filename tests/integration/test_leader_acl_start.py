@@ -11,6 +11,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from leader import (
+    AclEnforcement,
     ElectionConfig,
     LeaderLockQueue,
     Participant,
@@ -68,3 +69,27 @@ def test_a_participant_with_a_credential_closes_what_was_left_open(
         session.close(LONG)
         stranger.stop()
         stranger.close()
+
+
+def test_a_participant_that_shall_not_mend_leaves_nodes_as_they_are(
+    zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
+) -> None:
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts, auth=("digest", "nimbus:secret")))
+    session.start(LONG)
+    session.call(session.client.create_async, zk_root, b"", acl=OPEN_ACL_UNSAFE)
+    queue = LeaderLockQueue(
+        session=session,
+        config=ElectionConfig(root=zk_root, mend_access_lists=False),
+        participant=Participant("a", "127.0.0.1", 1, uuid.uuid4().hex),
+        guard=lambda: Verdict(True),
+        electable=Silent(),
+    )
+    try:
+        queue.add_to_leader_lock_queue()
+        eventually(queue.is_leader)
+        queue.close(LONG)
+
+        assert [one.path for one in AclEnforcement(session, zk_root).check()] == [zk_root]
+    finally:
+        queue.close(LONG)
+        session.close(LONG)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
@@ -17,7 +18,7 @@ from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
-from nimbus.engine.decision import ArchiveRefusals, BuildRun, Effect, ResignLeadership
+from nimbus.engine.decision import ArchiveRefusals, ArchiveRun, BuildRun, Effect, ResignLeadership
 from nimbus.engine.news import BuildingFailed, RefusalsArchived, RunArchived
 from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
 from nimbus.ports import StoreUnavailableError
@@ -364,3 +365,17 @@ def test_a_subject_of_the_whole_cluster_is_asked_about_again_after_it_was_set_as
     bench.reign.tend()
 
     assert (read, bench.reign.state.agenda.first(subject.kind)) == ([], subject)
+
+
+def test_what_each_new_leader_begins_anew_is_logged_for_debugging_only() -> None:
+    bench = Bench()
+    bench.submit(START)
+    bench.decide()
+    bench.claim()
+    bench.end(ATTEMPT, Outcome.SUCCEEDED)
+
+    with capture_logs() as lines:
+        bench.decide()
+
+    assert bench.effects == [ArchiveRun(RUN)]
+    assert [line["log_level"] for line in lines if line["event"] == "run_archive_started"] == ["debug"]

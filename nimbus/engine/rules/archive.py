@@ -26,7 +26,8 @@ def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
     if finished is None or finished.archiving:
         return Nothing()
     if not finished.archived:
-        return Decision(name="run_archive_started", effects=(ArchiveRun(run_id),), about={"run": run_id})
+        effects, about = (ArchiveRun(run_id),), {"run": run_id}
+        return Decision(name="run_archive_started", effects=effects, about=about, repeated=True)
     due = finished.finished_at + state.policy.keep_finished
     if due > now:
         return Nothing(at=due)

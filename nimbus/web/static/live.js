@@ -5,7 +5,7 @@ const POLL = 5000, SILENT = 12000;
 const shown = document.getElementById("live"), me = crypto.getRandomValues(new Uint32Array(2)).join("-");
 const channel = new BroadcastChannel("nimbus");
 const wanted = new Map();
-let source = null, release = null, heard = -Infinity, open = "", last = 0;
+let source = null, release = null, heard = -Infinity, open = "", last = "";
 
 function say(state) {
   const words = { yes: "live", poll: "every 5 s", no: "not live" }[state];
@@ -46,10 +46,10 @@ function stream() {
   source.onopen = () => tell({ alive: true, again: true });
   source.onerror = () => tell({ alive: false });
   source.addEventListener("changed", (event) => {
-    last = Math.max(last, Number(event.lastEventId) || 0);
+    last = event.lastEventId || last;
     tell({ alive: true, topic: JSON.parse(event.data).topic });
   });
-  source.addEventListener("reset", () => { last = 0; tell({ alive: true, again: true }); });
+  source.addEventListener("reset", () => { last = ""; tell({ alive: true, again: true }); });
 }
 
 function hold() {

@@ -1,0 +1,66 @@
+"""Whether the nodes of the cluster in ZooKeeper are closed to others, as `zookeeper.acl` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from leader import AclDifference, AclEnforcement, ZooKeeperSession
+from nimbus.adapters.store_session import StoreSession
+from nimbus.config import Settings
+from nimbus.domain.errors import NimbusError
+
+SHOWN = 10
+"""Nodes that the message of a refusal names."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OpenNodesError(NimbusError):
+    """Nodes of the cluster have other access lists than they should, and nobody is to change them now."""
+
+    code = "open_nodes"
+    exit_code = 7
+
+    def __init__(self, differences: Sequence[AclDifference]) -> None:
+        lines = [str(difference) for difference in differences[:SHOWN]]
+        if len(differences) > SHOWN:
+            lines.append(f"and {len(differences) - SHOWN} more")
+        super().__init__(
+            f"{len(differences)} nodes in ZooKeeper have other access lists than those of zookeeper.username "
+            "and password. Give them these lists with `nimbus cluster acl --fix`, or set zookeeper.acl "
+            "to fix.\n" + "\n".join(lines)
+        )
+
+
+def access_lists(session: StoreSession, settings: Settings) -> AclEnforcement | None:
+    """Checks and mends the whole cluster's nodes. None: there are no access lists, see `why_none`."""
+    if why_none(settings) or not isinstance(session, ZooKeeperSession):
+        return None
+    return AclEnforcement(session, settings.cluster.root)
+
+
+def why_none(settings: Settings) -> str:
+    """Why no access list is looked at; empty: they are."""
+    if settings.store_folder is not None:
+        return "the state of a single scheduler is in files, which the system's permissions protect"
+    if settings.zookeeper.username is None:
+        return "zookeeper.username and password are not configured, so the nodes are open to everybody"
+    return ""
+
+
+def check_access_lists(session: StoreSession, settings: Settings) -> None:
+    """Refuse to start while nodes are open, if `zookeeper.acl` is `check`. Looks at all nodes.
+
+    Raises:
+        OpenNodesError: it names them, and says what to do.
+        LeaderError: we may not read a list, or ZooKeeper does not answer.
+    """
+    if settings.zookeeper.acl != "check":
+        return
+    enforcement = access_lists(session, settings)
+    if enforcement is None:
+        _log.warning("access_lists_not_checked", reason=why_none(settings))
+    elif differences := enforcement.check():
+        raise OpenNodesError(differences)
