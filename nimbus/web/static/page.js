@@ -50,12 +50,13 @@ export async function refresh() {
 }
 
 function take(request) {
-  const fresh = request.response;
-  failed = request.status ? 0 : failed + 1;
+  failed = request.status && request.status < 500 ? 0 : failed + 1;
   if (request.status === 304) return say("");
   const place = request.responseURL && new URL(request.responseURL).pathname;
   if (place && place !== location.pathname) return location.assign(request.responseURL); // to log in
-  if (!request.status || !fresh?.getElementById("main")) return unreachable();
+  // Not asked for where there is no body: the browser would make a document that says so, with inline styles.
+  const fresh = request.status ? request.response : null;
+  if (!fresh?.getElementById("main")) return unreachable();
   if (request.status >= 500) return say(`${fresh.getElementById("why")?.textContent.trim()} What is shown is from before.`);
   tag = request.getResponseHeader("ETag");
   say("");
