@@ -11,6 +11,7 @@ export function get(url, headers = {}) {
     request.open("GET", url);
     request.responseType = "document";
     request.timeout = 30000;
+    request.setRequestHeader("Accept", "text/html"); // who has to log in is led there
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.onloadend = () => resolve(request);
     request.send();
