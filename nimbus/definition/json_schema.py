@@ -17,14 +17,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from nimbus.config.alert_targets import Notify
-from nimbus.definition import models
+from nimbus.config.checking import Strict
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, SUFFIXES
 from nimbus.domain.pipeline import TaskKind
 
-_CLASSES = [one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)]
-_MODELS: dict[str, type[BaseModel]] = {one.__name__: one for one in (Notify, *_CLASSES)}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -40,8 +37,9 @@ def definition_schema() -> dict[str, Any]:
     found = DefinitionModel.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
     found["$defs"][TaskModel.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
     _tidy(found)
+    models = {model.__name__: model for model in Strict.__subclasses__()}
     for name, part in {DefinitionModel.__name__: found, **found["$defs"]}.items():
-        _describe(part, _MODELS[name])
+        _describe(part, models[name])
     return {"$schema": _DIALECT, "title": "pipeline.yaml", **found}
 
 
