@@ -10,20 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Abdication, Command, CommandOutcome, QueuedCommand
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run_order import RunPlace
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
@@ -223,6 +227,13 @@ class LeaderStore(Protocol):
         """
         ...
 
+    def prune_keys(self, before: datetime, most: int) -> None:
+        """Look at some keys of commands, at most `most`, and forget those decided before `before`.
+
+        The next look goes on with others. Raises as above.
+        """
+        ...
+
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget the outcomes of some commands; nothing, if one of them is not there. Raises as above."""
         ...
@@ -231,8 +242,22 @@ class LeaderStore(Protocol):
 class CommandQueue(Protocol):
     """How anybody asks something of the leader. Durable once `submit` returns."""
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
-        """Queue a command."""
+    def submit(
+        self,
+        command: Command,
+        *,
+        submitted_by: str,
+        key: CommandKey | None = None,
+    ) -> CommandId:
+        """Queue a command.
+
+        Raises:
+            KeyUsedError: one with this key was queued before.
+        """
+        ...
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """What is known of the command with a key; kept for a day after it was decided."""
         ...
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
@@ -405,6 +430,19 @@ class AttemptBoard(Protocol):
         """Say that the runner is alive (a node of this session) and how far its driver is."""
         ...
 
+    def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
+        """Keep what the next attempt begins with, in place of what was kept before. Safe to repeat.
+
+        Args:
+            attempt: That runs.
+            nonce: Of the claim that holds it.
+            checkpoint: JSON; see `nimbus.checkpoint`.
+
+        Raises:
+            AttemptWithdrawnError: that claim does not stand, or END is filled; what was kept before stays.
+        """
+        ...
+
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
 
@@ -451,8 +489,16 @@ class WorkerIdInUseError(NimbusError):
         )
 
 
+class RecentRuns(NamedTuple):
+    """Some finished runs, in the order of lists."""
+
+    runs: tuple[Run, ...]
+    more_after: RunPlace | None
+    """There may be more, after this place. None: these are all."""
+
+
 class History(Protocol):
-    """Finished runs, kept for good."""
+    """Finished runs, kept until they are purged."""
 
     def store(self, run: Run) -> None:
         """Keep a finished run. Safe to repeat."""
@@ -470,8 +516,8 @@ class History(Protocol):
         """What the tasks of a finished run gave."""
         ...
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
-        """Finished runs, newest first."""
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
+        """Finished runs after a place in the order of `nimbus.domain.run_order`, at most `limit`."""
         ...
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
@@ -480,6 +526,70 @@ class History(Protocol):
 
     def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
         """Refusals, newest first; each once. Looks at a bounded number of objects."""
+        ...
+
+    def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
+        """Ids of finished runs that were created before a moment, newest first. May give one that is gone."""
+        ...
+
+    def reusers(self, run: RunId) -> tuple[RunId, ...]:
+        """Finished runs that reuse what tasks of `run` did, and have their outputs."""
+        ...
+
+    def purged(self, run: RunId) -> Purged | None:
+        """What is gone of a run, or is about to go; None: nothing."""
+        ...
+
+    def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
+        """Keep what a command asked for until the leader's collector has done it. Safe to repeat."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What changed in the live state since the last look."""
+
+    topics: frozenset[str]
+    """As of `nimbus.domain.topics`."""
+    version: int
+    """Every change up to this one is in `topics`, or was before."""
+    upto: int
+    """No change of `topics` is later than this one. Not below `version`."""
+    lost: bool = False
+    """Changes before this look may be missing: whatever was read before it may be old."""
+
+
+class ChangeFeed(Protocol):
+    """What changes in the live state, by topic. Versions mean the same on every scheduler.
+
+    All but `version` are called by one thread at a time.
+    """
+
+    def version(self) -> int:
+        """Of the last change that this process has seen. From memory; any thread. 0: it has seen none."""
+        ...
+
+    def start(self, told: Enqueue) -> None:
+        """Begin to gather changes; `told` is called when `take` has some.
+
+        Raises:
+            StoreUnavailableError: no answer. Call `stop`.
+        """
+        ...
+
+    def take(self, *, beats: bool) -> Changed:
+        """What has changed. The first look says `lost`.
+
+        Args:
+            beats: Also what only says that somebody is alive, or how far it is; `told` is not called for it.
+
+        Raises:
+            StoreUnavailableError: no answer. The next look makes up for it.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Gather no more. Safe to repeat."""
         ...
 
 

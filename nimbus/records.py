@@ -15,10 +15,13 @@ from pydantic.main import IncEx
 
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Abdication, Command, CommandOutcome
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -179,6 +182,7 @@ RUN = RunCodec()
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+KEY: RecordCodec[KeyedCommand] = RecordCodec(TypeAdapter(KeyedCommand))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
 HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
@@ -187,6 +191,8 @@ END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
 RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
+PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
+PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 
@@ -197,6 +203,8 @@ class CommandBody:
     command: Command
     submitted_at: str
     submitted_by: str
+    key: CommandKey | None = None
+    """Not before schema 2 of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,13 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Connect, Watch
+from kazoo.protocol.states import EVENT_TYPE_MAP, WatchedEvent
 from kazoo.security import ACL, Id
 
 from leader.clock import boottime
 from leader.zookeeper.access import default_access
+from leader.zookeeper.below import ToldBelow
 from leader.zookeeper.config import SASL, ZooKeeperConfig
 from leader.zookeeper.handler import Handler
 from leader.zookeeper.hosts import read_hosts
@@ -48,6 +50,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self.last_failure: BaseException | None = None
         self._down_since: timedelta | None = None
         self.attached_at = timedelta(0)
+        self.told_below: ToldBelow | None = None
 
     def _is_answer_due(self) -> bool:
         return bool(self.client._pending) or self.ping_outstanding.is_set()
@@ -99,6 +102,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         self._watch.asked()
         super()._submit(request, timeout, xid)
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        """Kazoo knows watches by the path that they were set on; one over a tree tells of others."""
+        super()._read_watch_event(buffer, offset)
+        if self.told_below is not None:
+            watch, _ = Watch.deserialize(buffer, offset)
+            path = self.client.unchroot(watch.path)
+            self.told_below(WatchedEvent(EVENT_TYPE_MAP[watch.type], self.client._state, path))
 
     def _read(self, length: int, timeout: float) -> Any:
         """Kazoo waits before each of two reads for each answer; mostly all of it is there."""
@@ -166,6 +177,10 @@ class Connector:
         """Whether kazoo's connection thread is at its end. It is never started again by itself."""
         thread = self._connection._connection_routine  # kazoo says "stopped" also before it has begun
         return bool(self._connection.connection_stopped.is_set()) and not (thread and thread.is_alive())
+
+    def tell_below(self, told: ToldBelow) -> None:
+        """Tell `told` of each event."""
+        self._connection.told_below = told
 
     def drop(self) -> None:
         """Cut the connection; kazoo notices at once and reconnects with the same session."""

@@ -31,6 +31,7 @@ from leader.errors import (
 )
 from leader.evidence import Evidence
 from leader.zookeeper import refusals
+from leader.zookeeper.below import ToldBelow, watch_below_async
 from leader.zookeeper.config import ZooKeeperConfig
 from leader.zookeeper.kazoo_client import Connector
 from leader.zookeeper.states import SessionState, SessionStates
@@ -207,6 +208,24 @@ class ZooKeeperSession:
         if self._closed or self.is_connected:
             return False
         return self._client_state() in (KeeperState.CONNECTING, KeeperState.EXPIRED_SESSION)
+
+    @property
+    def last_zxid(self) -> int:
+        """The last transaction that a server had done when it answered us; from memory. 0: none is known."""
+        return int(self.client.last_zxid)
+
+    def tell_below(self, told: ToldBelow) -> None:
+        """Say who is told of what `watch_below` sees. It is called on kazoo's thread, so it only enqueues."""
+        self._require_own_process()
+        self._connector.tell_below(told)
+
+    def watch_below(self, path: str) -> None:
+        """Watch a node and all below it, until the connection breaks: then `generation` changes.
+
+        Raises:
+            ZooKeeperUnavailableError: No answer.
+        """
+        self.call(watch_below_async, self.client, path)
 
     def reconnect(self) -> None:
         """Cut a connection that seems dead, so that kazoo makes another with the same session."""

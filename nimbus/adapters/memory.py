@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from nimbus.adapters.memory_changes import MemoryChangeLog, MemoryChanges
+from nimbus.domain import topics
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, Kept, StoreUnavailableError
+from nimbus.ports import Enqueue, Kept, RecentRuns, StoreUnavailableError
 
 Decide = Callable[[QueuedCommand], CommandOutcome | None]
 """Plays the leader: the outcome, or None to leave the command waiting."""
@@ -47,8 +53,14 @@ class MemoryCluster:
         self._backfills: dict[BackfillId, Backfill] = {}
         self._alerts: dict[str, Alert] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
+        self._keys: dict[str, KeyedCommand] = {}
         self._count = 0
         self._down = False
+        self._log = MemoryChangeLog()
+
+    def changes(self) -> MemoryChanges:
+        """A feed of what changes here."""
+        return MemoryChanges(self._log, self._check)
 
     def put(
         self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
@@ -56,21 +68,34 @@ class MemoryCluster:
         """Add or replace records."""
         with self._lock:
             for record in records:
-                match record:
-                    case PipelineRecord():
-                        self._pipelines[record.name] = record
-                    case Run():
-                        self._runs[record.id] = record
-                    case Backfill():
-                        self._backfills[record.id] = record
-                    case SchedulerInfo():
-                        self._schedulers[record.id] = record
-                    case WorkerInfo():
-                        self._workers[record.id] = record
-                    case ClusterSettings():
-                        self._settings = record
-                    case Alert():
-                        self._alerts[record.id] = record
+                self._put(record)
+
+    def _put(
+        self, record: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+    ) -> None:
+        note = self._log.note
+        match record:
+            case PipelineRecord():
+                self._pipelines[record.name] = record
+                note(topics.PIPELINES, topics.of_pipeline(record.name))
+            case Run():
+                self._runs[record.id] = record
+                note(topics.RUNS, topics.of_run(record.id))
+            case Backfill():
+                self._backfills[record.id] = record
+                note(topics.PIPELINES)
+            case SchedulerInfo():
+                note(topics.CLUSTER, topics.ELECTION, is_beat=record.id in self._schedulers)
+                self._schedulers[record.id] = record
+            case WorkerInfo():
+                note(topics.WORKERS, is_beat=record.id in self._workers)
+                self._workers[record.id] = record
+            case ClusterSettings():
+                self._settings = record
+                note(topics.CLUSTER, topics.WORKERS)
+            case Alert():
+                self._alerts[record.id] = record
+                note(topics.CLUSTER)
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -81,11 +106,13 @@ class MemoryCluster:
         """Set what there is of an attempt."""
         with self._lock:
             self._slots[attempt] = slots
+            self._log.note(topics.of_run(attempt.run))
 
     def drop_run(self, run: RunId) -> None:
         """Forget a run, as when it has moved to history."""
         with self._lock:
             self._runs.pop(run, None)
+            self._log.note(topics.RUNS, topics.of_run(run))
 
     def set_down(self, down: bool) -> None:
         """Play a ZooKeeper that does not answer: every call raises StoreUnavailableError."""
@@ -95,28 +122,50 @@ class MemoryCluster:
     def answer(self, outcome: CommandOutcome) -> None:
         """Play the leader: decide a waiting command."""
         with self._lock:
-            self._waiting.pop(outcome.command, None)
+            queued = self._waiting.pop(outcome.command, None)
+            if queued is not None and queued.key is not None:
+                known = KeyedCommand(request=queued.key.request, outcome=outcome)
+                self._keys[queued.key.hash] = known
             self._outcomes[outcome.command] = outcome
             watches = self._watches.pop(outcome.command, [])
+            self._log.note(topics.COMMANDS)
         for changed in watches:
             changed()
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
+    def submit(
+        self,
+        command: Command,
+        *,
+        submitted_by: str,
+        key: CommandKey | None = None,
+    ) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
         with self._lock:
             self._check()
+            if key is not None:
+                if key.hash in self._keys:
+                    raise KeyUsedError(key)
+                self._keys[key.hash] = KeyedCommand(request=key.request)
             queued = QueuedCommand(
                 id=CommandId(f"cmd-{self._count:010d}"),
                 command=command,
                 submitted_at=datetime.now(UTC),
                 submitted_by=submitted_by,
+                key=key,
             )
             self._count += 1
             self._waiting[queued.id] = queued
+            self._log.note(topics.COMMANDS)
         outcome = self._decide(queued) if self._decide else None
         if outcome is not None:
             self.answer(outcome)
         return queued.id
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """See `nimbus.ports.CommandQueue.keyed`."""
+        with self._lock:
+            self._check()
+            return self._keys.get(key_hash)
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """See `nimbus.ports.CommandQueue.outcome`."""
@@ -184,10 +233,7 @@ class MemoryCluster:
         """See `nimbus.ports.ClusterReader.run_list`."""
         with self._lock:
             self._check()
-            return {
-                name: ListedRun(id=name, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
-                for name, run in self._runs.items()
-            }
+            return {name: run.listed() for name, run in self._runs.items()}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """See `nimbus.ports.ClusterReader.runs`."""
@@ -262,6 +308,9 @@ class MemoryHistory:
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
         self._refusals: dict[CommandId, CommandOutcome] = {}
+        self.notes: dict[RunId, Purged] = {}
+        """What is gone of runs."""
+        self.orders: dict[CommandId, PurgeOrder] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -292,12 +341,14 @@ class MemoryHistory:
             self._check()
             return self._runs.get(run)
 
-    def recent(self, pipeline: PipelineName | None, limit: int) -> tuple[Run, ...]:
+    def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
         """See `nimbus.ports.History.recent`."""
         with self._lock:
             self._check()
-            fitting = (run for run in self._runs.values() if pipeline in (None, run.pipeline))
-            return _newest_first(fitting)[:limit]
+            runs = [run for run in self._runs.values() if pipeline in (None, run.pipeline)]
+            found = sorted((run for run in runs if after is None or place(run) > after), key=place)
+            more = 0 < limit < len(found)
+            return RecentRuns(tuple(found[:limit]), place(found[limit - 1]) if more else None)
 
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
         """See `nimbus.ports.History.store_refusals`."""
@@ -311,6 +362,31 @@ class MemoryHistory:
             self._check()
             found = [one for one in self._refusals.values() if pipeline in (None, one.pipeline)]
             return tuple(sorted(found, key=lambda one: (one.decided_at, one.command), reverse=True)[:limit])
+
+    def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
+        """See `nimbus.ports.History.created_before`."""
+        with self._lock:
+            self._check()
+            fitting = [run for run in self._runs.values() if pipeline in (None, run.pipeline)]
+        yield from (run.id for run in sorted(fitting, key=place) if run.created_at < when)
+
+    def reusers(self, run: RunId) -> tuple[RunId, ...]:
+        """See `nimbus.ports.History.reusers`."""
+        with self._lock:
+            self._check()
+            return tuple(sorted(other.id for other in self._runs.values() if run in reused_runs(other)))
+
+    def purged(self, run: RunId) -> Purged | None:
+        """See `nimbus.ports.History.purged`."""
+        with self._lock:
+            self._check()
+            return self.notes.get(run)
+
+    def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
+        """See `nimbus.ports.History.order_purge`."""
+        with self._lock:
+            self._check()
+            self.orders[command] = order
 
     def _check(self) -> None:
         if self._down:
@@ -343,7 +419,3 @@ class MemoryLogs:
         """See `nimbus.ports.LogArchive.read`."""
         with self._lock:
             return bytes(self._logs.get((attempt, kept), b"")[offset : offset + limit])
-
-
-def _newest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
-    return tuple(sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True))

@@ -16,6 +16,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -50,6 +51,7 @@ class World:
     runs: dict[RunId, Run] = field(default_factory=dict)
     commands: dict[CommandId, QueuedCommand] = field(default_factory=dict)
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
+    keys: dict[str, KeyedCommand] = field(default_factory=dict)
     abdication: Abdication | None = None
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
@@ -228,6 +230,15 @@ class MemoryLeaderStore:
             self._forget(world, [o.command for o in old if o.accepted or o.command in lost])
             return Pruned(refused, more=False)
 
+    def prune_keys(self, before: datetime, most: int) -> None:
+        """Forget old keys."""
+        with self._cluster.lock:
+            world = self._world()
+            self._check_epoch(world)
+            old = [key for key, known in world.keys.items() if known.may_be_forgotten(before)][:most]
+            kept = {key: known for key, known in world.keys.items() if key not in old}
+            self._cluster.world = replace(world, keys=kept)
+
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget some outcomes."""
         with self._cluster.lock:
@@ -268,6 +279,7 @@ def _applied(world: World, write: w.Write) -> World:
                 world,
                 commands=_removed(world.commands, outcome.command),
                 outcomes=_created(world.outcomes, outcome.command, outcome),
+                keys=_keys_after(world.keys, outcome),
             )
         case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
             return _after_cluster_write(world, write)
@@ -289,6 +301,12 @@ def _runs_after(runs: dict[RunId, Run], write: w.CreateRun | w.PutRun | w.Remove
             return _removed(runs, run_id)
         case _:
             assert_never(write)
+
+
+def _keys_after(keys: dict[str, KeyedCommand], outcome: CommandOutcome) -> dict[str, KeyedCommand]:
+    if (key := outcome.key) is None:
+        return keys
+    return _changed(keys, key.hash, KeyedCommand(request=key.request, outcome=outcome))
 
 
 def _after_cluster_write(world: World, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import Depends, FastAPI
+from prometheus_client import Gauge
 
 from nimbus.api import (
     routes_alerts,
@@ -14,11 +15,13 @@ from nimbus.api import (
     routes_cluster,
     routes_commands,
     routes_data,
+    routes_events,
     routes_explanations,
     routes_health,
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_purges,
     routes_replay,
     routes_run_commands,
     routes_runs,
@@ -28,7 +31,9 @@ from nimbus.api import (
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi
-from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure
+from nimbus.api.event_hub import EventHub
+from nimbus.api.idempotency import note_key
+from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
@@ -58,6 +63,10 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
     )
     install(app)
+    app.state.events = hub = EventHub(services.changes)
+    streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
+    streams.set_function(lambda: hub.streams)
+    app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
@@ -76,9 +85,13 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_purges,
     )
     for part in parts:
-        app.include_router(part.router(services, PREFIX), dependencies=[Depends(note_who_asks)])
+        app.include_router(
+            part.router(services, PREFIX), dependencies=[Depends(note_who_asks), Depends(note_key)]
+        )
+    app.include_router(routes_events.router(hub, PREFIX))
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
     if services.door is not None:

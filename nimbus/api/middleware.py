@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nimbus.api.problems import problem
@@ -66,8 +67,34 @@ class AnswerHead:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
+            scope = {**scope, "method": "GET", "is_head": True}  # an endless answer must not begin
         await self._app(scope, receive, send)
+
+
+class SayVersion:
+    """Says in `X-Nimbus-Version` how new an answer is at least: the stream of events may begin there.
+
+    Args:
+        app: What answers.
+        version: The last change that this process has seen. From memory.
+    """
+
+    def __init__(self, app: ASGIApp, version: Callable[[], int]) -> None:
+        self._app, self._version = app, version
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        version = str(self._version())  # before anything is read
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Nimbus-Version"] = version
+            await send(message)
+
+        await self._app(scope, receive, told)
 
 
 class HttpMetrics:

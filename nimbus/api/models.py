@@ -39,6 +39,15 @@ class Model(BaseModel):
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
 
+class PageModel(Model):
+    """Base of lists that have pages."""
+
+    next_cursor: str | None = None
+    """Asks for the next page; null: there is none."""
+    at_least: int = 0
+    """How many there are, at least, from the first of this page on."""
+
+
 class MissingFileModel(Model):
     """A file that a scheduler lacks."""
 
@@ -88,7 +97,7 @@ class ParticipantModel(Model):
     disk_free_bytes: int = 0
 
 
-class ParticipantsModel(Model):
+class ParticipantsModel(PageModel):
     """Every scheduler, first in the queue first."""
 
     leader: LeaderModel | None
@@ -99,6 +108,17 @@ class LeaderAnswer(Model):
     """Who leads; null while nobody does."""
 
     leader: LeaderModel | None
+
+
+class SetAsideModel(Model):
+    """What the leader asks no rule about for a while."""
+
+    kind: str
+    """Such as `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
+    id: str
+    task: str
+    """Empty but for `children`."""
+    why: str
 
 
 class StatusModel(Model):
@@ -119,6 +139,10 @@ class StatusModel(Model):
     """`runs.max_running` of the scheduler that answers; null: any number."""
     commands_waiting: int
     quarantined: Mapping[str, str]
+    set_aside: list[SetAsideModel]
+    """What the leader could not decide about, and asks no rule about for up to a minute; if many, not all."""
+    set_aside_count: int
+    """All of them."""
     cluster_schema: int | None
     """The form of the records; null before the first leader."""
     newest_schema: int
@@ -165,6 +189,12 @@ class WorkerModel(Model):
     """The pid of the executor process that takes pooled attempts, or why there is none."""
 
 
+class WorkersModel(PageModel):
+    """Workers, by id."""
+
+    workers: list[WorkerModel]
+
+
 class VariablesModel(Model):
     """Variables of the cluster."""
 
@@ -182,7 +212,7 @@ class PoolModel(Model):
     """Ready tasks that take of it."""
 
 
-class PoolsModel(Model):
+class PoolsModel(PageModel):
     """All pools, by name."""
 
     pools: list[PoolModel]
@@ -346,7 +376,7 @@ class PipelineModel(PipelineSummaryModel):
     """Null while the release is not on the disk of the scheduler that answers."""
 
 
-class PipelinesModel(Model):
+class PipelinesModel(PageModel):
     """The catalog, by name."""
 
     pipelines: list[PipelineSummaryModel]

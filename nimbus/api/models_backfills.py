@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from nimbus.api.models import Model, Seconds
+from nimbus.api.models import Model, PageModel, Seconds
 from nimbus.api.models_intervals import IntervalModel
 from nimbus.domain.backfill import BackfillState, OnFailure, Order, Reprocess
 
@@ -56,7 +56,7 @@ class BackfillModel(Model):
     """Its runs that have not ended; empty in lists."""
 
 
-class BackfillsModel(Model):
+class BackfillsModel(PageModel):
     """Backfills, newest first."""
 
     backfills: list[BackfillModel]

@@ -13,6 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from nimbus.api.event_hub import TooManyStreamsError
+from nimbus.api.idempotency import KeyReusedError
+from nimbus.api.paging import BadCursorError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.webhooks import UnsignedRequestError
@@ -71,9 +74,12 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(UnsignedRequestError, _unsigned)
+    app.add_exception_handler(TooManyStreamsError, _too_many)
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
+    app.add_exception_handler(BadCursorError, _bad_name)
+    app.add_exception_handler(KeyReusedError, _bad_name)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
@@ -93,6 +99,10 @@ def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:
     return problem(409, _code(exc), str(exc))
+
+
+def _too_many(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(429, _code(exc), str(exc), headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _unavailable(_request: Request, exc: Exception) -> JSONResponse:

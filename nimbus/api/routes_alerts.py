@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import AwareDatetime
 
-from nimbus.api.models import Model
+from nimbus.api.models import Model, PageModel
+from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
@@ -37,7 +38,7 @@ class AlertModel(Model):
     ended_at: AwareDatetime | None
 
 
-class AlertsModel(Model):
+class AlertsModel(PageModel):
     """Alerts that wait, sent ones of the last hour, and those given up in the last 7 days; oldest first."""
 
     alerts: list[AlertModel]
@@ -58,10 +59,15 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["alerts"], prefix=prefix)
 
     @routes.get("/alerts")
-    def alerts() -> AlertsModel:
+    def alerts(paging: Paging) -> AlertsModel:
         """Alerts: those that wait, and those that ended lately."""
-        found = [_model(alert) for alert in services.reader.alerts()]
-        return AlertsModel(alerts=found, targets=dict(services.alerts.kinds))
+        page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
+        return AlertsModel(
+            alerts=[_model(alert) for alert in page.rows],
+            targets=dict(services.alerts.kinds),
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     @routes.post("/alerts/targets/{name}/test")
     def test(name: PipelineNameText) -> AlertTestModel:

@@ -16,6 +16,7 @@ from nimbus.api.explain_backfill import BackfillView, progress, why_backfill
 from nimbus.api.models import CommandModel
 from nimbus.api.models_backfills import BackfillModel, BackfillPlanModel, BackfillsModel
 from nimbus.api.models_intervals import IntervalModel, IntervalState
+from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import (
     BackfillIdText,
@@ -47,7 +48,8 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun
+from nimbus.domain.schedulers import leader_report
 
 MOST_PLANNED = 1000
 SHORTEST_STEP = timedelta(minutes=1)
@@ -88,11 +90,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["backfills"], prefix=prefix)
 
     @routes.get("/backfills")
-    def backfills(pipeline: Annotated[PipelineNameText | None, Query()] = None) -> BackfillsModel:
+    def backfills(
+        paging: Paging, pipeline: Annotated[PipelineNameText | None, Query()] = None
+    ) -> BackfillsModel:
         """All that are kept, newest first."""
         found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
-        found.sort(key=lambda one: one.created_at, reverse=True)
-        return BackfillsModel(backfills=[_shown(one) for one in found])
+        page = paging.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
+        return BackfillsModel(
+            backfills=[_shown(one) for one in page.rows],
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     @routes.get("/backfills/{backfill}")
     def backfill(backfill: BackfillIdText) -> BackfillModel:
@@ -222,18 +230,17 @@ def _shown(backfill: Backfill, **more: Any) -> BackfillModel:
 def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
     """A backfill, with its runs and what it waits for."""
     runs = _live(services, backfill)
-    leader = services.health.leader()
+    leader, schedulers = services.health.leader(), services.reader.schedulers()
     view = BackfillView(
         record=services.reader.pipeline(backfill.pipeline),
-        quarantined=views.quarantined(services.reader.schedulers()).get(backfill.pipeline),
+        quarantined=views.quarantined(schedulers).get(backfill.pipeline),
+        set_aside=leader_report(schedulers).set_aside,
         runs=runs,
         leader=None if leader is None else leader.id,
     )
     return _shown(backfill, why=why_backfill(backfill, view), runs=sorted(run.id for run in runs))
 
 
-def _live(services: ApiServices, backfill: Backfill) -> list[Run]:
+def _live(services: ApiServices, backfill: Backfill) -> list[ListedRun]:
     listed = services.reader.run_list().values()
-    own = [one.id for one in listed if one.id.startswith(f"{backfill.id}-") and not one.state.is_final]
-    runs = services.reader.runs(own).values()
-    return [run for run in runs if run.backfill == backfill.id and not run.state.is_final]
+    return [one for one in listed if one.backfill == backfill.id and not one.state.is_final]

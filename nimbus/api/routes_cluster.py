@@ -6,7 +6,15 @@ from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.api import views
-from nimbus.api.models import CommandModel, LeaderAnswer, ParticipantsModel, StatusModel, WorkerModel
+from nimbus.api.models import (
+    CommandModel,
+    LeaderAnswer,
+    ParticipantModel,
+    ParticipantsModel,
+    StatusModel,
+    WorkersModel,
+)
+from nimbus.api.paging import Key, Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import CommandIdText, ReasonBody
 from nimbus.api.services import ApiServices
@@ -33,15 +41,27 @@ def known_command(services: ApiServices, command: CommandId) -> CommandOutcome |
     return outcome
 
 
+def _in_queue(row: ParticipantModel) -> Key:
+    """First in line first; then those that are not in the queue."""
+    return (row.queue_position is None, row.queue_position or 0, row.id)
+
+
 def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["cluster"], prefix=prefix)
 
     @routes.get("/participants")
-    def participants() -> ParticipantsModel:
+    def participants(paging: Paging) -> ParticipantsModel:
         """Every scheduler: registration, place in the queue, role, epoch, readiness, and what it lacks."""
         health = services.health
-        return views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
+        found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
+        page = paging.page(found.participants, _in_queue)
+        return ParticipantsModel(
+            leader=found.leader,
+            participants=page.rows,
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     @routes.get("/leader")
     def leader() -> LeaderAnswer:
@@ -68,12 +88,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         )
 
     @routes.get("/workers")
-    def workers() -> dict[str, list[WorkerModel]]:
+    def workers(paging: Paging) -> WorkersModel:
         """Registered workers, with their open attempts, and those that they did not start."""
         reader = services.reader
         found, refused = reader.workers(), views.refusals(reader.schedulers())
         busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
-        return {"workers": views.worker_models(found, busy, refused, reader.settings().cordoned)}
+        models = views.worker_models(found, busy, refused, reader.settings().cordoned)
+        page = paging.page(models, lambda one: (one.id,))
+        return WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:

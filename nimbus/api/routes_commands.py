@@ -9,7 +9,8 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Query
 
-from nimbus.api.models import Model
+from nimbus.api.models import Model, PageModel
+from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.domain.commands import CommandOutcome
@@ -18,6 +19,8 @@ from nimbus.domain.ids import PipelineName
 
 MAX_COMMANDS = 500
 """In one answer."""
+MAX_REFUSALS = 25_000
+"""That are looked at for a page after the first."""
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +43,7 @@ class ListedCommandModel(Model):
     message: str
 
 
-class CommandsModel(Model):
+class CommandsModel(PageModel):
     """Commands, newest first."""
 
     commands: list[ListedCommandModel]
@@ -57,17 +60,24 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         refused: Annotated[bool, Query(description="Refusals alone.")] = False,
         pipeline: PipelineNameText | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_COMMANDS)] = 50,
+        cursor: CursorText = None,
     ) -> CommandsModel:
         """Commands, newest first: all of about the last hour, and refusals as long as history is kept."""
         about = None if pipeline is None else PipelineName(pipeline)
         outcomes = services.commands.outcomes()  # before history: a refusal that moves meanwhile is in both
-        past, complete = _past(services, about, limit)
+        paging = PageQuery(limit, cursor)
+        past, complete = _past(services, about, limit + 1 if paging.after is None else MAX_REFUSALS)
         known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
         rows = [_decided(one) for one in known.values() if not (refused and one.accepted)]
         rows += [] if refused else _pending(services)
         found = [row for row in rows if about in (None, row.pipeline)]
-        newest = sorted(found, key=lambda row: (row.at, row.command_id), reverse=True)
-        return CommandsModel(commands=newest[:limit], history_complete=complete)
+        page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
+        return CommandsModel(
+            commands=page.rows,
+            history_complete=complete,
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     return routes
 

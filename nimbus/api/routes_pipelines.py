@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 
 from nimbus.api import views
 from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
+from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ActivateBody, PipelineNameText, ReleaseBody
 from nimbus.api.services import ApiServices
@@ -49,10 +50,15 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     routes = APIRouter(tags=["pipelines"], prefix=f"{prefix}/pipelines")
 
     @routes.get("")
-    def pipelines() -> PipelinesModel:
+    def pipelines(paging: Paging) -> PipelinesModel:
         """The catalog, by name."""
         bad = views.quarantined(services.reader.schedulers())
-        return PipelinesModel(pipelines=[views.pipeline_summary(r, bad) for r in services.reader.pipelines()])
+        page = paging.page(services.reader.pipelines(), lambda one: (one.name,))
+        return PipelinesModel(
+            pipelines=[views.pipeline_summary(record, bad) for record in page.rows],
+            next_cursor=page.next_cursor,
+            at_least=page.at_least,
+        )
 
     @routes.get("/{name}")
     def pipeline(name: PipelineNameText) -> PipelineModel:

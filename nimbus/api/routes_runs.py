@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -19,19 +20,24 @@ from nimbus.api.finding import (
     surroundings,
 )
 from nimbus.api.models import CommandModel
+from nimbus.api.models_purges import purged_part
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
+from nimbus.api.paging import BadCursorError, CursorText, Key, Paging, decoded, encoded
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
-from nimbus.api.timeline import timeline
+from nimbus.api.timeline import key_of, timeline
 from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.purge import Said
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import has_result, kept_results
 from nimbus.domain.run import Run, RunState
+from nimbus.domain.run_order import RunPlace
 from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
 
@@ -57,11 +63,17 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         pipeline: PipelineNameText | None = None,
         state: RunState | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
+        cursor: CursorText = None,
     ) -> RunsModel:
-        """Runs, newest first: live ones and those in history."""
-        found, complete = list_runs(services, pipeline=pipeline, state=state, limit=limit)
-        rows = [views.run_summary(run, archived=archived) for run, archived in found]
-        return RunsModel(runs=rows, history_complete=complete)
+        """Runs, newest first: live ones and those in history. A page may be short and not be the last."""
+        after = run_place(decoded(cursor))
+        found = list_runs(services, pipeline=pipeline, state=state, limit=limit, after=after)
+        return RunsModel(
+            runs=[views.run_summary(run, archived=archived) for run, archived in found.rows],
+            history_complete=found.complete,
+            next_cursor=None if found.next_after is None else encoded(found.next_after),
+            at_least=found.at_least,
+        )
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
     async def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
@@ -86,9 +98,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return _results(services, run_id, task)
 
     @routes.get("/{run_id}/timeline")
-    def events(run_id: RunIdText) -> TimelineModel:
+    def events(run_id: RunIdText, paging: Paging) -> TimelineModel:
         """What happened in a run, oldest first."""
-        return timeline(find_run(services, run_id))
+        found = timeline(find_run(services, run_id))
+        page = paging.page(found.events, key_of)
+        update = {"events": page.rows, "next_cursor": page.next_cursor, "at_least": page.at_least}
+        return found.model_copy(update=update)
 
     @routes.post("/{run_id}/tasks/{task}/approval", status_code=202, responses=ACCEPTED_RESPONSES)
     async def approve(
@@ -147,6 +162,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     return routes
 
 
+def run_place(key: Key | None) -> RunPlace | None:
+    """The place in a cursor. BadCursorError: it is one of another list."""
+    match key:
+        case None:
+            return None
+        case (int(seconds), str(name)):
+            return RunPlace(seconds, name)
+    raise BadCursorError("the cursor is one of another list.")
+
+
 def _kept(
     services: ApiServices, kept: Kept, place: tuple[str, str, int | None], offset: int, limit: int
 ) -> tuple[bytes, dict[str, str]]:
@@ -154,6 +179,8 @@ def _kept(
     run_id, task, attempt = place
     found = find_run(services, run_id)
     number, state = _attempt(found, task, attempt)
+    if (gone := _purged_parts(services, found).get(Part.LOGS)) is not None:
+        raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state was read before the bytes: "ended, and nothing more" can then be believed.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
     return data, {
@@ -171,7 +198,15 @@ def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
-    return views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+    shown = views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+    gone = _purged_parts(services, run) if found.archived else {}
+    return shown.model_copy(update={"purged": [purged_part(part, said) for part, said in gone.items()]})
+
+
+def _purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
+    """What is gone of a run. Nothing is, as long as it has not ended."""
+    gone = services.history.purged(run.id) if run.state.is_final else None
+    return {} if gone is None else gone.parts
 
 
 def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:

@@ -105,6 +105,7 @@ class ApiServer:
         """Take no new requests, let those under way end, and join the thread. Safe to repeat."""
         if self._server is None or self._thread is None:
             return
+        self._app.state.events.close()
         self._server.should_exit = True
         self._thread.join(timeout.total_seconds())
         if self._thread.is_alive():

@@ -12,7 +12,16 @@ from pydantic import AwareDatetime, BaseModel, Field
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.ports import Clock, ClusterReader, CommandQueue, Definitions, History, Kept, LogArchive
+from nimbus.ports import (
+    ChangeFeed,
+    Clock,
+    ClusterReader,
+    CommandQueue,
+    Definitions,
+    History,
+    Kept,
+    LogArchive,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,8 @@ class DriverReport(BaseModel):
     """Id of its Spark application, in whatever form: an END is never refused for it."""
     result: str | None = None
     """The text of its result; see `nimbus.result`."""
+    checkpoint: str | None = None
+    """The text of its last checkpoint; see `nimbus.checkpoint`."""
 
 
 class DataRequest(BaseModel):
@@ -157,8 +168,13 @@ class AttemptDoor(Protocol):
         """Fill CLAIM; whether it is this driver's. Safe to repeat."""
         ...
 
-    def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it."""
+    def beat(
+        self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
+    ) -> tuple[bool, bool]:
+        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it.
+
+        `checkpoint`: a new one of its task, as text; None: there is none.
+        """
         ...
 
     def log(
@@ -202,6 +218,8 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    changes: ChangeFeed
+    """Its `version` may be asked for by anybody; the rest is for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
     door: AttemptDoor | None = None

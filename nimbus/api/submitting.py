@@ -11,12 +11,14 @@ from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.api.asking import who_asks
+from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import CommandId, RunId
+from nimbus.domain.idempotency import KeyUsedError
+from nimbus.domain.ids import CommandId
 from nimbus.ports import CommandQueue
 
 MAX_WAIT_S = 60.0
@@ -44,19 +46,35 @@ async def submit(
         response: Takes the status.
         wait_s: Longest time to wait for the outcome.
 
+    With an `Idempotency-Key` that was sent before: the command that it stands for, nothing is queued.
+
     Raises:
+        KeyReusedError: the key was sent with another request.
         RefusedError: a leader refused it while we waited.
         NotFoundError: refused, since what it is about is not there.
         StoreUnavailableError: it could not be queued.
     """
 
-    def queue() -> tuple[CommandId, RunId | None]:
+    def queue() -> Queued:
+        key = key_of_request()
+        if key is not None:
+            check_schema(services, "an Idempotency-Key")
+            if (known := queued_before(services, key)) is not None:
+                return known
         command = make()
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
-        return services.commands.submit(command, submitted_by=who_asks(services.health.info().id)), run_id
+        name = who_asks(services.health.info().id)
+        try:
+            queued = services.commands.submit(command, submitted_by=name, key=key)
+        except KeyUsedError:  # by the same request, a moment ago
+            if key is not None and (known := queued_before(services, key)) is not None:
+                return known
+            raise
+        return queued, run_id, None
 
-    command_id, run_id = await run_in_threadpool(queue)
-    outcome = await await_outcome(services.commands, command_id, wait_s) if wait_s > 0 else None
+    command_id, run_id, outcome = await run_in_threadpool(queue)
+    if outcome is None and wait_s > 0:
+        outcome = await await_outcome(services.commands, command_id, wait_s)
     if outcome is not None and not outcome.accepted:
         # A release that is not there is a broken reference within the request, so only these are 404.
         if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):

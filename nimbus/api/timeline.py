@@ -23,8 +23,13 @@ _ORDER = (
 
 def timeline(run: Run) -> TimelineModel:
     """Every event of a run, oldest first."""
-    events = sorted(_events(run), key=lambda e: (e.at, _ORDER.index(e.kind), e.task or "", e.attempt or 0))
+    events = sorted(_events(run), key=key_of)
     return TimelineModel(run_id=run.id, events=events)
+
+
+def key_of(event: TimelineEventModel) -> tuple[str | int, ...]:
+    """By which events are ordered; no two of a run share it."""
+    return event.at.isoformat(), _ORDER.index(event.kind), event.task or "", event.attempt or 0
 
 
 def _events(run: Run) -> Iterator[TimelineEventModel]:

@@ -25,9 +25,11 @@ from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
+from nimbus.adapters.sqlite.changes import SqliteChanges
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
+from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
@@ -41,7 +43,9 @@ from nimbus.bootstrap.foundation import (
     data_connection,
     epoch_file,
     open_bucket,
+    zookeeper_config,
 )
+from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker, secret_provider
@@ -52,6 +56,7 @@ from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
 from nimbus.engine.readiness import GatePolicy
+from nimbus.ports import ChangeFeed
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.data_door import DataDoor
@@ -181,6 +186,7 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
+            changes=_changes(foundation),
             max_running=settings.runs.max_running,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
@@ -196,6 +202,9 @@ def build_parts(foundation: Foundation) -> Parts:
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
+    garbage = GarbageMetrics(registry)
+    collector = build_collector(foundation, garbage, leads=late.leads)
+    add_purges(collector, foundation, garbage, late.leads)
     embedded = settings.worker.embedded
     return Parts(
         session=session,
@@ -206,12 +215,25 @@ def build_parts(foundation: Foundation) -> Parts:
         engine=late.engine,
         effects=effects,
         election=late.election,
-        collector=build_collector(foundation, GarbageMetrics(registry), leads=late.leads),
+        collector=collector,
         api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded
         else None,
     )
+
+
+def _changes(foundation: Foundation) -> ChangeFeed:
+    settings, session = foundation.settings, foundation.session
+    if isinstance(session, SqliteSession):
+        return SqliteChanges(session, settings.cluster.root)
+
+    def connect() -> ZooKeeperSession:
+        own = ZooKeeperSession(zookeeper_config(settings))
+        own.start(settings.zookeeper.call_timeout)
+        return own
+
+    return ZooKeeperChanges(connect, settings.cluster.root, lambda: session.last_zxid)
 
 
 def _hook_secret(settings: Settings) -> Callable[[str], str] | None:

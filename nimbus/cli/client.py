@@ -19,6 +19,8 @@ PATIENCE_S = 15.0
 """How long a command goes on trying when nobody answers: longer than a takeover takes."""
 DECISION_PATIENCE_S = 60.0
 """How long a command waits for the leader's decision: a release may have to be fetched first."""
+_PAGE = 500
+"""The most rows that one request asks for."""
 _WAIT_S = 10
 """Of one request that waits for a decision."""
 
@@ -81,6 +83,16 @@ class Api:
     def get(self, path: str, **query: Any) -> Any:
         """Read a JSON document. ProblemError, UnreachableError."""
         return self.fetch(path, **query).json()
+
+    def listed(self, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
+        """The first rows of a list, page by page; `name`: of the rows, in an answer. Errors as `get`."""
+        answer: dict[str, Any] = self.get(path, limit=min(limit, _PAGE), **query)
+        rows = answer[name]
+        while (cursor := answer.get("next_cursor")) and len(rows) < limit:
+            page = self.get(path, limit=min(limit - len(rows), _PAGE), cursor=cursor, **query)
+            rows = [*rows, *page[name]]
+            answer = {**page, name: rows}
+        return answer
 
     def fetch(self, path: str, **query: Any) -> httpx.Response:
         """Read anything; the response's headers count, too. ProblemError, UnreachableError."""

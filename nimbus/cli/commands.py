@@ -26,12 +26,12 @@ def command() -> None:
 @click.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
 @click.option("--refused", is_flag=True, help="Refusals alone.")
 @click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 25_000), default=20, show_default=True)
 @remote
 def list_(api: Api, out: Output, refused: bool, pipeline: str | None, limit: int) -> None:
     """List commands, newest first: all of about the last hour, and refusals as long as history is kept."""
     only = "true" if refused else None
-    answer = api.get("/commands", refused=only, pipeline=pipeline, limit=limit)
+    answer = api.listed("/commands", "commands", limit, refused=only, pipeline=pipeline)
     if out.as_json:
         out.data(answer)
         return

@@ -43,6 +43,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "replay": Lazy("nimbus.cli.replay:replay", "Show how a run stood at a moment of its past."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
+        "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of runs that have ended."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -137,11 +138,11 @@ def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) ->
 @click.command(name="list")
 @click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
 @click.option("--state", type=click.Choice(_STATES), help="Only in this state.")
-@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True)
 @remote
 def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit: int) -> None:
     """List runs, newest first: live ones and those in history."""
-    answer = api.get("/runs", pipeline=pipeline, state=state, limit=limit)
+    answer = api.listed("/runs", "runs", limit, pipeline=pipeline, state=state)
     if out.as_json:
         out.data(answer)
         return
@@ -177,6 +178,8 @@ def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
     yield from ((name, run[field]) for name, field in names.items() if run[field])
+    for gone in run.get("purged", ()):  # an earlier release tells none
+        yield "purged", f"{gone['part']} on {gone['at'][:10]} by {gone['by']} ({gone['why']})"
 
 
 @click.command()

@@ -17,11 +17,17 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from nimbus.config.checking import Strict
+from nimbus.config.alert_targets import Notify
+from nimbus.definition import models
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, SUFFIXES
 from nimbus.domain.pipeline import TaskKind
 
+_CLASSES: list[type[BaseModel]] = [
+    Notify,
+    *(one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)),
+]
+_MODELS = {one.__name__: one for one in _CLASSES}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -37,9 +43,8 @@ def definition_schema() -> dict[str, Any]:
     found = DefinitionModel.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
     found["$defs"][TaskModel.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
     _tidy(found)
-    models = {model.__name__: model for model in Strict.__subclasses__()}
     for name, part in {DefinitionModel.__name__: found, **found["$defs"]}.items():
-        _describe(part, models[name])
+        _describe(part, _MODELS[name])
     return {"$schema": _DIALECT, "title": "pipeline.yaml", **found}
 
 

@@ -8,9 +8,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from nimbus.domain.backfill import BackfillRequest, BackfillState
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import RunState
 from nimbus.domain.selection import Selection
 
 
@@ -194,6 +197,20 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeRuns:
+    """Delete parts of one run that has ended, or of those of a pipeline that ended before a moment."""
+
+    parts: tuple[Part, ...]
+    reason: str
+    run_id: RunId | None = None
+    pipeline: PipelineName | None = None
+    before: datetime | None = None
+    states: tuple[RunState, ...] = ()
+    """None: any."""
+    type: Literal["purge_runs"] = "purge_runs"
+
+
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
@@ -232,6 +249,7 @@ Command = (
     | LiveRunCommand
     | CreateBackfill
     | SteerBackfill
+    | PurgeRuns
     | Abdicate
     | SettingsCommand
 )
@@ -250,6 +268,7 @@ class QueuedCommand:
     command: Command | Unreadable
     submitted_at: datetime
     submitted_by: str = ""
+    key: CommandKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +289,8 @@ class CommandOutcome:
     pipeline: PipelineName | None = None
     """That the command was about. None: it was about none, or that is not known."""
     submitted_by: str = ""
+    key: CommandKey | None = None
+    """By which the outcome is kept, too."""
 
 
 def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOutcome | None:

@@ -57,6 +57,10 @@ OUTCOMES_KEPT = timedelta(hours=1)
 """How long whoever asked can learn what became of a command."""
 MOST_OUTCOMES = 10_000
 """That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
+KEYS_KEPT = timedelta(hours=24)
+"""How long a request that is sent again with its key is answered as before, after its decision."""
+MOST_KEYS = 500
+"""That one look reads."""
 PRUNE_AGAIN_S = 1.0
 """Until more outcomes are forgotten, while there are more than one look forgets."""
 MOST_AT_ONCE = 200
@@ -220,7 +224,7 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.RefusalsArchived():
+                case n.RunArchived() | n.RefusalsArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
@@ -229,10 +233,12 @@ class Reign:
                 case _:
                     continue
 
-    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived) -> None:
+    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived | n.PurgeStored) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.run_archived(run)
+            case n.PurgeStored(command, answer):
+                self.state.purge_stored(command, answer)
             case n.RefusalsArchived(commands):
                 self._archiving_refusals, self._archived_refusals = False, commands
                 if commands:
@@ -532,6 +538,7 @@ class Reign:
         if pruned.refused and not self._archiving_refusals:
             self._archiving_refusals = True
             self._start_effect(ArchiveRefusals(pruned.refused))
+        self._store.prune_keys(self._clock.now() - KEYS_KEPT, MOST_KEYS)
         more = pruned.more and not self._archiving_refusals
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 

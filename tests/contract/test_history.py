@@ -12,11 +12,14 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Attempt, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run_order import place
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import History
@@ -74,7 +77,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         replace(config, endpoint_url="http://127.0.0.1:9", connect_timeout=timedelta(milliseconds=200))
     )
     history = S3History(store)
-    yield Bench(history, lambda: setattr(history, "_store", dead))
+    yield Bench(history, lambda: vars(history).update(vars(S3History(dead))))
     store.close()
     dead.close()
 
@@ -90,34 +93,49 @@ def test_a_run_is_read_as_it_was_stored(bench: Bench) -> None:
     bench.history.store(RUN)
 
     assert bench.history.read(RUN.id) == RUN
-    assert bench.history.recent(None, 10) == (RUN,)
+    assert bench.history.recent(None, 10).runs == (RUN,)
 
 
 def test_storing_again_changes_nothing(bench: Bench) -> None:
     for _ in range(2):  # a new leader does not know what the last one has stored
         bench.history.store(RUN)
 
-    assert bench.history.recent(None, 10) == (RUN,)
-    assert bench.history.recent(RUN.pipeline, 10) == (RUN,)
+    assert bench.history.recent(None, 10).runs == (RUN,)
+    assert bench.history.recent(RUN.pipeline, 10).runs == (RUN,)
 
 
 def test_the_newest_come_first_and_no_more_than_asked_for(bench: Bench) -> None:
-    assert bench.history.recent(None, 10) == ()
+    assert bench.history.recent(None, 10).runs == ()
     for minutes in (3, 1, 4, 0, 2):
         bench.history.store(a_run(f"r{minutes}", minutes=minutes))
 
-    assert [run.id for run in bench.history.recent(None, 3)] == ["r4", "r3", "r2"]
-    assert [run.id for run in bench.history.recent(None, 10)] == ["r4", "r3", "r2", "r1", "r0"]
-    assert bench.history.recent(None, 0) == ()
+    assert [run.id for run in bench.history.recent(None, 3).runs] == ["r4", "r3", "r2"]
+    assert [run.id for run in bench.history.recent(None, 10).runs] == ["r4", "r3", "r2", "r1", "r0"]
+    assert bench.history.recent(None, 0).runs == ()
+
+
+def test_history_is_read_page_by_page_in_the_order_of_lists(bench: Bench) -> None:
+    runs = [a_run(f"r{number}", minutes=number // 3) for number in range(8)]
+    for run in runs:
+        bench.history.store(run)
+
+    seen: list[Run] = []
+    after, pages = None, 0
+    while pages == 0 or after is not None:
+        page = bench.history.recent(None, 3, after)
+        seen, after, pages = [*seen, *page.runs], page.more_after, pages + 1
+
+    assert seen == sorted(runs, key=place)
+    assert pages == 3
 
 
 def test_runs_of_one_pipeline_are_told_apart_also_from_one_that_begins_alike(bench: Bench) -> None:
     for number, name in enumerate(("p", "p-q", "q", "p")):
         bench.history.store(a_run(f"{name}-{number}", pipeline=name, minutes=number))
 
-    assert [run.id for run in bench.history.recent(PipelineName("p"), 10)] == ["p-3", "p-0"]
-    assert [run.id for run in bench.history.recent(PipelineName("p-q"), 10)] == ["p-q-1"]
-    assert bench.history.recent(PipelineName("nobody"), 10) == ()
+    assert [run.id for run in bench.history.recent(PipelineName("p"), 10).runs] == ["p-3", "p-0"]
+    assert [run.id for run in bench.history.recent(PipelineName("p-q"), 10).runs] == ["p-q-1"]
+    assert bench.history.recent(PipelineName("nobody"), 10).runs == ()
 
 
 def test_a_history_that_does_not_answer_says_so_and_may_later(bench: Bench) -> None:
@@ -182,7 +200,7 @@ def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:
         history.store(a_run(f"r{minutes}", minutes=minutes))
     store.write("history/runs/r1.json", b"{broken")
 
-    assert [run.id for run in history.recent(None, 10)] == ["r2", "r0"]
+    assert [run.id for run in history.recent(None, 10).runs] == ["r2", "r0"]
 
 
 def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
@@ -195,3 +213,50 @@ def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
     bench.break_down()
     with pytest.raises(NimbusError):
         bench.history.results(RUN.id)
+
+
+def test_places_of_runs_created_before_a_moment_are_listed_newest_first(bench: Bench) -> None:
+    for number, name in enumerate(("p", "p-q", "p", "p")):
+        bench.history.store(a_run(f"{name}-{number}", pipeline=name, minutes=number))
+
+    def before(minutes: int, pipeline: str | None) -> list[str]:
+        name = None if pipeline is None else PipelineName(pipeline)
+        return [*bench.history.created_before(NOW + timedelta(minutes=minutes), name)]
+
+    assert before(9, None) == ["p-3", "p-2", "p-q-1", "p-0"]
+    assert before(3, "p") == ["p-2", "p-0"]
+    assert before(0, None) == []
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        before(9, None)
+
+
+def test_run_names_those_that_reuse_what_it_did(bench: Bench) -> None:
+    reused = TaskRun(spec=TASK, state=TaskState.SUCCEEDED, reused=Reused(run=RUN.id, attempt=ATTEMPT))
+    bench.history.store(RUN)
+    assert bench.history.reusers(RUN.id) == ()
+
+    for number in (2, 1):
+        bench.history.store(replace(a_run(f"r{number}"), layout=2, tasks=Tasks([reused])))
+    bench.history.store(replace(a_run("q"), id=RunId("r-1")))  # its name begins alike
+
+    assert bench.history.reusers(RUN.id) == ("r1", "r2")
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        bench.history.reusers(RUN.id)
+
+
+def test_purge_is_kept_until_somebody_does_it(bench: Bench) -> None:
+    what = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RUN.id)
+    assert bench.history.purged(RUN.id) is None
+    for _ in range(2):
+        bench.history.order_purge(CommandId("cmd-1"), PurgeOrder(what=what, at=NOW, by="ann"))
+
+    bench.break_down()
+    for call in (
+        lambda: bench.history.order_purge(CommandId("cmd-1"), PurgeOrder(what=what, at=NOW, by="ann")),
+        lambda: bench.history.purged(RUN.id),
+    ):
+        with pytest.raises(NimbusError) as raised:
+            call()
+        assert raised.value.retryable

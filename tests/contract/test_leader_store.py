@@ -23,11 +23,13 @@ from nimbus.adapters.zookeeper import leader_store
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperCommandQueue, ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, claimed
 from nimbus.domain.backfill import Backfill, BackfillRequest
 from nimbus.domain.catalog import Definitions, PipelineRecord, PipelineState
 from nimbus.domain.commands import Abdication, CommandOutcome, QueuedCommand, StopRun
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import (
     AttemptId,
     BackfillId,
@@ -117,6 +119,8 @@ class Bench:
     claim: Callable[[Claim], Claim]
     end: Callable[[End], End]
     schema: Callable[[], int]
+    put_key: Callable[[str, KeyedCommand], object]
+    keyed: Callable[[str], KeyedCommand | None]
 
 
 def memory_bench() -> Bench:
@@ -144,6 +148,8 @@ def memory_bench() -> Bench:
         claim=lambda claim: fill(claim=claim),
         end=lambda end: fill(end=end),
         schema=lambda: cluster.world.schema,
+        put_key=lambda name, known: cluster.change(keys={**cluster.world.keys, name: known}),
+        keyed=lambda name: dict(cluster.world.keys).get(name),
     )
 
 
@@ -199,6 +205,12 @@ def _bench(
     schema: Callable[[], int],
 ) -> Bench:
     board, queue = ZooKeeperAttemptBoard(session, root), ZooKeeperCommandQueue(session, root)
+    calls, paths = calls_on(session), Paths(root)
+
+    def put_key(name: str, known: KeyedCommand) -> None:
+        calls.ensure(paths.keys)
+        calls.create(paths.key(name), records.KEY.encode(known))
+
     return Bench(
         store=ZooKeeperLeaderStore(session, root, token),
         depose=lambda: (depose(), None)[1],
@@ -208,6 +220,8 @@ def _bench(
         claim=board.claim,
         end=board.end,
         schema=schema,
+        put_key=put_key,
+        keyed=queue.keyed,
     )
 
 
@@ -463,6 +477,22 @@ def test_the_oldest_outcomes_are_forgotten_when_there_are_too_many(bench: Bench)
     bench.store.prune_outcomes(NOW, 2)
 
     assert [bench.outcome(command) is None for command in asked] == [True, True, True, False, False]
+
+
+def test_old_keys_are_forgotten_in_steps_and_those_of_waiting_commands_never(bench: Bench) -> None:
+    asked = with_outcomes(bench, 3)
+    for number, command in enumerate(asked):
+        bench.put_key(f"k{number}", KeyedCommand(request="r", outcome=bench.outcome(command)))
+    bench.put_key("k9", KeyedCommand(request="r"))
+
+    def left() -> list[str]:
+        return [name for name in ("k0", "k1", "k2", "k9") if bench.keyed(name) is not None]
+
+    bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert len(left()) == 3
+    for _ in range(6):
+        bench.store.prune_keys(NOW + timedelta(minutes=2), 1)
+    assert left() == ["k2", "k9"]
 
 
 @pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake forgets all in one go

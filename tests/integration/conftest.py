@@ -165,6 +165,7 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            changes=self.cluster.changes(),
             hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
         )

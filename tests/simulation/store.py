@@ -180,6 +180,11 @@ class FaultyStore:
         with self._keeping_refusals():
             return self._inner.prune_outcomes(before + timedelta(minutes=59, seconds=30), most)
 
+    def prune_keys(self, before: datetime, most: int) -> None:
+        """Forget old keys."""
+        self._reach()
+        self._inner.prune_keys(before, most)
+
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget some outcomes."""
         self._reach()

@@ -98,6 +98,13 @@ class SqliteCalls(Calls):
         with self._store.writing() as tree:
             return tree.create(path, data, owner=self.session_id if ephemeral else 0, sequence=sequence)
 
+    def create_with(self, path: str, data: bytes, other: str, other_data: bytes) -> str:
+        """Create a sequential node and another one, or neither."""
+        check_size(path, len(data))
+        with self._store.writing() as tree:
+            tree.create(other, other_data)
+            return tree.create(path, data, sequence=True)
+
     def transact(self, what: str, build: Callable[[Any], None]) -> None:  # noqa: ARG002 - the errors name it
         """Do all that `build` adds, or nothing."""
         with self._store.writing() as tree:

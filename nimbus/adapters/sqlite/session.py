@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import Enum
@@ -31,6 +31,10 @@ LOOK_S = 0.02
 REAP_S = 1.0
 
 _log = structlog.get_logger(__name__)
+
+
+Follower = Callable[[Sequence[Change] | None], None]
+"""Is told of all changes, in order; None: some are not known any more. It must only enqueue."""
 
 
 class Watch(Enum):
@@ -58,6 +62,7 @@ class SqliteSession:
         self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
         """Each with the last operation that its reader has seen."""
         self._told = 0
+        self._followers: list[Follower] = []
         self._telling = threading.Lock()
         self._due: deque[Enqueue] = deque()
         """Watches that have fired and were not called yet."""
@@ -150,13 +155,30 @@ class SqliteSession:
         """Call `changed` once after the next change of what was read from `tree`. It must only enqueue."""
         self._watches.setdefault((kind, path), {})[changed] = tree.last()
 
+    @property
+    def told(self) -> int:
+        """The last operation that watches and followers were told of."""
+        return self._told
+
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` of all changes from now on."""
+        with self._telling:
+            self._followers = [*self._followers, follower]
+
+    def unfollow(self, follower: Follower) -> None:
+        """Undo `follow`."""
+        with self._telling:
+            self._followers = [one for one in self._followers if one != follower]
+
     def tell(self) -> None:
         """Call the watches of all that was done until now, and that no thread has told of."""
         with self._telling:
             with self.reading() as tree:
-                changes = tree.changes(self._told)
-                self._told = tree.last()
+                changes, last = tree.changes(self._told), tree.last()
                 self._due.extend(self._every_watch() if changes is None else self._concerned(changes))
+            for follower in self._followers if changes is None or changes else ():
+                follower(changes)
+            self._told = last
             while self._due:
                 self._due.popleft()()
 

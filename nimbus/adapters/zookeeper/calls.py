@@ -229,6 +229,20 @@ class Calls:
             )
             return made
 
+    def create_with(self, path: str, data: bytes, other: str, other_data: bytes) -> str:
+        """Create a sequential node and another one, or neither. NodeExistsError: the other is there."""
+        check_size(path, len(data))
+        transaction = self.session.client.transaction()
+        transaction.create(other, other_data)
+        transaction.create(path, data, sequence=True)
+        with in_our_words(f"create {path}"):
+            results = self.session.call(transaction.commit_async)
+            refused = first_failure(results)
+            if refused is not None:
+                raise refused[1]
+            made: str = results[1]
+            return made
+
     def transact(self, what: str, build: Callable[[Any], None]) -> None:
         """Do all that `build` adds to kazoo's transaction, or nothing.
 

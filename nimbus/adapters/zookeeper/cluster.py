@@ -25,7 +25,9 @@ from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newest_refusal
+from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import ListedRun, Run
@@ -147,14 +149,40 @@ class ZooKeeperCommandQueue:
         self._calls = calls_on(session)
         self._paths = Paths(root)
 
-    def submit(self, command: Command, *, submitted_by: str) -> CommandId:
-        """Queue a command as the next sequential node."""
+    def submit(
+        self,
+        command: Command,
+        *,
+        submitted_by: str,
+        key: CommandKey | None = None,
+    ) -> CommandId:
+        """Queue a command as the next sequential node; with a key, in one transaction with its node."""
         body = records.CommandBody(
-            command=command, submitted_at=datetime.now(UTC).isoformat(), submitted_by=submitted_by
+            command=command,
+            submitted_at=datetime.now(UTC).isoformat(),
+            submitted_by=submitted_by,
+            key=key,
         )
         self._calls.ensure(self._paths.commands)
-        made = self._calls.create(self._paths.new_command, records.COMMAND.encode(body), sequence=True)
+        data = records.COMMAND.encode(body)
+        if key is None:
+            made = self._calls.create(self._paths.new_command, data, sequence=True)
+        else:
+            self._calls.ensure(self._paths.keys)
+            known = records.KEY.encode(KeyedCommand(request=key.request))
+            try:
+                made = self._calls.create_with(
+                    self._paths.new_command, data, self._paths.key(key.hash), known
+                )
+            except NodeExistsError as exc:
+                raise KeyUsedError(key) from exc
         return CommandId(made.rpartition("/")[2])
+
+    def keyed(self, key_hash: str) -> KeyedCommand | None:
+        """What is known by a key."""
+        path = self._paths.key(key_hash)
+        data = self._calls.get(path)
+        return None if data is None else records.KEY.decode(data, path)
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
         """What became of a command; with a watch while it waits."""

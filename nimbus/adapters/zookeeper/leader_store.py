@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import Abdication, QueuedCommand, Unreadable
+from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline_health import PipelineHealth
@@ -86,6 +88,8 @@ class ZooKeeperLeaderStore:
         self._calls = calls_on(session)
         self._paths = Paths(root)
         self._token = token
+        self._keys_left = deque[str]()
+        """Names of keys that were not looked at since they were listed."""
         self._on_commands: Enqueue = _nobody
         self._on_workers: Enqueue = _nobody
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
@@ -195,6 +199,19 @@ class ZooKeeperLeaderStore:
         except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
             _log.info("outcomes_not_pruned", error=str(exc))
 
+    def prune_keys(self, before: datetime, most: int) -> None:
+        """Forget old keys among the next ones; the names are listed again once all were looked at."""
+        if not self._keys_left:
+            self._keys_left.extend(self._calls.children(self._paths.keys) or ())
+        looked_at = [self._keys_left.popleft() for _ in range(min(most, len(self._keys_left)))]
+        found = self._calls.read_all(self._paths.keys, looked_at)
+        paths = [self._paths.key(name) for name, data in found if _is_old_key(name, data, before)]
+        if paths:
+            try:
+                self._write([Operation("delete", path) for path in paths])
+            except StaleStateError as exc:  # somebody else deleted one: the next round finds the rest
+                _log.info("keys_not_pruned", error=str(exc))
+
     def read_alerts(self) -> tuple[Alert, ...]:
         """Alerts."""
         return alerts.read_alerts(self._calls, self._paths)
@@ -247,6 +264,9 @@ class ZooKeeperLeaderStore:
             case w.ConsumeCommand(outcome):
                 yield Operation("delete", paths.command(outcome.command))
                 yield Operation("create", paths.outcome(outcome.command), records.OUTCOME.encode(outcome))
+                if (key := outcome.key) is not None:
+                    known = KeyedCommand(request=key.request, outcome=outcome)
+                    yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
             case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
@@ -347,8 +367,20 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
     except (UnreadableRecordError, ValueError) as exc:
         return QueuedCommand(id=command, command=Unreadable(reason=str(exc)), submitted_at=UNKNOWN_TIME)
     return QueuedCommand(
-        id=command, command=body.command, submitted_at=submitted_at, submitted_by=body.submitted_by
+        id=command,
+        command=body.command,
+        submitted_at=submitted_at,
+        submitted_by=body.submitted_by,
+        key=body.key,
     )
+
+
+def _is_old_key(name: str, data: bytes, before: datetime) -> bool:
+    try:
+        return records.KEY.decode(data, f"keys/{name}").may_be_forgotten(before)
+    except UnreadableRecordError as exc:
+        _log.error("record_unreadable", place=exc.place, error=str(exc))
+        return False
 
 
 def read_settings(calls: Calls, paths: Paths) -> ClusterSettings:

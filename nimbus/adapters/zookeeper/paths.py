@@ -16,6 +16,7 @@ CLAIM = "claim"
 END = "end"
 BEAT = "beat"
 STOP = "stop"
+CHECKPOINT = "checkpoint"
 SUBMITTED = "submitted:"
 
 
@@ -64,6 +65,15 @@ class Paths:
     def outcomes(self) -> str:
         """What became of recent commands."""
         return f"{self.root}/outcomes"
+
+    @property
+    def keys(self) -> str:
+        """Parent of what is known of commands by the keys of their requests."""
+        return f"{self.root}/keys"
+
+    def key(self, key_hash: str) -> str:
+        """What is known by one key."""
+        return f"{self.keys}/{key_hash}"
 
     @property
     def abdication(self) -> str:
@@ -133,6 +143,7 @@ class Paths:
             self.backfills,
             self.commands,
             self.outcomes,
+            self.keys,
             self.abdication,
             self.settings,
             self.alerts,
@@ -218,6 +229,10 @@ class Paths:
     def beat(self, attempt: AttemptId) -> str:
         """The runner's sign of life and its progress; ephemeral."""
         return f"{self.attempts}/{attempt}/{BEAT}"
+
+    def checkpoint(self, attempt: AttemptId) -> str:
+        """The checkpoint that the attempt kept last; persistent."""
+        return f"{self.attempts}/{attempt}/{CHECKPOINT}"
 
     def stop(self, attempt: AttemptId) -> str:
         """The leader's request to stop; persistent."""

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.memory import MemoryHistory, MemoryLogs
+from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperCommandQueue
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
@@ -62,6 +62,7 @@ class ApiRole:
             health=_Health(),
             metrics=CollectorRegistry(),
             clock=SystemClock(),
+            changes=MemoryCluster().changes(),
             **definitions(),
         )
         self._server = ApiServer(create_app(services))

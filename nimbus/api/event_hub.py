@@ -1,0 +1,229 @@
+"""Tells streams of events what has changed. Runs on the server's event loop, but for the feed's calls.
+
+While nobody listens, nothing is followed. One task follows the feed for all streams, and one of AnyIO's
+threads makes its calls; a stream has neither a thread nor a watch of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+
+from nimbus.domain.errors import NimbusError
+from nimbus.ports import Changed, ChangeFeed, StoreUnavailableError
+
+T = TypeVar("T")
+MOST_STREAMS = 500
+"""Of one process."""
+MOST_OF_ONE = 20
+"""Of one caller."""
+MOST_TOPICS = 10_000
+"""Whose last changes are remembered."""
+PACE_S = 0.25
+"""Between two looks: no topic is told of more often."""
+BEATS_S = 5.0
+"""Between two looks at what only says that somebody is alive."""
+LINGER_S = 60.0
+"""How long the feed is followed after the last stream has ended: the next page then needs no reset."""
+START_S = 30.0
+_RETRY_S = 1.0
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class TooManyStreamsError(NimbusError):
+    """A caller, or all together, have as many streams as they may."""
+
+    code = "too_many_streams"
+    retryable = True
+
+
+class LastChanges:
+    """When topics changed last, since a version. What is older than that is not known."""
+
+    def __init__(self, since: int, most: int = MOST_TOPICS) -> None:
+        self._since, self._most = since, most
+        self._versions = OrderedDict[str, int]()
+
+    def note(self, topics: Collection[str], version: int) -> None:
+        """Note that some topics have changed, no later than `version`."""
+        for topic in topics:
+            self._versions[topic] = version
+            self._versions.move_to_end(topic)
+        while len(self._versions) > self._most:
+            _, self._since = self._versions.popitem(last=False)
+
+    def after(self, version: int, topics: Collection[str]) -> set[str] | None:
+        """Those of some topics that have changed after `version`; None: not known."""
+        if version < self._since:
+            return None
+        return {topic for topic in topics if self._versions.get(topic, 0) > version}
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """One stream."""
+
+    topics: frozenset[str]
+    who: str
+    changed: set[str] = field(default_factory=set)
+    """Not told yet."""
+    reset: bool = False
+    """Something may have been missed."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+
+class EventHub:
+    """See the module.
+
+    Args:
+        feed: What changes.
+        pace_s: As PACE_S.
+        linger_s: As LINGER_S.
+    """
+
+    def __init__(self, feed: ChangeFeed, *, pace_s: float = PACE_S, linger_s: float = LINGER_S) -> None:
+        self._feed, self._pace_s, self._linger_s = feed, pace_s, linger_s
+        self._listeners: set[Listener] = set()
+        self._streams_of: Counter[str] = Counter()
+        self._following: asyncio.Task[None] | None = None
+        self._live: asyncio.Future[None] | None = None
+        self._last = LastChanges(0)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = CapacityLimiter(1)
+        self.version = 0
+        """Every change up to this one was told."""
+
+    @property
+    def streams(self) -> int:
+        """How many there are. Any thread."""
+        return len(self._listeners)
+
+    async def join(self, topics: Collection[str], since: int | None, who: str) -> Listener:
+        """Begin to listen.
+
+        Args:
+            topics: What for.
+            since: The version that the caller has seen; None: the present one.
+            who: The caller.
+
+        Raises:
+            TooManyStreamsError: there are too many.
+            StoreUnavailableError: changes cannot be followed now.
+        """
+        if len(self._listeners) >= MOST_STREAMS or self._streams_of[who] >= MOST_OF_ONE:
+            raise TooManyStreamsError(
+                f"there may be {MOST_OF_ONE} streams of one caller, and {MOST_STREAMS} of all: close some."
+            )
+        listener = Listener(frozenset(topics), who)
+        self._listeners.add(listener)
+        self._streams_of[who] += 1
+        try:
+            async with asyncio.timeout(START_S):
+                await asyncio.shield(self._followed())
+        except BaseException as exc:
+            self.leave(listener)
+            if isinstance(exc, TimeoutError):
+                raise StoreUnavailableError("changes cannot be followed now.") from exc
+            raise
+        missed = set[str]() if since is None else self._last.after(since, listener.topics)
+        listener.reset = missed is None
+        listener.changed |= missed or set()
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """End a stream."""
+        self._listeners.discard(listener)
+        self._streams_of[listener.who] -= 1
+        self._streams_of += Counter()  # forgets who has none
+
+    def close(self) -> None:
+        """End all streams, since the server ends. Any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        for listener in self._listeners:
+            listener.ended = True
+            listener.wake.set()
+        if self._following is not None:
+            self._following.cancel()
+
+    def _followed(self) -> asyncio.Future[None]:
+        """Follow the feed, if nobody does; done when changes are told."""
+        if self._live is None or self._following is None or self._following.done():
+            self._loop = asyncio.get_running_loop()
+            self._live = self._loop.create_future()
+            self._following = asyncio.create_task(self._follow(self._live))
+        return self._live
+
+    async def _follow(self, live: asyncio.Future[None]) -> None:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def told() -> None:
+            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+                loop.call_soon_threadsafe(news.set)
+
+        try:
+            await self._call(partial(self._feed.start, told))
+            await self._look(beats=True)
+            live.set_result(None)
+            await self._look_on(news)
+        except StoreUnavailableError as exc:
+            _log.warning("changes_not_followed", error=str(exc))
+            live.set_exception(exc)
+            live.exception()  # whoever waited for it may have left
+        finally:
+            live.cancel()
+            self._feed.stop()
+
+    async def _look_on(self, news: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        looked_at = beats_at = used_at = loop.time()
+        while self._listeners or loop.time() < used_at + self._linger_s:
+            used_at = loop.time() if self._listeners else used_at
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEATS_S):
+                    await news.wait()
+            await asyncio.sleep(looked_at + self._pace_s - loop.time())
+            news.clear()
+            looked_at = loop.time()
+            beats = looked_at >= beats_at
+            try:
+                await self._look(beats=beats)
+            except StoreUnavailableError as exc:
+                _log.warning("changes_not_followed", error=str(exc))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            beats_at = looked_at + BEATS_S if beats else beats_at
+
+    async def _look(self, *, beats: bool) -> None:
+        found = await self._call(partial(self._feed.take, beats=beats))
+        if found.lost:
+            self._last = LastChanges(found.version)
+        self._last.note(found.topics, found.upto)
+        self.version = found.version
+        self._tell(found)
+
+    def _tell(self, found: Changed) -> None:
+        if not found.topics and not found.lost:
+            return
+        for listener in self._listeners:
+            news = found.topics & listener.topics
+            if found.lost or news:
+                listener.changed |= news
+                listener.reset |= found.lost
+                listener.wake.set()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await run_sync(call, limiter=self._threads)

@@ -1,0 +1,90 @@
+"""The header `Idempotency-Key`: a write that is sent again is done once, and answered as before."""
+
+from __future__ import annotations
+
+import hashlib
+from contextvars import ContextVar
+from typing import Annotated
+
+from fastapi import Header, Request
+
+from nimbus.api.asking import who_asks
+from nimbus.api.services import ApiServices
+from nimbus.domain.command_key import CommandKey
+from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.errors import NimbusError, RefusedError
+from nimbus.domain.ids import CommandId, RunId
+
+_request: ContextVar[tuple[str, str] | None] = ContextVar("idempotency", default=None)
+
+
+Queued = tuple[CommandId, RunId | None, CommandOutcome | None]
+"""A command, the run that it is about, and its outcome if it is decided."""
+
+
+class KeyReusedError(NimbusError):
+    """A key was sent before, with another request."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Idempotency-Key was sent within the last 24 hours with another method, path or body: "
+            "choose a new key for each request that is to be done."
+        )
+
+
+async def note_key(
+    request: Request,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            pattern=r"^[!-~]{1,255}$",
+            description="Your own, new for each request that changes something: sent again within 24 hours "
+            "it is answered as before, and nothing is done twice.",
+        ),
+    ] = None,
+) -> None:
+    """Note the key of a request; a dependency of every route that queues commands."""
+    if key is None:
+        _request.set(None)
+        return
+    digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+    digest.update(await request.body())
+    _request.set((key, digest.hexdigest()))
+
+
+def key_of_request() -> CommandKey | None:
+    """The key of the request that is answered now; None: it has none."""
+    noted = _request.get()
+    if noted is None:
+        return None
+    key, request = noted
+    # Who asks is no part of what a scheduler adds: the same request at another one has the same key.
+    whole = f"{who_asks('')}\n{key}".encode()
+    return CommandKey(hash=hashlib.sha256(whole).hexdigest()[:32], request=request)
+
+
+def queued_before(services: ApiServices, key: CommandKey) -> Queued | None:
+    """The command that a key stands for. None: the key is new.
+
+    Raises:
+        KeyReusedError: it was sent with another request.
+        RefusedError: it stands for a command of which nothing is known any more.
+        StoreUnavailableError: no answer.
+    """
+    for _ in range(2):  # it may be decided between the two looks
+        known = services.commands.keyed(key.hash)
+        if known is None:
+            return None
+        if known.request != key.request:
+            raise KeyReusedError
+        if known.outcome is not None:
+            return known.outcome.command, known.outcome.run_id, known.outcome
+        for queued in services.reader.commands():
+            if queued.key == key:
+                return queued.id, getattr(queued.command, "run_id", None), None
+    raise RefusedError(
+        "outcome_unknown", "this Idempotency-Key was used, and what became of its command is not known."
+    )

@@ -1,0 +1,124 @@
+"""A stream of events says what has changed, so that pages need not ask again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.sse import format_sse_event
+from pydantic import StringConstraints
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from nimbus.api.event_hub import EventHub, Listener
+from nimbus.domain.topics import PATTERN
+
+MOST_TOPICS = 20
+"""Of one stream."""
+PING_S = 15.0
+RETRY_MS = 2000
+MEDIA_TYPE = "text/event-stream"
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_Topic = Annotated[str, StringConstraints(pattern=f"^{PATTERN.pattern}$", max_length=140)]
+_Version = Annotated[int, Query(ge=0, lt=1 << 63)]
+
+
+def router(hub: EventHub, prefix: str) -> APIRouter:
+    """Build the route over `hub`, below `prefix`."""
+    routes = APIRouter(tags=["events"], prefix=f"{prefix}/events")
+
+    @routes.get(
+        "",
+        response_class=Response,
+        responses={
+            200: {"content": {MEDIA_TYPE: {}}, "description": "Server-sent events `changed` and `reset`."}
+        },
+    )
+    async def events(
+        request: Request,
+        topic: Annotated[list[_Topic], Query(min_length=1, max_length=MOST_TOPICS)],
+        since: Annotated[
+            _Version | None,
+            Query(description="Version of what the caller has read. Without it: the present."),
+        ] = None,
+        last_event_id: Annotated[
+            _Version | None, Header(description="As `since`, and before it: sent by browsers.")
+        ] = None,
+    ) -> Response:
+        """What has changed, as it changes: `changed` names a topic, after `reset` anything may have.
+
+        Never ends by itself, but when the scheduler stops.
+        """
+        seen = since if last_event_id is None else last_event_id
+        if request.scope.get("is_head"):
+            return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
+        client = request.client
+        listener = await hub.join(topic, seen, "" if client is None else client.host)
+        return _EventStream(hub, listener, seen)
+
+    return routes
+
+
+class _EventStream(StreamingResponse):
+    """Leaves the hub also when it is cut before its first byte."""
+
+    def __init__(self, hub: EventHub, listener: Listener, since: int | None) -> None:
+        super().__init__(_events(hub, listener, since), media_type=MEDIA_TYPE, headers=_HEADERS)
+        self._leave = partial(hub.leave, listener)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+
+
+async def _events(hub: EventHub, listener: Listener, since: int | None) -> AsyncIterator[bytes]:
+    """The bytes of a stream. The last of several events has the id: only then all of them have arrived."""
+    seen = hub.version if since is None or listener.reset else since
+    yield format_sse_event(retry=RETRY_MS, id=str(seen))
+    while not listener.ended:
+        listener.wake.clear()
+        if listener.reset:
+            listener.changed.clear()
+            listener.reset, seen = False, hub.version
+            yield _event("reset", {"version": seen}, seen)
+        elif listener.changed:
+            topics, seen = sorted(listener.changed), max(seen, hub.version)
+            listener.changed.clear()
+            yield _changed(topics, seen)
+        if not await _news(listener):
+            # A server that lags so much is not one that lags: its numbers have begun anew.
+            listener.reset = listener.reset or seen > hub.version
+            seen = max(seen, hub.version)
+            yield format_sse_event(comment="ping", id=str(seen))
+
+
+async def _news(listener: Listener) -> bool:
+    """Wait for some; False: there were none for a while."""
+    try:
+        async with asyncio.timeout(PING_S):
+            await listener.wake.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _changed(topics: list[str], version: int) -> bytes:
+    last = topics[-1]
+    return b"".join(
+        _event("changed", {"topic": topic, "version": version}, version if topic == last else None)
+        for topic in topics
+    )
+
+
+def _event(name: str, data: dict[str, object], version: int | None) -> bytes:
+    sent: bytes = format_sse_event(
+        event=name, data_str=json.dumps(data), id=None if version is None else str(version)
+    )
+    return sent

@@ -1,0 +1,114 @@
+"""Lists in pages, over real HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from nimbus.domain.commands import Abdicate
+from nimbus.domain.ids import BackfillId, PipelineName, WorkerId
+from nimbus.domain.run import RunState
+from nimbus.domain.settings import ClusterSettings
+
+
+def paged(api: httpx.Client, path: str, name: str, limit: int, **query: Any) -> list[dict[str, Any]]:
+    """All rows of a list, by its pages."""
+    rows: list[dict[str, Any]] = []
+    more: dict[str, Any] = {}
+    while True:
+        answer = api.get(path, params={"limit": limit, **query, **more}).raise_for_status().json()
+        assert len(answer[name]) <= limit
+        assert answer["at_least"] >= len(answer[name])
+        rows += answer[name]
+        if answer["next_cursor"] is None:
+            return rows
+        more = {"cursor": answer["next_cursor"]}
+
+
+def _runs(world: Any, numbers: range, *, archived: bool) -> None:
+    for number in numbers:
+        at = world.clock.time + timedelta(seconds=number // 3)
+        state = RunState.SUCCEEDED if number % 2 else RunState.FAILED
+        run = world.new_run(f"r{number:02}", created_at=at, state=state, finished_at=at)
+        if archived:
+            world.history.store(run)
+        else:
+            world.cluster.put(run)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_runs_are_paged_across_zookeeper_and_history(world: Any, api: httpx.Client, limit: int) -> None:
+    _runs(world, range(10, 30), archived=True)
+    _runs(world, range(15), archived=False)
+
+    found = [run["id"] for run in paged(api, "/runs", "runs", limit)]
+
+    places = sorted(range(30), key=lambda number: (-(number // 3), number))
+    assert found == [f"r{number:02}" for number in places]
+
+
+def test_pages_of_runs_miss_none_that_moves_to_history_between_them(world: Any, api: httpx.Client) -> None:
+    _runs(world, range(12), archived=False)
+
+    first = api.get("/runs", params={"limit": 5}).json()
+    for number in range(12):
+        run = world.cluster.run(f"r{number:02}")
+        world.history.store(run)
+        world.cluster.drop_run(run.id)
+    rest = paged(api, "/runs", "runs", 5, cursor=first["next_cursor"])
+
+    ids = [run["id"] for run in [*first["runs"], *rest]]
+    assert sorted(ids) == [f"r{number:02}" for number in range(12)]
+
+
+def test_pages_of_runs_in_a_state_miss_none(world: Any, api: httpx.Client) -> None:
+    _runs(world, range(20), archived=True)
+
+    found = paged(api, "/runs", "runs", 3, state="failed")
+
+    assert len(found) == 10
+    assert {run["state"] for run in found} == {"failed"}
+
+
+def test_commands_are_paged(world: Any, api: httpx.Client) -> None:
+    world.deciding = False
+    for _ in range(7):
+        world.cluster.submit(Abdicate(reason="x"), submitted_by="me")
+
+    found = paged(api, "/commands", "commands", 3)
+
+    assert sorted(row["command_id"] for row in found) == [queued.id for queued in world.cluster.commands()]
+
+
+def test_other_lists_are_paged_and_whole_without_a_limit(world: Any, api: httpx.Client) -> None:
+    world.cluster.put(*(replace(world.worker, id=WorkerId(f"v{number}")) for number in range(4)))
+    world.cluster.put(*(replace(world.record, name=PipelineName(f"p{number}")) for number in range(4)))
+    world.cluster.put(ClusterSettings(pools={f"pool{number}": 1 for number in range(5)}))
+    world.failed("r1")
+
+    lists = {
+        "/participants": "participants",
+        "/workers": "workers",
+        "/pipelines": "pipelines",
+        "/pools": "pools",
+        "/runs/r1/timeline": "events",
+        "/backfills": "backfills",
+        "/alerts": "alerts",
+    }
+    for path, name in lists.items():
+        whole = api.get(path).json()
+        assert (whole["next_cursor"], whole["at_least"]) == (None, len(whole[name]))
+        assert paged(api, path, name, 2) == whole[name]
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "W10", "WyJhIiwgImIiXQ", "WzEsIDJd", "e30", "!"])
+@pytest.mark.parametrize("path", ["/runs", "/workers", "/commands"])
+def test_cursors_of_something_else_are_refused(world: Any, api: httpx.Client, path: str, cursor: str) -> None:
+    answer = api.get(path, params={"cursor": cursor, "limit": 1})
+
+    assert answer.status_code in ((422, 200) if cursor in ("W10", "WyJhIiwgImIiXQ", "WzEsIDJd") else (422,))
+    assert BackfillId("b") and "internal" not in answer.text
