@@ -126,6 +126,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "allow_failure",
                 "pools",
                 "secrets",
+                "env",
                 "runs_on",
                 "start_after",
                 "queue_timeout",
