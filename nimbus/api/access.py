@@ -28,6 +28,7 @@ COOKIE, PLAIN_COOKIE = "__Host-nimbus", "nimbus"
 """Browsers take the first over TLS alone; the second is for loopback without it."""
 REASON = "X-Nimbus-Reason"
 LOGIN = "/ui/login"
+_LONGEST_LOGGED_PATH = 200
 
 
 class Authenticate:
@@ -65,8 +66,9 @@ def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -
     """Who sends a request with these credentials, or why it is not answered."""
     sent = Credentials(authorization=authorization, session=session, address=_address(scope))
     found = gate.admit(sent, datetime.now(UTC), time.monotonic())
-    if isinstance(found, Refusal):
-        _log.info("request_denied", code=found.code, address=sent.address, path=scope["path"])
+    if isinstance(found, Refusal) and found.status != 429:  # else strangers could fill the disk
+        path = scope["path"][:_LONGEST_LOGGED_PATH]
+        _log.info("request_denied", code=found.code, address=sent.address, path=path)
     return found
 
 

@@ -19,6 +19,8 @@ MAX_BODY_BYTES = 256 * 1024
 
 
 BODY_WITHIN_S = 30.0
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+"""That have series of their own: a client may send any word as a method, and a series is never forgotten."""
 
 
 class BodyLimit:
@@ -156,6 +158,5 @@ class Measure:
             await self._app(scope, receive, watched)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
-            self._metrics.answered(
-                method=scope["method"], route=route, status=status, took_s=time.monotonic() - began
-            )
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.answered(method=method, route=route, status=status, took_s=time.monotonic() - began)

@@ -14,6 +14,7 @@ from pydantic import StringConstraints
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from nimbus.api.asking import principal
 from nimbus.api.event_hub import EventHub, Listener
 from nimbus.domain.topics import PATTERN
 
@@ -56,8 +57,8 @@ def router(hub: EventHub, prefix: str) -> APIRouter:
         seen = since if last_event_id is None else last_event_id
         if request.scope.get("is_head"):
             return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
-        client = request.client
-        listener = await hub.join(topic, seen, "" if client is None else client.host)
+        asks = principal()
+        listener = await hub.join(topic, seen, asks.token_id or asks.address)
         return _EventStream(hub, listener, seen)
 
     return routes

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 import httpx
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
@@ -21,6 +22,7 @@ from nimbus.web.problems import problem_page
 
 _WAIT_S = 5
 """For the leader's decision; a page shows that a command waits for longer."""
+_MOST_FIELDS = 1000
 _PASSED_ON = ("host", "cookie", "authorization", "origin", "sec-fetch-site", "x-nimbus-user")
 
 Form = Mapping[str, list[str]]
@@ -31,7 +33,10 @@ def router(api: ASGIApp, pages: Pages) -> APIRouter:
     routes = APIRouter()
 
     async def send(request: Request, path: str, body: Callable[[Form], Any]) -> Response:
-        form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=1000)
+        try:
+            form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+        except ValueError as exc:
+            raise HTTPException(422, f"the form has more than {_MOST_FIELDS} fields") from exc
         client = request.client
         transport = httpx.ASGITransport(
             api, raise_app_exceptions=False, client=(client.host, client.port) if client else ("", 0)

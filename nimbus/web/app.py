@@ -6,7 +6,6 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.web import actions, problems, routes_runs, routes_search, routes_tasks
 from nimbus.web.frame import Frames
@@ -37,9 +36,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
 
     @web.get("/static/{version}/{name}")
     async def asset(request: Request, version: str, name: str) -> Response:
-        found = pages.assets.answer(request, version, name)
-        if found is None:
-            raise NotFoundError("not_found", f"there is no file {name}.")
-        return found
+        # No page says that there is none: strangers may ask for files, and a page says who leads.
+        return pages.assets.answer(request, version, name) or Response(status_code=404)
 
     api.mount("/ui", web)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,16 +12,19 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from structlog.testing import capture_logs
 
 from nimbus.access.gate import Credentials, Gate
 from nimbus.access.limits import RateLimit
 from nimbus.access.tokens import new_token
 from nimbus.api.app import create_app
+from nimbus.api.event_hub import MOST_OF_ONE
 from nimbus.api.needs import NEEDS
 from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessRole, PrincipalSource, Token
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.settings import ClusterSettings
+from nimbus.web.app import add_pages
 from tests.integration.conftest import World
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -72,7 +76,10 @@ def secured(world: World) -> Iterator[Secured]:
         tokens[name] = Token(id=made.id, name=name, role=AccessRole(name), sha256=made.sha256, created_at=T0)
     world.deciding, world.gate.required = False, True
     world.gate._failures = RateLimit(1e9, 1e9)
-    server = ApiServer(create_app(world.services()))
+    services = world.services()
+    app = create_app(services)
+    add_pages(app, services)
+    server = ApiServer(app)
     server.start()
     secured = Secured(world, server.url, texts, tokens)
     secured.know(*tokens.values())
@@ -106,6 +113,67 @@ def test_every_route_is_refused_to_the_next_lower_role_and_queues_nothing(secure
 
     assert answers == dict.fromkeys(lower, (403, "role_too_low"))
     assert secured.queued() == ()
+
+
+def test_pages_ask_who_sends_and_viewers_change_nothing(secured: Secured) -> None:
+    pages = ["/ui/", "/ui/runs", "/ui/runs/r1", "/ui/runs/r1/tasks/extract/log", "/ui/search?q=r", "/ui/help"]
+    forms = [f"/ui/runs/r1/{verb}" for verb in ("stop", "pause", "resume", "rerun", "tasks/extract/approval")]
+    form = {"reason": "x", "scope": "all", "approved": "true"}
+
+    strangers = {code(secured.ask("GET", path)) for path in pages}
+    strangers |= {code(secured.ask("POST", path, data=form)) for path in forms}
+    viewers = {secured.ask("POST", path, "viewer", data=form) for path in forms}
+
+    assert strangers == {(401, "token_missing")}
+    assert {answer.status_code for answer in viewers} == {403}
+    assert all("role_too_low" in answer.text for answer in viewers)
+    assert secured.ask("GET", "/ui/runs", "viewer").status_code == 200
+    assert secured.queued() == ()
+
+
+def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured: Secured) -> None:
+    answer = secured.ask("GET", "/ui/static/any/none")
+
+    assert (answer.status_code, answer.text) == (404, "")
+
+
+def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> None:
+    with ExitStack() as streams:
+        answers = []
+        for who in ["viewer"] * (MOST_OF_ONE + 1) + ["operator"]:
+            client = streams.enter_context(httpx.Client(timeout=60))
+            answer = streams.enter_context(
+                client.stream(
+                    "GET",
+                    f"{secured.url}/api/v1/events?topic=runs",
+                    headers={"Authorization": f"Bearer {secured.texts[who]}"},
+                )
+            )
+            answers.append(answer.status_code)
+
+    assert answers == [200] * MOST_OF_ONE + [429, 200]
+
+
+def test_methods_that_are_none_make_no_series_of_their_own(secured: Secured) -> None:
+    for number in range(3):
+        secured.ask(f"MADEUP{number}", "/api/v1/runs")
+
+    metrics = secured.ask("GET", "/metrics", "viewer").text
+
+    assert "MADEUP" not in metrics
+    assert 'method="other"' in metrics
+
+
+def test_refusals_that_are_too_many_are_not_logged_and_long_paths_are_cut(
+    secured: Secured,
+) -> None:
+    secured.world.gate._failures = RateLimit(1e-9, 2)
+    with capture_logs() as lines:
+        for _ in range(5):
+            secured.ask("GET", "/api/v1/runs/" + "x" * 20_000)
+
+    said = [line["path"] for line in lines if line["event"] == "request_denied"]
+    assert said == [("/api/v1/runs/" + "x" * 200)[:200]] * 2
 
 
 MADE_UP: tuple[tuple[dict[str, str], str], ...] = (

@@ -157,7 +157,6 @@ def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) 
         ("/ui/runs/sums-live/tasks/none", 404, "no task none"),
         ("/ui/runs/sums-failed/tasks/extract?attempt=9", 404, "no attempt 9"),
         ("/ui/runs?state=lost", 422, "state"),
-        ("/ui/static/x/none.js", 404, "no file"),
     ],
 )
 def test_what_is_not_there_is_a_page_that_says_so(
@@ -267,6 +266,7 @@ def test_pending_run_has_a_page(sample: Any, web: httpx.Client) -> None:
         ("/ui/runs/sums-old/stop", {"reason": "x"}, 409, "has succeeded already"),
         ("/ui/runs/none/pause", {}, 404, "neither live nor in history"),
         ("/ui/runs/sums-old/rerun", {"scope": "half"}, 422, "scope"),
+        ("/ui/runs/sums-old/stop", {f"field{n}": "x" for n in range(1001)}, 422, "more than 1000 fields"),
     ],
 )
 def test_refused_form_is_a_page_that_says_why(
