@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -76,7 +75,8 @@ def decoded(cursor: str | None) -> Key | None:
         return None
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, binascii.Error) as exc:
+        json.dumps(found, ensure_ascii=False).encode()  # no half of a character, which no store takes
+    except (ValueError, RecursionError) as exc:  # binascii.Error and UnicodeError are a ValueError
         raise BadCursorError("the cursor is none that this API has given.") from exc
     if not isinstance(found, list) or not all(isinstance(part, str | int) for part in found):
         raise BadCursorError("the cursor is none that this API has given.")

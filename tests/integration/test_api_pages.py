@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -103,6 +104,16 @@ def test_other_lists_are_paged_and_whole_without_a_limit(world: Any, api: httpx.
         whole = api.get(path).json()
         assert (whole["next_cursor"], whole["at_least"]) == (None, len(whole[name]))
         assert paged(api, path, name, 2) == whole[name]
+
+
+@pytest.mark.parametrize("path", ["/runs", "/workers", "/commands"])
+@pytest.mark.parametrize("key", ["[" * 749, r'[1, "\ud800"]'])
+def test_cursor_that_cannot_be_read_is_refused(world: Any, api: httpx.Client, path: str, key: str) -> None:
+    cursor = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+    answer = api.get(path, params={"cursor": cursor, "limit": 1})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "bad_cursor")
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "W10", "WyJhIiwgImIiXQ", "WzEsIDJd", "e30", "!"])
