@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from markupsafe import Markup
 
@@ -93,7 +94,8 @@ def search(read: Read, wanted: str, start: int, end: int) -> Search:
         if not data:
             break
         places = (at for at in _places(data, needle) if at < _SEARCH_STEP)
-        hits += [_hit(data, at, len(needle), position) for at in places]
+        wanted_yet = _MOST_HITS + 1 - len(hits)
+        hits += [_hit(data, at, len(needle), position) for at in islice(places, wanted_yet)]
         position += min(_SEARCH_STEP, len(data))
     more = hits[_MOST_HITS:]
     return Search(tuple(hits[:_MOST_HITS]), more[0].offset if more else min(position, end))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from nimbus.web import log_pieces
 from nimbus.web.ansi import marked_up
-from nimbus.web.log_pieces import PIECE_BYTES, line_start, pieces, search
+from nimbus.web.log_pieces import PIECE_BYTES, Hit, line_start, pieces, search
 from nimbus.web.words import size, span
 
 
@@ -77,6 +79,23 @@ def test_search_says_where_to_go_on_when_it_found_enough() -> None:
     rest = search(_reader(data), "hit", first.searched_to, len(data))
 
     assert (len(first.hits), first.hits[-1].after, rest.hits[0].after) == (100, " 99", " 100")
+
+
+def test_search_looks_no_further_than_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    hit = log_pieces._hit
+
+    def counted(*given: Any) -> Hit:
+        made.append(given[1])
+        return hit(*given)
+
+    monkeypatch.setattr(log_pieces, "_hit", counted)
+    data = b"a\n" * 100_000
+
+    found = search(_reader(data), "a", 0, len(data))
+
+    assert (len(found.hits), found.searched_to) == (100, 200)
+    assert len(made) <= 101
 
 
 def test_durations_and_sizes_are_in_their_largest_units() -> None:
