@@ -47,8 +47,13 @@ class Drawings:
 
         Args:
             needs: Tasks with those that each needs.
-            unfolded: Folds that are drawn task by task.
+            unfolded: Folds that are drawn task by task; other names change nothing.
         """
+        folded = self._kept_or_made(needs, frozenset())
+        known = unfolded.intersection(folded.folds)
+        return self._kept_or_made(needs, known) if known else folded
+
+    def _kept_or_made(self, needs: Needs, unfolded: frozenset[str]) -> Drawing:
         key = (tuple((name, tuple(of)) for name, of in needs.items()), unfolded)
         with self._lock:
             if key in self._kept:

@@ -80,6 +80,12 @@ def test_drawings_are_kept_by_graph() -> None:
     assert drawings.of(_fan(20), frozenset({"p0"})) is not drawings.of(_fan(20), frozenset())
 
 
+def test_drawings_are_not_made_again_for_folds_that_are_none() -> None:
+    drawings = Drawings()
+
+    assert drawings.of(_fan(20), frozenset({"x", "p1"})) is drawings.of(_fan(20), frozenset())
+
+
 def _task(name: str, needs: list[str], end: int | None) -> Any:
     began = datetime(2026, 3, 1, tzinfo=UTC)
     attempt = SimpleNamespace(ended_at=None if end is None else began + timedelta(seconds=end))
