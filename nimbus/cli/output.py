@@ -6,6 +6,7 @@ No colours without a terminal, or with NO_COLOR.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 1_000
 """Rich would fold tables to 80 columns where there is no terminal, and `grep` would see halves of lines."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All but tab and line feed."""
 
 output_option: Callable[..., Any] = click.option(
     "-o",
@@ -70,11 +73,16 @@ class Output:
 
     def line(self, text: str) -> None:
         """Print a line of data."""
-        click.echo(text)
+        click.echo(harmless(text))
 
     def note(self, text: str) -> None:
         """Say something to the person; never part of the data."""
-        click.echo(text, err=True)
+        click.echo(harmless(text), err=True)
+
+
+def harmless(text: str) -> str:
+    """The text with its control characters spelled out: others wrote it, and a terminal would obey them."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -96,7 +104,7 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        cells = ["" if value is None else str(value) for value in row]
+        cells = ["" if value is None else harmless(str(value)) for value in row]
         # Text, not markup: a reason may hold brackets.
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in cells))
     return table
