@@ -29,11 +29,11 @@ from nimbus.api import (
 )
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
-from nimbus.api.document import DocumentedApi
+from nimbus.api.document import DocumentedApi, operation_id
+from nimbus.api.documented_problems import PROBLEMS
 from nimbus.api.event_hub import EventHub
 from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
-from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
 
@@ -59,7 +59,8 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         description=_DESCRIPTION,
         docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
         redoc_url=None,
-        responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
+        responses=PROBLEMS,
+        generate_unique_id_function=operation_id,
     )
     install(app)
     app.state.events = hub = EventHub(services.changes)
