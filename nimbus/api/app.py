@@ -31,6 +31,7 @@ from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi, operation_id
 from nimbus.api.documented_problems import PROBLEMS
+from nimbus.api.entity_tags import EntityTags
 from nimbus.api.event_hub import EventHub
 from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
@@ -66,6 +67,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.state.events = hub = EventHub(services.changes)
     streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
     streams.set_function(lambda: hub.streams)
+    app.add_middleware(EntityTags)
     app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
