@@ -43,7 +43,7 @@ PREFIX = "/api/v1"
 _DESCRIPTION = """\
 Any scheduler answers reads. Writes become commands, durable once answered, and are decided by the leader:
 ask with `?wait=10` to get the decision with the answer. Errors are problem details (RFC 9457) with a stable
-`code`.
+`code`. A write with the header `Idempotency-Key` may be sent again: it is done once.
 """
 
 

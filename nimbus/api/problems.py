@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.api.idempotency import KeyReusedError
-from nimbus.api.paging import BadCursorError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.webhooks import UnsignedRequestError
@@ -78,7 +77,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
-    app.add_exception_handler(BadCursorError, _bad_name)
     app.add_exception_handler(KeyReusedError, _bad_name)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
