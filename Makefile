@@ -11,7 +11,7 @@ PYTEST := $(PY) -m pytest
 # them wait for servers. A pytest process that dies ends the run at once.
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark chaos-points lock clean
+.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills lock clean
 .PHONY: bench-simulate bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
@@ -62,6 +62,12 @@ chaos-spark: examples ## What takes long with Spark: clusters whose parts are ki
 chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each; what NIMBUS_POINT_RECORD has counts
 	mkdir -p build
 	NIMBUS_POINT_RECORD=$${NIMBUS_POINT_RECORD:-build/submission-rounds.jsonl} $(PYTEST) -m thorough tests/chaos/test_submission_points.py
+
+chaos-kills: setup ## Kill leaders at each step of commands and alerts; what NIMBUS_COMMAND_KILLS_RECORD and NIMBUS_ALERT_KILLS_RECORD have counts
+	mkdir -p build
+	NIMBUS_COMMAND_KILLS_RECORD=$${NIMBUS_COMMAND_KILLS_RECORD:-build/command-kills.jsonl} \
+	NIMBUS_ALERT_KILLS_RECORD=$${NIMBUS_ALERT_KILLS_RECORD:-build/alert-kills.jsonl} \
+	$(PYTEST) -m thorough tests/chaos/test_command_step_kills.py tests/chaos/test_alert_step_kills.py
 
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \

@@ -24,6 +24,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, ClusterId, CommandId, Pipel
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.run_order import RunPlace
@@ -429,6 +430,19 @@ class AttemptBoard(Protocol):
         """Say that the runner is alive (a node of this session) and how far its driver is."""
         ...
 
+    def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
+        """Keep what the next attempt begins with, in place of what was kept before. Safe to repeat.
+
+        Args:
+            attempt: That runs.
+            nonce: Of the claim that holds it.
+            checkpoint: JSON; see `nimbus.checkpoint`.
+
+        Raises:
+            AttemptWithdrawnError: that claim does not stand, or END is filled; what was kept before stays.
+        """
+        ...
+
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
 
@@ -484,7 +498,7 @@ class RecentRuns(NamedTuple):
 
 
 class History(Protocol):
-    """Finished runs, kept for good."""
+    """Finished runs, kept until they are purged."""
 
     def store(self, run: Run) -> None:
         """Keep a finished run. Safe to repeat."""
@@ -512,6 +526,22 @@ class History(Protocol):
 
     def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
         """Refusals, newest first; each once. Looks at a bounded number of objects."""
+        ...
+
+    def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
+        """Ids of finished runs that were created before a moment, newest first. May give one that is gone."""
+        ...
+
+    def reusers(self, run: RunId) -> tuple[RunId, ...]:
+        """Finished runs that reuse what tasks of `run` did, and have their outputs."""
+        ...
+
+    def purged(self, run: RunId) -> Purged | None:
+        """What is gone of a run, or is about to go; None: nothing."""
+        ...
+
+    def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
+        """Keep what a command asked for until the leader's collector has done it. Safe to repeat."""
         ...
 
 

@@ -21,6 +21,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.idempotency import KeyedCommand
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import TaskResults
 from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
 from nimbus.domain.schedulers import SchedulerInfo
@@ -190,6 +191,8 @@ END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
 RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
+PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
+PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
 ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
 
 

@@ -31,7 +31,7 @@ def encode(values: Mapping[str, Any]) -> bytes:
         data = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as exc:
         raise ResultError(f"the result cannot be written as JSON: {exc}") from exc
-    _check_levels(values, DEEPEST)
+    check_levels(values)
     return _bounded(data)
 
 
@@ -58,13 +58,14 @@ def _bounded(data: bytes) -> bytes:
     return data
 
 
-def _check_levels(value: object, left: int) -> None:
+def check_levels(value: object, left: int = DEEPEST) -> None:
+    """Refuse what is deeper than that. Raises ResultError."""
     if not isinstance(value, dict | list | tuple):
         return
     if left == 0:
-        raise ResultError(f"the result has more than {DEEPEST} levels; put it into the task's output")
+        raise ResultError(f"the value has more than {DEEPEST} levels; put it into the task's output")
     for inner in value.values() if isinstance(value, dict) else value:
-        _check_levels(inner, left - 1)
+        check_levels(inner, left - 1)
 
 
 def _refuse(word: str) -> None:

@@ -74,6 +74,7 @@ class _Listed(ListedRun):
 _PLAN = TypeAdapter(_Plan)
 _LISTED = TypeAdapter(_Listed)
 _PAGE = TypeAdapter(tuple[_Progress, ...])
+_LISTED_FIELDS = tuple(field.name for field in fields(ListedRun))
 _HEADER = TypeAdapter(RunHeader)
 _PROGRESS_FIELDS = tuple(field.name for field in fields(_Progress))
 _SELDOM = ("parent", "stopping_at", "warn_after", "expect", "late")
@@ -169,7 +170,10 @@ def listed(data: bytes, place: str) -> ListedRun:
         raise UnreadableRecordError(place, exc.errors()[0]["msg"]) from exc
     # Times that share one object for UTC are sorted 30 times as fast.
     created_at = found.created_at.astimezone(UTC)
-    return ListedRun(id=found.id, pipeline=found.pipeline, created_at=created_at, state=found.state)
+    return ListedRun(
+        **{name: getattr(found, name) for name in _LISTED_FIELDS if name != "created_at"},
+        created_at=created_at,
+    )
 
 
 def is_header(data: bytes) -> bool:

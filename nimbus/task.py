@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
+from nimbus import checkpoint
 from nimbus.result import FILE, encode
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
@@ -82,6 +83,10 @@ class TaskContext:
     """
     result_file: Path | None = None
     """Where `result` leaves its values. A program writes its result there itself, as a JSON object."""
+    checkpoint_file: Path | None = None
+    """Where `checkpoint` leaves its value. A program writes it there itself, as JSON."""
+    last_checkpoint: Any = None
+    """What the last attempt of this task that gave a checkpoint in this run gave last; None: none did."""
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
@@ -100,10 +105,23 @@ class TaskContext:
         """
         if self.result_file is None:
             raise NotInATaskError
-        data = encode(values)
-        part = self.result_file.with_suffix(".part")
-        part.write_bytes(data)
-        part.replace(self.result_file)
+        _replace(self.result_file, encode(values))
+
+    def checkpoint(self, value: Any) -> None:
+        """Give what the next attempt of this task in this run begins with: its `last_checkpoint`.
+
+        On return it is on this host, and outlives this process and its worker. About a second later it is
+        with the cluster, and outlives the host. Call it as often as you like: the last one counts.
+
+        Args:
+            value: What JSON can say, 4096 bytes at most.
+
+        Raises:
+            CheckpointError: it is too large, or nothing that JSON can say.
+        """
+        if self.checkpoint_file is None:
+            raise NotInATaskError
+        _replace(self.checkpoint_file, checkpoint.encode(value))
 
     @property
     def output_uri(self) -> str:
@@ -149,6 +167,12 @@ class TaskContext:
         return (file.relative_to(top) for file in top.rglob("*") if file.is_file())
 
 
+def _replace(file: Path, data: bytes) -> None:
+    part = file.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(file)
+
+
 _wrapped: Callable[[Mapping[str, Path]], Mapping[str, Path]] = dict
 
 
@@ -185,6 +209,8 @@ def context() -> TaskContext:
         output=Path(document["output"]),
         data=_data(document),
         result_file=Path(place).parent / "work" / FILE,
+        checkpoint_file=Path(place).parent / "work" / checkpoint.FILE,
+        last_checkpoint=None if (last := document.get("checkpoint")) is None else json.loads(last),
         release_root=Path(document["release_root"]),
         fence_token=f"{document['attempt']:06d}",
     )

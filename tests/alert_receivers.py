@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes
@@ -21,6 +21,8 @@ class HttpReceiver:
     """Of the next answers."""
     got: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
     """Headers and bodies."""
+    before_answer: Callable[[str], None] = lambda _key: None
+    """Called with the idempotency key of each message that was taken."""
 
     @property
     def url(self) -> str:
@@ -45,6 +47,7 @@ def webhook_server() -> Iterator[HttpReceiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.got.append((dict(self.headers), body))
+            receiver.before_answer(self.headers.get("Idempotency-Key", ""))
             self.send_response(receiver.status)
             self.send_header("Content-Length", "0")
             self.end_headers()

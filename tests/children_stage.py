@@ -17,8 +17,9 @@ from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering
 from nimbus.engine.decision import BuildRun, Decision, RenderTask
 from nimbus.engine.policy import Policy
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules import ask, next_subject
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.state import State
 from nimbus.templates.answers import TemplateError
 from tests.definitions import active, built
 from tests.in_process_templates import InProcessTemplates

@@ -20,7 +20,8 @@ from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.engine.decision import BuildRun
 from nimbus.engine.news import RunBuilt
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError
 from tests.in_process_templates import InProcessTemplates

@@ -18,6 +18,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, HostId, PipelineName, RunId
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.slots import Slots
+from nimbus.engine.report import report
 from nimbus.engine.state import State
 from nimbus.ports import Clock
 from tests.definitions import OnDisk
@@ -51,11 +52,7 @@ class StoreReader:
         return self._world.intervals.get(name)
 
     def run_list(self) -> Mapping[str, ListedRun]:
-        runs = self._world.runs.values()
-        return {
-            run.id: ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
-            for run in runs
-        }
+        return {run.id: run.listed() for run in self._world.runs.values()}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         return {run: self._world.runs[run] for run in wanted if run in self._world.runs}
@@ -130,6 +127,7 @@ def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
         quarantined={str(name): why for name, why in state.quarantined.items()},
         refusals=state.workers.refusals,
         looks=dict(state.looks._short()),
+        report=report(state),
     )
     return replace(info, **more)
 

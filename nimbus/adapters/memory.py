@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from nimbus.adapters.memory_changes import MemoryChangeLog, MemoryChanges
@@ -17,6 +17,7 @@ from nimbus.domain.commands import Command, CommandOutcome, QueuedCommand, newes
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, WorkerId
 from nimbus.domain.interval_index import IntervalIndex
+from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.run_order import RunPlace, place
@@ -232,10 +233,7 @@ class MemoryCluster:
         """See `nimbus.ports.ClusterReader.run_list`."""
         with self._lock:
             self._check()
-            return {
-                name: ListedRun(id=name, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
-                for name, run in self._runs.items()
-            }
+            return {name: run.listed() for name, run in self._runs.items()}
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
         """See `nimbus.ports.ClusterReader.runs`."""
@@ -310,6 +308,9 @@ class MemoryHistory:
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
         self._refusals: dict[CommandId, CommandOutcome] = {}
+        self.notes: dict[RunId, Purged] = {}
+        """What is gone of runs."""
+        self.orders: dict[CommandId, PurgeOrder] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
@@ -361,6 +362,31 @@ class MemoryHistory:
             self._check()
             found = [one for one in self._refusals.values() if pipeline in (None, one.pipeline)]
             return tuple(sorted(found, key=lambda one: (one.decided_at, one.command), reverse=True)[:limit])
+
+    def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
+        """See `nimbus.ports.History.created_before`."""
+        with self._lock:
+            self._check()
+            fitting = [run for run in self._runs.values() if pipeline in (None, run.pipeline)]
+        yield from (run.id for run in sorted(fitting, key=place) if run.created_at < when)
+
+    def reusers(self, run: RunId) -> tuple[RunId, ...]:
+        """See `nimbus.ports.History.reusers`."""
+        with self._lock:
+            self._check()
+            return tuple(sorted(other.id for other in self._runs.values() if run in reused_runs(other)))
+
+    def purged(self, run: RunId) -> Purged | None:
+        """See `nimbus.ports.History.purged`."""
+        with self._lock:
+            self._check()
+            return self.notes.get(run)
+
+    def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
+        """See `nimbus.ports.History.order_purge`."""
+        with self._lock:
+            self._check()
+            self.orders[command] = order
 
     def _check(self) -> None:
         if self._down:

@@ -6,12 +6,14 @@ Keys, below the storage prefix:
     history/recent/<inverted time>~<run>         empty of meaning; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
     history/refusals/<inverted time>~<command>.json   refusals of commands that left ZooKeeper together
+    history/reused/<run>/<later run>             empty of meaning: the later run reuses what the run did
+Those of purges: `nimbus.adapters.s3_purges`.
 The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -19,29 +21,21 @@ import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
+from nimbus.adapters.s3_index import INDEX_MARK, after, results_key, reused_key, run_key
+from nimbus.adapters.s3_purges import S3Purges
+from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.commands import CommandOutcome
-from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
+from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
-from nimbus.domain.run_order import RunPlace, place
+from nimbus.domain.run_order import LATEST_S, RunPlace, place
 from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
-_LATEST = 9_999_999_999
 MOST_REFUSAL_OBJECTS = 50
 """That one list of refusals reads, each of up to 500."""
-_INDEX_MARK = b"1"
-"""Some servers treat an empty object as a folder."""
-
-
-class StorageUnavailableError(NimbusError):
-    """S3 did not do what was asked; it may later."""
-
-    code = "storage_unavailable"
-    retryable = True
-    exit_code = 6
 
 
 class S3History:
@@ -49,20 +43,23 @@ class S3History:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._purges = S3Purges(store)
 
     def store(self, run: Run) -> None:
         """Keep a finished run; the index is written last, so what is listed can be read."""
         name = str(place(run))
         try:
-            self._store.write(_run_key(run.id), records.RUN.encode(run))
-            self._store.write(f"history/pipelines/{run.pipeline}/{name}", _INDEX_MARK)
-            self._store.write(f"history/recent/{name}", _INDEX_MARK)
+            for earlier in sorted(reused_runs(run)):
+                self._store.write(reused_key(earlier, run.id), INDEX_MARK)
+            self._store.write(run_key(run.id), records.RUN.encode(run))
+            self._store.write(f"history/pipelines/{run.pipeline}/{name}", INDEX_MARK)
+            self._store.write(f"history/recent/{name}", INDEX_MARK)
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"run {run.id} could not be stored in history: {exc}") from exc
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
-        key = _run_key(run)
+        key = run_key(run)
         try:
             return records.RUN.decode(b"".join(self._store.read(key)), key)
         except BlobNotFoundError:
@@ -73,13 +70,13 @@ class S3History:
     def store_results(self, run: RunId, results: Results) -> None:
         """See `nimbus.ports.History.store_results`."""
         try:
-            self._store.write(_results_key(run), records.RESULTS.encode(TaskResults(results=results)))
+            self._store.write(results_key(run), records.RESULTS.encode(TaskResults(results=results)))
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"results of run {run} could not be stored: {exc}") from exc
 
     def results(self, run: RunId) -> Results:
         """What the tasks of a finished run gave."""
-        key = _results_key(run)
+        key = results_key(run)
         try:
             return records.RESULTS.decode(b"".join(self._store.read(key)), key).results
         except BlobNotFoundError:
@@ -103,7 +100,7 @@ class S3History:
     def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
         """Keep refusals in one object, named by the newest time and the first command."""
         at = int(max(refusal.decided_at for refusal in refusals).timestamp())
-        key = f"history/refusals/{_LATEST - at:010d}~{min(one.command for one in refusals)}.json"
+        key = f"history/refusals/{LATEST_S - at:010d}~{min(one.command for one in refusals)}.json"
         body = records.RefusalsBody(refusals=tuple(refusals))
         try:
             self._store.write(key, records.REFUSALS.encode(body))
@@ -124,6 +121,27 @@ class S3History:
             raise StorageUnavailableError(f"refusals cannot be listed: {exc}") from exc
         return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
 
+    def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
+        """See `nimbus.ports.History.created_before`."""
+        prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
+        try:
+            for info in self._store.list(prefix, start_after=after(prefix, when)):
+                yield RunId(info.key.rpartition("~")[2])
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
+
+    def reusers(self, run: RunId) -> tuple[RunId, ...]:
+        """See `nimbus.ports.History.reusers`."""
+        return self._purges.reusers(run)
+
+    def purged(self, run: RunId) -> Purged | None:
+        """See `nimbus.ports.History.purged`."""
+        return self._purges.purged(run)
+
+    def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
+        """See `nimbus.ports.History.order_purge`."""
+        self._purges.order(command, order)
+
     def _readable_refusals(self, key: str) -> tuple[CommandOutcome, ...]:
         """One object of refusals; a broken one is reported and left out."""
         try:
@@ -141,11 +159,3 @@ class S3History:
         except records.UnreadableRecordError as exc:
             _log.error("record_unreadable", place=exc.place, error=str(exc))
             return None
-
-
-def _results_key(run: RunId) -> str:
-    return f"history/results/{run}.json"
-
-
-def _run_key(run: RunId) -> str:
-    return f"history/runs/{run}.json"

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from threading import Lock
 
 from blobsync import BlobSyncError, ObjectStore
-from nimbus.adapters.s3_history import StorageUnavailableError
+from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.ports import Kept
 

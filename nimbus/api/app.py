@@ -21,6 +21,7 @@ from nimbus.api import (
     routes_intervals,
     routes_limits,
     routes_pipelines,
+    routes_purges,
     routes_replay,
     routes_run_commands,
     routes_runs,
@@ -87,6 +88,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_purges,
     )
     for part in parts:
         app.include_router(

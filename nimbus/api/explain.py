@@ -6,18 +6,20 @@ Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from nimbus.api.explain_admission import why_not_admitted
+from nimbus.api.explain_aside import why_aside
 from nimbus.api.explain_children import NO_LEADER, why_children
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
 from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
+from nimbus.domain.leader_report import SetAside
 from nimbus.domain.needs import Verdict, verdict
 from nimbus.domain.run import Attempt, Paused, Reused, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Claim, ClusterDriver, Slots
@@ -42,10 +44,14 @@ class Surroundings:
     """Read for a queued run. None: of this run it is not asked, since it is not queued."""
     run: Callable[[RunId], Run | None] = lambda _: None
     """Reads a child run that is in ZooKeeper."""
+    set_aside: Callable[[], Collection[SetAside]] = tuple
+    """What the leader asks no rule about for a while."""
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
-    """Explain a run that is queued or paused; None: it is neither."""
+    """Explain a run that is queued, paused or set aside; None: it is none of these."""
+    if not run.state.is_final and (aside := why_aside(around.set_aside(), "run", run.id)) is not None:
+        return aside
     if run.paused is not None and not run.state.is_ending:
         return _paused(run, run.paused)
     if run.state is not RunState.QUEUED or around.queue is None:
@@ -73,6 +79,8 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
     """
     if task.settled is not None:
         return how_settled(task, task.settled)
+    if not task.state.is_final and (aside := _aside(run, task, slots, around)) is not None:
+        return aside
     match task.state:
         case TaskState.SUCCEEDED:
             return None if task.reused is None else _reused(task.reused)
@@ -88,6 +96,15 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
             return _not_run(run, task)
         case TaskState.FAILED:
             return _failed(task)
+
+
+def _aside(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
+    """Of a task that only a decision of the leader could move."""
+    if not all(run.tasks[need].state.is_final for need in task.spec.needs):
+        return None
+    computes = task.open_attempt is not None and (slots is None or slots.end is None)
+    told = None if computes else why_aside(around.set_aside(), "run", run.id)
+    return told or why_aside(around.set_aside(), "children", run.id, task.spec.name)
 
 
 def _reused(reused: Reused) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from nimbus.api.explain_aside import why_aside
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.leader_report import SetAside
+from nimbus.domain.run import ListedRun, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +19,11 @@ class BackfillView:
     record: PipelineRecord | None
     quarantined: str | None
     """Why its pipeline is, or None."""
-    runs: Collection[Run]
+    runs: Collection[ListedRun]
     """Its runs that are not final."""
     leader: str | None
+    set_aside: Collection[SetAside] = ()
+    """What the leader asks no rule about for a while."""
 
 
 def progress(backfill: Backfill) -> str:
@@ -38,6 +42,8 @@ def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
         return f"paused ({backfill.reason}): `nimbus backfill resume {backfill.id}` lets it go on"
     if view.leader is None:
         return "no scheduler leads at the moment; it goes on when one does"
+    if (aside := why_aside(view.set_aside, "backfill", backfill.id)) is not None:
+        return aside
     name = backfill.pipeline
     if view.record is not None and view.record.state is PipelineState.PAUSED:
         return f"pipeline {name} is paused: `nimbus pipeline activate {name}` lets it go on"

@@ -6,16 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime
 
-from nimbus.api.explain_queue import QueueView, run_names
+from nimbus.api.explain_aside import why_aside
+from nimbus.api.explain_queue import LiveRun, QueueView, run_names
 from nimbus.api.models_explanations import ReasonModel
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.commands import QueuedCommand
+from nimbus.domain.commands import QueuedCommand, StartRun
 from nimbus.domain.concurrency import WhenFull
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.leader_report import SetAside
 from nimbus.domain.pipeline import Schedule
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
 
 MOST_DUE = 1000
@@ -43,12 +45,14 @@ class PipelineView:
     parents: Collection[PipelineName]
     """Pipelines whose tasks start its runs."""
     queue: QueueView
-    why_run: Callable[[Run], ReasonModel]
+    why_run: Callable[[RunId], ReasonModel]
     """What one of its live runs waits for."""
     backfills: Iterable[tuple[Backfill, str]]
     """Those that are not over, each with what it waits for."""
     commands: Sequence[QueuedCommand]
     """About it, that wait for a decision; oldest first."""
+    set_aside: Collection[SetAside] = ()
+    """What the leader asks no rule about for a while."""
 
 
 def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonModel]:
@@ -76,6 +80,8 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
 def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
     """What keeps the whole pipeline from starting runs."""
     name = record.name
+    if (aside := why_aside(view.set_aside, "pipeline", name)) is not None:
+        yield aside
     if record.state is PipelineState.INACTIVE:
         yield f"it was published and never activated: `nimbus pipeline activate {name}`"
     if record.state is PipelineState.PAUSED:
@@ -116,12 +122,14 @@ def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) ->
         last = "" if len(due) == 1 else f", the first at {_at(due[0])}"
         after = (
             f"{count} fire times have passed since {_at(position)}{last} (catchup: {schedule.catchup}): "
-            f"{_who_fires(view)}; {after}"
+            f"{_who_fires(record, view)}; {after}"
         )
     return ReasonModel(about="schedule", why=f"{said}: {after}", until=ahead)
 
 
-def _who_fires(view: PipelineView) -> str:
+def _who_fires(record: PipelineRecord, view: PipelineView) -> str:
+    if why_aside(view.set_aside, "pipeline", record.name) is not None:
+        return "the leader deals with them once it tries again"
     if view.quarantined is not None:
         return "they are dealt with once it is not quarantined"
     return "the leader deals with them next" if view.leader else "the next leader deals with them"
@@ -135,16 +143,16 @@ def _skipped(skips: Skips) -> str:
     return f"{skips.total} fire times started no run; the last {when}: {last.reason}"
 
 
-def _live(own: list[Run], view: PipelineView) -> Iterator[ReasonModel]:
+def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
     """Those under way first, the oldest of them first; then those that are queued."""
     ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
-    yield from map(view.why_run, ordered[:MOST_RUNS])
+    yield from (view.why_run(run.id) for run in ordered[:MOST_RUNS])
     if len(ordered) > MOST_RUNS:
         left = f"{len(ordered) - MOST_RUNS} more are live"
         yield ReasonModel(about="runs", why=left)
 
 
-def _full(record: PipelineRecord, own: list[Run], queue: QueueView) -> str | None:
+def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str | None:
     """Which limit keeps a further run from starting; None: there is room."""
     under_way = [run for run in own if run.state is not RunState.QUEUED]
     concurrency = record.profile.concurrency
@@ -171,6 +179,11 @@ def _waiting(queued: QueuedCommand, place: int, view: PipelineView) -> str:
     behind = f", behind {place} older ones" if place else ""
     if view.leader is None:
         return f"{asked}: it is kept{behind}, and decided once a scheduler leads"
+    if (aside := why_aside(view.set_aside, "command", queued.id)) is not None:
+        return f"{asked}: {aside}"
+    earlier = queued.command.rerun_of if isinstance(queued.command, StartRun) else None
+    if earlier is not None and any(run.id == earlier for run in view.queue.live):
+        return f"{asked}: it waits for the end of run {earlier}"
     return f"{asked}: it waits{behind} for the leader, which may have to fetch the release first"
 
 

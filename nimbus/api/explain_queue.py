@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Protocol
 
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.run_rank import TURN, run_rank
+from nimbus.domain.run_rank import TURN, Ranked, run_rank
 
 MOST_NAMED = 3
 """Runs under way that a sentence names."""
+
+
+class LiveRun(Ranked, Protocol):
+    """A run, or what lists hold of one."""
+
+    @property
+    def paused(self) -> object | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
     """What a queued run waits for."""
 
-    live: Collection[Run]
+    live: Collection[LiveRun]
     """Runs that are not final: of its pipeline, with `max_running` of all."""
     limit: int | None
     """`concurrency.limit` of the active release."""
@@ -41,24 +50,24 @@ def why_queued(run: Run, view: QueueView, leader: str | None) -> str:
     return "there is room: the leader starts it next"
 
 
-def _under_way(runs: Collection[Run]) -> list[Run]:
-    found = (run for run in runs if run.state is not RunState.QUEUED)
-    return sorted(found, key=lambda run: (run.created_at, run.id))
+def _under_way(runs: Collection[LiveRun]) -> list[LiveRun]:
+    return [run for run in runs if run.state is not RunState.QUEUED]
 
 
-def _sentence(run: Run, among: Collection[Run], under_way: list[Run], limit: str) -> str:
+def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], limit: str) -> str:
     queued = [other for other in among if other.state is RunState.QUEUED and other.paused is None]
-    place = 1 + sum(run_rank(other) < run_rank(run) for other in queued)
+    rank = run_rank(run)
+    place = 1 + sum(run_rank(other) < rank for other in queued)
     one_of = "" if len(under_way) == 1 else "one of "
     what = f"{one_of}{run_names(under_way)}"
     turn = f"; one run in {TURN} that start is a backfill's" if run.backfill is not None else ""
     return f"{_ordinal(place)} of {len(queued)} in the queue, waits for {what} to end, {limit}{turn}"
 
 
-def run_names(runs: Sequence[Run]) -> str:
+def run_names(runs: Sequence[LiveRun]) -> str:
     """How many runs, and the ids of the oldest."""
-    ordered = sorted(runs, key=lambda run: (run.created_at, run.id))
-    named = ", ".join(run.id for run in ordered[:MOST_NAMED])
+    oldest = nsmallest(MOST_NAMED, runs, key=lambda run: (run.created_at, run.id))
+    named = ", ".join(run.id for run in oldest)
     if len(runs) == 1:
         return f"run {named}"
     return f"{len(runs)} runs ({named}{', ...' if len(runs) > MOST_NAMED else ''})"

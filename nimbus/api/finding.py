@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -18,14 +16,16 @@ from nimbus.api.models_runs import RequestedRunModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import command_model
-from nimbus.domain.admission import Capacity, by_rank, need_of, pool_holders, target_slots
+from nimbus.domain.admission import Capacity, Holder, by_rank, holder_of, target_slots
 from nimbus.domain.commands import CommandOutcome, StartRun
-from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
+from nimbus.domain.leader_report import LeaderReport, LimitUse, WaitingTask
 from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.run import ListedRun, Run, RunState, TaskRun
+from nimbus.domain.purge import fate_of
+from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.domain.run_order import RunPlace, place
+from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 from nimbus.ports import RecentRuns
@@ -66,7 +66,8 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
     refusal = services.commands.refused_start(wanted)
     if refusal is not None:
         return _refused(wanted, refusal)
-    raise NotFoundError("unknown_run", f"run {run_id} is neither live nor in history: see `nimbus run list`.")
+    fate = fate_of(services.history.purged(wanted))
+    raise NotFoundError("unknown_run", f"run {run_id} {fate}: see `nimbus run list`.")
 
 
 def _pending(services: ApiServices, command_id: CommandId, start: StartRun) -> RequestedRunModel:
@@ -117,7 +118,8 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
     if services.reader.run(wanted) is not None:
         return  # asking twice starts one run: the leader says so
     try:
-        used = services.history.read(wanted) is not None
+        history = services.history
+        used = history.read(wanted) is not None or history.purged(wanted) is not None
     except NimbusError as exc:
         if not exc.retryable:
             raise
@@ -202,16 +204,21 @@ def _past_runs(
 def surroundings(services: ApiServices) -> Surroundings:
     """What explanations of a live run rest on."""
     leader = services.health.leader()
-    queue_of = cache(partial(queue_view, services))
+    queue_of, report = cache(partial(queue_view, services)), cache(partial(_report, services))
     return Surroundings(
         now=services.clock.now(),
         leader=leader.id if leader else None,
-        capacity=cache(partial(_capacity, services)),
+        capacity=cache(lambda: _capacity(services, report().limits)),
         looks=cache(partial(_looks, services)),
         upstream=cache(partial(_upstream, services)),
         queue=lambda run: queue_of(run.pipeline),
         run=services.reader.run,
+        set_aside=cache(lambda: report().set_aside if leader else ()),
     )
+
+
+def _report(services: ApiServices) -> LeaderReport:
+    return leader_report(services.reader.schedulers())
 
 
 def _upstream(services: ApiServices, name: PipelineName) -> Upstream:
@@ -230,70 +237,40 @@ def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
     record = services.reader.pipeline(pipeline)
     concurrency = None if record is None else record.profile.concurrency
     of_all = services.max_running is not None
-    live = (
-        listed.id
-        for listed in services.reader.run_list().values()
-        if not listed.state.is_final and (of_all or listed.pipeline == pipeline)
-    )
     return QueueView(
-        live=services.reader.runs(live).values(),
+        live=[
+            listed
+            for listed in services.reader.run_list().values()
+            if not listed.state.is_final and (of_all or listed.pipeline == pipeline)
+        ],
         limit=None if concurrency is None else concurrency.limit,
         max_running=services.max_running,
     )
 
 
-def _capacity(services: ApiServices) -> Capacity:
+def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
     reader = services.reader
-    settings, takers = reader.settings(), cache(partial(takers_of_pools, services))
-    workers, refused = settings.applied_to(reader.workers()), views.refusals(reader.schedulers())
+    settings, schedulers = reader.settings(), reader.schedulers()
+    workers, refused = settings.applied_to(reader.workers()), views.refusals(schedulers)
     busy = views.busy_slots(reader.busy(worker.id for worker in workers), workers)
-    used = cache(lambda: pool_use(takers()))
     capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),
         submitting=[worker for worker in workers if not (worker.draining or worker.lacks)],
         refusals=refused,
         target_slots=target_slots(workers),
-        open_at=cache(partial(_open_at, services)),
+        open_at=lambda target: limits.targets.get(target, 0),
         pools=settings.pools,
-        used=lambda pool: used()[pool],
-        holders=cache(lambda: pool_holders(waiting_for_pools(takers(), services.clock.now()), capacity)),
+        used=lambda pool: limits.pools.get(pool, 0),
+        holder=cache(lambda pool: _holder(services, limits.held_for.get(pool), capacity)),
     )
     return capacity
 
 
-def takers_of_pools(services: ApiServices) -> tuple[Run, ...]:
-    """Live runs with tasks that take of pools. Reads all live runs."""
-    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
-    runs = services.reader.runs(live).values()
-    return tuple(run for run in runs if any(task.spec.pools for task in run.tasks.in_order()))
-
-
-def pool_use(runs: Iterable[Run]) -> Counter[str]:
-    """What open attempts take of each pool, counted as the leader does."""
-    used: Counter[str] = Counter()
-    for run in runs:
-        for task in run.tasks.in_order():
-            if task.open_attempt is not None:
-                used.update(task.spec.pools)
-    return used
-
-
-def waiting_for_pools(runs: Iterable[Run], now: datetime) -> list[tuple[Run, TaskRun]]:
-    """Ready tasks that take of pools."""
-    return [
-        (run, task)
-        for run in runs
-        for task in run.tasks.in_order()
-        if task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now
-    ]
-
-
-def _open_at(services: ApiServices, target: str) -> int:
-    """Open attempts of a target, counted as the leader does: in live runs. Only tasks that have one ask."""
-    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
-    return sum(
-        task.open_attempt is not None and need_of(task.spec).target == target
-        for run in services.reader.runs(live).values()
-        for task in run.tasks.in_order()
-    )
+def _holder(services: ApiServices, held_for: WaitingTask | None, capacity: Capacity) -> Holder | None:
+    """The task that holds a pool, if it still waits."""
+    run = None if held_for is None else services.reader.run(held_for.run)
+    task = None if run is None or held_for is None else run.tasks.get(held_for.task)
+    if run is None or task is None or not is_ready(run, task):
+        return None
+    return holder_of(run, task, capacity)

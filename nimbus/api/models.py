@@ -110,6 +110,17 @@ class LeaderAnswer(Model):
     leader: LeaderModel | None
 
 
+class SetAsideModel(Model):
+    """What the leader asks no rule about for a while."""
+
+    kind: str
+    """Such as `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
+    id: str
+    task: str
+    """Empty but for `children`."""
+    why: str
+
+
 class StatusModel(Model):
     """The cluster at a glance."""
 
@@ -128,6 +139,10 @@ class StatusModel(Model):
     """`runs.max_running` of the scheduler that answers; null: any number."""
     commands_waiting: int
     quarantined: Mapping[str, str]
+    set_aside: list[SetAsideModel]
+    """What the leader could not decide about, and asks no rule about for up to a minute; if many, not all."""
+    set_aside_count: int
+    """All of them."""
     cluster_schema: int | None
     """The form of the records; null before the first leader."""
     newest_schema: int

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
+from nimbus.api.models_purges import PurgedPartModel
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
 from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
@@ -33,6 +34,8 @@ class AttemptModel(Model):
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
     """As the driver last told it, while the attempt is open."""
+    checkpoint: Any = None
+    """With which the next attempt begins, as the task last gave it, while the attempt is open; null: none."""
     has_result: bool = False
     """It gave a result: see `/runs/{run_id}/results`."""
     application: str | None = None
@@ -187,6 +190,8 @@ class RunModel(RunSummaryModel):
     why: str | None = None
     """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
+    purged: list[PurgedPartModel] = Field(default_factory=list)
+    """What is gone of it, or is about to go."""
     tasks: list[TaskModel]
 
 

@@ -34,6 +34,7 @@ class BeatBody(BaseModel):
     nonce: _Text
     number: int
     progress: dict[str, Any] = Field(default_factory=dict)
+    checkpoint: str | None = None
 
 
 def router(door: AttemptDoor) -> APIRouter:
@@ -74,7 +75,7 @@ def router(door: AttemptDoor) -> APIRouter:
     @routes.post("/{attempt}/beat")
     def beat(body: BeatBody, attempt: ClusterAttempt = its_own) -> dict[str, Any]:
         said = {"number": body.number, **body.progress}
-        stop, outdated = door.beat(attempt, body.nonce, said)
+        stop, outdated = door.beat(attempt, body.nonce, said, body.checkpoint)
         return {"stop": stop, "outdated": outdated, "schedulers": door.schedulers()}
 
     @routes.post("/{attempt}/log")

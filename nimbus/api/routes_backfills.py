@@ -48,7 +48,8 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import CreateBackfill, SteerBackfill
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun
+from nimbus.domain.schedulers import leader_report
 
 MOST_PLANNED = 1000
 SHORTEST_STEP = timedelta(minutes=1)
@@ -229,18 +230,17 @@ def _shown(backfill: Backfill, **more: Any) -> BackfillModel:
 def explained(services: ApiServices, backfill: Backfill) -> BackfillModel:
     """A backfill, with its runs and what it waits for."""
     runs = _live(services, backfill)
-    leader = services.health.leader()
+    leader, schedulers = services.health.leader(), services.reader.schedulers()
     view = BackfillView(
         record=services.reader.pipeline(backfill.pipeline),
-        quarantined=views.quarantined(services.reader.schedulers()).get(backfill.pipeline),
+        quarantined=views.quarantined(schedulers).get(backfill.pipeline),
+        set_aside=leader_report(schedulers).set_aside,
         runs=runs,
         leader=None if leader is None else leader.id,
     )
     return _shown(backfill, why=why_backfill(backfill, view), runs=sorted(run.id for run in runs))
 
 
-def _live(services: ApiServices, backfill: Backfill) -> list[Run]:
+def _live(services: ApiServices, backfill: Backfill) -> list[ListedRun]:
     listed = services.reader.run_list().values()
-    own = [one.id for one in listed if one.id.startswith(f"{backfill.id}-") and not one.state.is_final]
-    runs = services.reader.runs(own).values()
-    return [run for run in runs if run.backfill == backfill.id and not run.state.is_final]
+    return [one for one in listed if one.backfill == backfill.id and not one.state.is_final]

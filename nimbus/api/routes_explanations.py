@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from nimbus.api import views
 from nimbus.api.explain import Surroundings
+from nimbus.api.explain_aside import why_aside
 from nimbus.api.explain_pipeline import PipelineView, explain_pipeline
 from nimbus.api.explain_run import explain_run, explain_task
 from nimbus.api.finding import FoundRun, look_for_run, queue_view, surroundings
@@ -20,8 +21,8 @@ from nimbus.api.routes_backfills import explained
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run
+from nimbus.domain.ids import RunId, TaskName
+from nimbus.records import UnreadableRecordError
 
 MOST_REASONS = 100
 """In one answer."""
@@ -53,7 +54,11 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
     Raises:
         NotFoundError: there is no such run, or no such task.
     """
-    found = look_for_run(services, run_id)
+    try:
+        found = look_for_run(services, run_id)
+    except UnreadableRecordError as exc:
+        unread = ReasonModel(about="run", why=f"the leader leaves it out, since its record is broken: {exc}")
+        return explanation(run_id, "unreadable", [unread], MOST_REASONS)
     if not isinstance(found, FoundRun):
         reason = ReasonModel(about="run", why=_requested(services, found))
         return explanation(run_id, found.state, [reason], MOST_REASONS)
@@ -72,11 +77,14 @@ def _requested(services: ApiServices, found: RequestedRunModel) -> str:
     """Why a run that was asked for is not there."""
     if found.state == "refused" or found.reason:
         return found.reason
-    queued = f"its start, command {found.command.command_id}, waits"
+    queued_as = found.command.command_id
+    queued = f"its start, command {queued_as}, waits"
     about = (
         one for one in services.reader.commands() if getattr(one.command, "pipeline", None) == found.pipeline
     )
-    before = sum(one.id < found.command.command_id for one in about)
+    if (aside := why_aside(surroundings(services).set_aside(), "command", queued_as)) is not None:
+        return f"{queued}: {aside}"
+    before = sum(one.id < queued_as for one in about)
     behind = f" behind {before} older commands of pipeline {found.pipeline}" if before else ""
     if services.health.leader() is None:
         return f"{queued}{behind}: no scheduler leads at the moment; it is decided once one does"
@@ -112,12 +120,16 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
         queue=queue_view(services, name),
         why_run=partial(_live_run, services, around),
         backfills=[(one, explained(services, one).why or "") for one in backfills],
+        set_aside=around.set_aside(),
         commands=[one for one in reader.commands() if getattr(one.command, "pipeline", None) == name],
     )
 
 
-def _live_run(services: ApiServices, around: Surroundings, run: Run) -> ReasonModel:
+def _live_run(services: ApiServices, around: Surroundings, run_id: RunId) -> ReasonModel:
     """The first reason of a live run, and how many more it has."""
+    run = services.reader.run(run_id)
+    if run is None:
+        return ReasonModel(about=f"run {run_id}", why="it has just ended")
     slots = services.reader.slots(run.open_attempts())
     first, *others = explain_run(run, slots, around) or [ReasonModel(about="run", why="it ends next")]
     of = "" if first.about == "run" else f"{first.about}: "

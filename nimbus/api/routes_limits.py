@@ -6,14 +6,15 @@ from collections import Counter
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.finding import pool_use, takers_of_pools, waiting_for_pools
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
 from nimbus.api.paging import Paging
 from nimbus.api.requests import PipelineNameText, PoolBody, ReasonBody, WorkerIdText
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
+from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.lifecycle import is_ready
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -56,11 +57,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _pools(services: ApiServices) -> list[PoolModel]:
-    sizes, runs = services.reader.settings().pools, takers_of_pools(services)
-    used = pool_use(runs)
-    waiting = Counter(
-        pool for _, task in waiting_for_pools(runs, services.clock.now()) for pool in task.spec.pools
-    )
+    """Counted from the runs, so that it is told while nobody leads, too."""
+    sizes, now = services.reader.settings().pools, services.clock.now()
+    used, waiting = Counter[str](), Counter[str]()
+    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
+    for run in services.reader.runs(live).values():
+        for task in run.tasks.in_order():
+            if task.open_attempt is not None:
+                used.update(task.spec.pools)
+            elif task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now:
+                waiting.update(task.spec.pools.keys())
     return [
         PoolModel(name=name, size=size, used=used[name], waiting=waiting[name])
         for name, size in sizes.items()

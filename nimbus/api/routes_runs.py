@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from nimbus.api.finding import (
     surroundings,
 )
 from nimbus.api.models import CommandModel
+from nimbus.api.models_purges import purged_part
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
 from nimbus.api.paging import CursorText, Key, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import NotFoundError
@@ -31,6 +33,8 @@ from nimbus.domain.commands import DecideApproval, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
+from nimbus.domain.purge import Said
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import has_result, kept_results
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_order import RunPlace
@@ -175,6 +179,8 @@ def _kept(
     run_id, task, attempt = place
     found = find_run(services, run_id)
     number, state = _attempt(found, task, attempt)
+    if (gone := _purged_parts(services, found).get(Part.LOGS)) is not None:
+        raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state was read before the bytes: "ended, and nothing more" can then be believed.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
     return data, {
@@ -192,7 +198,15 @@ def _shown(services: ApiServices, found: FoundRun) -> RunModel:
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
-    return views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+    shown = views.run_model(run, slots, around, services.spark_history, archived=found.archived)
+    gone = _purged_parts(services, run) if found.archived else {}
+    return shown.model_copy(update={"purged": [purged_part(part, said) for part, said in gone.items()]})
+
+
+def _purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
+    """What is gone of a run. Nothing is, as long as it has not ended."""
+    gone = services.history.purged(run.id) if run.state.is_final else None
+    return {} if gone is None else gone.parts
 
 
 def _results(services: ApiServices, run_id: str, task: str | None) -> ResultsModel:

@@ -117,6 +117,8 @@ class DriverReport(BaseModel):
     """Id of its Spark application, in whatever form: an END is never refused for it."""
     result: str | None = None
     """The text of its result; see `nimbus.result`."""
+    checkpoint: str | None = None
+    """The text of its last checkpoint; see `nimbus.checkpoint`."""
 
 
 class DataRequest(BaseModel):
@@ -166,8 +168,13 @@ class AttemptDoor(Protocol):
         """Fill CLAIM; whether it is this driver's. Safe to repeat."""
         ...
 
-    def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
-        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it."""
+    def beat(
+        self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
+    ) -> tuple[bool, bool]:
+        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it.
+
+        `checkpoint`: a new one of its task, as text; None: there is none.
+        """
         ...
 
     def log(

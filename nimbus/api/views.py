@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -17,6 +18,7 @@ from nimbus.api.models import (
     PipelineSpecModel,
     PipelineSummaryModel,
     ScheduleModel,
+    SetAsideModel,
     StatusModel,
     WorkerModel,
 )
@@ -29,7 +31,7 @@ from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
-from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schedulers import SchedulerInfo, leader_report
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
@@ -120,6 +122,7 @@ def status_model(
     commands: Sequence[QueuedCommand],
 ) -> StatusModel:
     """Count everything."""
+    report = leader_report(schedulers)
     return StatusModel(
         leader=leader_model(leader, schedulers),
         answered_by=info.id,
@@ -134,6 +137,8 @@ def status_model(
         runs_max_running=max_running,
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
+        set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],
+        set_aside_count=report.set_aside_count,
         cluster_schema=schema,
         newest_schema=info.newest_schema,
         older=list(older_than(info.newest_schema, schedulers, workers)),
@@ -261,6 +266,7 @@ def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | 
     update: dict[str, object] = {
         "progress": dict(slots.progress) or None,
         "application": application_id(told),
+        "checkpoint": None if slots.checkpoint is None else json.loads(slots.checkpoint),
     }
     if claim is not None and not claim.is_fenced:
         update |= {"host": claim.host, "pid": claim.pid, "started_at": attempt.started_at or claim.claimed_at}

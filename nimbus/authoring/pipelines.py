@@ -73,6 +73,7 @@ class Pipeline:
         *,
         replace: Mapping[str, TaskFunction] | None = None,
         variables: Mapping[str, str] | None = None,
+        checkpoints: Mapping[str, Any] | None = None,
         logical_date: datetime | None = None,
         data_interval: tuple[datetime, datetime] | None = None,
         folder: Path | None = None,
@@ -85,6 +86,7 @@ class Pipeline:
             replace: Functions in place of tasks, by task name. A task that is a program, or starts child
                 runs, needs one; one that waits succeeds without.
             variables: Of the cluster, as `vars` in templates.
+            checkpoints: As if an earlier attempt had given them with `ctx.checkpoint`, by task name.
             logical_date: Aware; None: now.
             data_interval: Aware start and end, for templates that name it.
             folder: For outputs, which stay there; None: a new temporary one.
@@ -105,6 +107,7 @@ class Pipeline:
             parameters or {},
             replace or {},
             variables=variables or {},
+            checkpoints=checkpoints or {},
             logical_date=logical_date,
             data_interval=data_interval,
             folder=folder,

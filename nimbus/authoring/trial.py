@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nimbus import checkpoint
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run
@@ -58,6 +59,8 @@ class Trial:
 
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What tasks gave with `ctx.result`, or returned, by name."""
+    checkpoints: Mapping[str, Any] = field(default_factory=dict)
+    """What tasks gave last with `ctx.checkpoint`, by name."""
 
     def output(self, task: str) -> Path:
         """Output folder of a task."""
@@ -70,6 +73,7 @@ def try_out(
     replace: Mapping[str, TaskFunction],
     *,
     variables: Mapping[str, str],
+    checkpoints: Mapping[str, Any],
     logical_date: datetime | None,
     data_interval: tuple[datetime, datetime] | None,
     folder: Path | None,
@@ -94,7 +98,7 @@ def try_out(
     with TemplateHelper() as templates:
         spec = parse_definition(pipeline.yaml().encode(), str(pipeline.file), templates)
         run = begin(templates.render(new_run(_without_retries(spec), draft)), now)
-        return _Trying(pipeline, tasks, templates, place, raises=raises).tried(run)
+        return _Trying(pipeline, tasks, templates, place, checkpoints, raises=raises).tried(run)
 
 
 def _interval(start: datetime, end: datetime) -> DataInterval:
@@ -132,6 +136,7 @@ class _Trying:
         tasks: Mapping[str, Task[..., Any]],
         templates: TemplateHelper,
         folder: Path,
+        checkpoints: Mapping[str, Any],
         *,
         raises: bool,
     ) -> None:
@@ -139,6 +144,7 @@ class _Trying:
         self._folder, self._raises = folder, raises
         self._errors: dict[str, Exception] = {}
         self._results: dict[TaskName, Mapping[str, Any]] = {}
+        self._earlier, self._checkpoints = checkpoints, dict[str, Any]()
 
     def tried(self, run: Run) -> Trial:
         """Run all tasks, in the order in which they become ready."""
@@ -151,6 +157,7 @@ class _Trying:
             folder=self._folder,
             errors=self._errors,
             results={str(name): result for name, result in self._results.items()},
+            checkpoints=self._checkpoints,
         )
 
     def _tried_task(self, run: Run, name: TaskName) -> Run:
@@ -184,8 +191,11 @@ class _Trying:
             except Exception as exc:  # noqa: BLE001 - the task's own; it is kept, or raised again
                 self._fails(spec.name, exc)
                 return False
-            if left.exists():
-                self._results[spec.name] = decode(left.read_bytes())
+            finally:
+                if (kept := left / checkpoint.FILE).exists():
+                    self._checkpoints[str(spec.name)] = json.loads(kept.read_bytes())
+            if (result := left / FILE).exists():
+                self._results[spec.name] = decode(result.read_bytes())
         return True
 
     def _fails(self, name: TaskName, exc: Exception) -> None:
@@ -212,13 +222,14 @@ class _Trying:
             "variables": dict(run.variables),
             "inputs": {need: str(self._folder / output) for need, output in outputs.items()},
             "output": str(self._folder / spec.name),
+            "checkpoint": json.dumps(self._earlier.get(str(spec.name))),
             "release_root": str(self._pipeline.file.parent),
         }
 
 
 @contextmanager
 def _in_task(document: Mapping[str, Any], folder: Path) -> Iterator[Path]:
-    """Have `nimbus.task.context` answer as in an attempt. Gives the place of the task's result."""
+    """Have `nimbus.task.context` answer as in an attempt. Gives the folder of what the task leaves."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
     place = folder / "context.json"
     place.write_text(json.dumps(document), encoding="utf-8")
@@ -226,7 +237,7 @@ def _in_task(document: Mapping[str, Any], folder: Path) -> Iterator[Path]:
     os.environ[CONTEXT_VARIABLE] = str(place)
     context.cache_clear()
     try:
-        yield folder / "work" / FILE
+        yield folder / "work"
     finally:
         context.cache_clear()
         if before is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 
+from nimbus.adapters.alerts.apprise_service import AppriseService
 from nimbus.adapters.alerts.mail import Mailbox
 from nimbus.adapters.alerts.webhook import Webhook
 from nimbus.api.services import AlertTests
-from nimbus.config import Settings
+from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.alert_targets import AlertTarget as TargetSettings
+from nimbus.config.problems import Problem
 from nimbus.definition.build import notify_rules
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.engine.news import News
@@ -20,8 +23,29 @@ from nimbus.ports import AlertNotSentError, AlertTarget
 
 
 def alert_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, AlertTarget]:
-    """All targets, by name. `environ` and files are asked for secrets at each try."""
+    """All targets, by name. `environ` and files are asked for secrets at each try.
+
+    Raises:
+        InvalidConfigurationError: one needs an extra that is not installed.
+    """
+    if problems := missing_extras(settings):
+        raise InvalidConfigurationError(problems)
     return {name: _target(name, target, environ) for name, target in settings.alerts.targets.items()}
+
+
+def missing_extras(settings: Settings) -> list[Problem]:
+    """Targets that cannot send on this host."""
+    if find_spec("apprise") is not None:
+        return []
+    return [
+        Problem(
+            file="configuration",
+            key=f"alerts.targets.{name}",
+            message="is of kind apprise: install the extra, pip install 'nimbus-scheduler[apprise]'",
+        )
+        for name, target in settings.alerts.targets.items()
+        if target.kind == "apprise"
+    ]
 
 
 def alert_policy(settings: Settings) -> AlertPolicy:
@@ -77,6 +101,8 @@ def _target(name: str, target: TargetSettings, environ: Mapping[str, str]) -> Al
     secret = partial(secret_of, name, target, environ)
     if target.kind == "webhook":
         return Webhook("" if target.url is None else target.url.get_secret_value(), secret)
+    if target.kind == "apprise":
+        return AppriseService(secret)
     host, _, port = (target.smtp or "").rpartition(":")
     return Mailbox(
         host=host.strip("[]"),

@@ -45,6 +45,7 @@ from nimbus.bootstrap.foundation import (
     open_bucket,
     zookeeper_config,
 )
+from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.worker import build_worker, secret_provider
@@ -201,6 +202,9 @@ def build_parts(foundation: Foundation) -> Parts:
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
+    garbage = GarbageMetrics(registry)
+    collector = build_collector(foundation, garbage, leads=late.leads)
+    add_purges(collector, foundation, garbage, late.leads)
     embedded = settings.worker.embedded
     return Parts(
         session=session,
@@ -211,7 +215,7 @@ def build_parts(foundation: Foundation) -> Parts:
         engine=late.engine,
         effects=effects,
         election=late.election,
-        collector=build_collector(foundation, GarbageMetrics(registry), leads=late.leads),
+        collector=collector,
         api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded

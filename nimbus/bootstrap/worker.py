@@ -38,6 +38,7 @@ from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.free_room import MinFree
+from nimbus.worker.secret_plug_in import PlugIn
 from nimbus.worker.secrets import (
     CommandProvider,
     EnvironmentProvider,
@@ -135,7 +136,7 @@ def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provide
                 raise SecretError("worker.secrets.provider is command: worker.secrets.command is missing")
             return CommandProvider(tuple(section.command), section.timeout)
         case place:
-            return plugged_in(place)
+            return PlugIn(plugged_in(place), section.timeout)
 
 
 def _connect_provider(settings: Settings) -> ConnectProvider:

@@ -19,25 +19,47 @@ _PORTS = {"http": 80, "https": 443}
 
 def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Look at each target, without sending anything."""
-    from nimbus.bootstrap.alerts import secret_of
+    from nimbus.bootstrap.alerts import missing_extras, secret_of
     from nimbus.ports import AlertNotSentError
 
+    missing = {problem.key: problem for problem in missing_extras(settings)}
     for name, target in settings.alerts.targets.items():
-        check, (host, port) = f"alert target {name}", _place(target)
+        check, problem = f"alert target {name}", missing.get(f"alerts.targets.{name}")
+        if problem is not None:
+            yield Finding(check, Verdict.FAIL, "the extra apprise is not installed", problem.message)
+            continue
         try:
-            secret_of(name, target, environ)
+            secret = secret_of(name, target, environ)
         except AlertNotSentError as exc:
             yield Finding(check, Verdict.FAIL, str(exc), "correct secret_file or secret_variable")
             continue
-        try:
-            socket.create_connection((host, port), _DEADLINE_S).close()
-        except OSError as exc:
-            advice = "correct it, or let this host reach it: alerts wait until then"
-            yield Finding(check, Verdict.FAIL, f"{host}:{port}: {exc.strerror or exc}", advice)
-        else:
-            yield Finding(
-                check, Verdict.OK, f"{host}:{port} listens; `nimbus alert test {name}` sends a message"
-            )
+        yield _known(check, secret or "") if target.kind == "apprise" else _listens(check, target)
+
+
+def _known(check: str, url: str) -> Finding:
+    """Does Apprise know the URL? Only a message shows whether the service is there."""
+    from nimbus.adapters.alerts.apprise_service import service_of
+    from nimbus.ports import AlertNotSentError
+
+    try:
+        service_of(url)
+    except AlertNotSentError as exc:
+        return Finding(check, Verdict.FAIL, str(exc), "correct the URL")
+    return Finding(check, Verdict.OK, f"Apprise knows its URL; {_test(check)}")
+
+
+def _listens(check: str, target: AlertTarget) -> Finding:
+    host, port = _place(target)
+    try:
+        socket.create_connection((host, port), _DEADLINE_S).close()
+    except OSError as exc:
+        advice = "correct it, or let this host reach it: alerts wait until then"
+        return Finding(check, Verdict.FAIL, f"{host}:{port}: {exc.strerror or exc}", advice)
+    return Finding(check, Verdict.OK, f"{host}:{port} listens; {_test(check)}")
+
+
+def _test(check: str) -> str:
+    return f"`nimbus alert test {check.rpartition(' ')[2]}` sends a message"
 
 
 def _place(target: AlertTarget) -> tuple[str, int]:

@@ -93,6 +93,7 @@ def status(api: Api, out: Output) -> None:
         ("runs", _counts(answer["runs"])),
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
+        *((f"set aside: {_aside_name(one)}", one["why"]) for one in answer.get("set_aside", ())),
         *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
@@ -149,6 +150,11 @@ def abdicate(api: Api, out: Output, reason: str) -> int:
     """Ask the leader to hand over; the next ready scheduler takes office."""
     # Asked twice, the successor would be sent away as well.
     return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
+
+
+def _aside_name(one: dict[str, Any]) -> str:
+    what = f"task {one['task']} of run" if one["kind"] == "children" else one["kind"]
+    return f"{what} {one['id']}"
 
 
 def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,7 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "replay": Lazy("nimbus.cli.replay:replay", "Show how a run stood at a moment of its past."),
         "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
         "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
+        "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of runs that have ended."),
         "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
     },
 )
@@ -177,6 +178,8 @@ def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
     yield from ((name, run[field]) for name, field in names.items() if run[field])
+    for gone in run.get("purged", ()):  # an earlier release tells none
+        yield "purged", f"{gone['part']} on {gone['at'][:10]} by {gone['by']} ({gone['why']})"
 
 
 @click.command()

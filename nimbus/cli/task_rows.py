@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 
@@ -15,6 +16,8 @@ def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 _NOT_SHOWN = ("at", "number")
 """When it was said, and how often: for those who follow a driver."""
+_LONGEST = 60
+"""Characters of a checkpoint in a table."""
 _AT_REST = ("QUEUED", "COMPLETED")
 
 
@@ -35,8 +38,14 @@ def _tried(task: dict[str, Any]) -> int:
 
 def progress(task: dict[str, Any]) -> str:
     """How far a running task is, as its driver says."""
-    told = task["attempts"][-1]["progress"] if task["attempts"] else None
-    return ", ".join(_words(key, value) for key, value in (told or {}).items() if key not in _NOT_SHOWN)
+    last = task["attempts"][-1] if task["attempts"] else {}
+    told = [
+        _words(key, value) for key, value in (last.get("progress") or {}).items() if key not in _NOT_SHOWN
+    ]
+    if (kept := last.get("checkpoint")) is not None:  # an earlier release does not tell it
+        text = json.dumps(kept, ensure_ascii=False)
+        told.append(f"checkpoint {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}")
+    return ", ".join(told)
 
 
 def remarks(task: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from nimbus.domain.notify import AlertEvent
 
 _KEYS = {
     "webhook": (("url",), ("secret_file", "secret_variable")),
+    "apprise": ((), ("secret_file", "secret_variable")),
     "mail": (("smtp", "sender", "to"), ("tls", "username", "secret_file", "secret_variable")),
 }
 """Keys that a target of a kind must have, and those that it may have."""
@@ -61,13 +62,15 @@ class Notify(Strict):
     """Which events are told to one target."""
 
     on: Events
+    """Events that are told."""
     to: Annotated[str, BeforeValidator(texts.plain_name)]
+    """Name of a target, of `alerts.targets` in the configuration."""
 
 
 class AlertTarget(Strict):
     """One target. Which keys it has depends on its kind."""
 
-    kind: Literal["webhook", "mail"]
+    kind: Literal["webhook", "mail", "apprise"]
     url: Annotated[SecretStr | None, Field(strict=False)] = None
     smtp: Annotated[str, BeforeValidator(_smtp)] | None = None
     """Of mail: `host:port`."""
@@ -76,7 +79,7 @@ class AlertTarget(Strict):
     tls: Literal["starttls", "tls", "none"] = "starttls"
     username: str | None = None
     secret_file: AbsoluteFile | None = None
-    """Of a webhook: what messages are signed with; of mail: the user's password."""
+    """Of a webhook: what messages are signed with; of mail: the user's password; of Apprise: the URL."""
     secret_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
 
 
@@ -90,17 +93,23 @@ def _key_faults(target: AlertTarget) -> Iterator[tuple[str, str]]:
     required, optional = _KEYS[target.kind]
     for key in required:
         if getattr(target, key) is None:
-            yield key, f"is missing; a {target.kind} target needs it"
+            yield key, f"is missing; {_a(target.kind)} target needs it"
     given = {key for key in target.model_fields_set if getattr(target, key) is not None}
     for key in sorted(given - {"kind", *required, *optional}):
-        yield key, f"a {target.kind} target has no {_SPELLED.get(key, key)}; remove it"
+        yield key, f"{_a(target.kind)} target has no {_SPELLED.get(key, key)}; remove it"
     if target.url is not None and not _is_url(target.url.get_secret_value()):
         yield "url", "must be http(s)://host/path"  # it is not shown: it may be a secret
     if target.secret_file is not None and target.secret_variable is not None:
         yield "secret_variable", "secret_file is given as well; keep one of them"
     has_secret = target.secret_file is not None or target.secret_variable is not None
+    if target.kind == "apprise" and not has_secret:
+        yield "secret_file", "is missing; an apprise target has its URL in secret_file or secret_variable"
     if target.kind == "mail" and (target.username is not None) != has_secret:
         yield (
             "username",
             "username and secret_file (or secret_variable) belong together; give both, or neither",
         )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "apprise" else f"a {kind}"

@@ -73,6 +73,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
     yield from _data_faults(settings)
+    yield from _retention_faults(settings)
     if settings.connect.token is not None and settings.connect.url is None:
         message = "token is given and url is not; a server of the worker's own makes its token itself"
         yield ("connect", "token"), message
@@ -142,6 +143,20 @@ def _data_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         for name, field in type(settings.data).model_fields.items():
             if getattr(settings.data, name) != field.default:
                 yield ("data", name), f"{name} is given and worker.data is no s3://bucket/prefix; remove it"
+
+
+def _retention_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    keep, worker = settings.retention, settings.worker
+    for name, value in (("logs", keep.logs), ("outputs", keep.outputs)):
+        if keep.history is not None and value is not None and value > keep.history:
+            message = (
+                f"{name} ({format_duration(value)}) must not be above retention.history "
+                f"({format_duration(keep.history)}), with which they go; lower the one or raise the other"
+            )
+            yield ("retention", name), message
+    if worker.data is None and worker.shared_dir is None and (keep.outputs or keep.history):
+        name = "outputs" if keep.outputs else "history"
+        yield ("retention", name), f"{name} is given and worker.data is not: name the place of the outputs"
 
 
 def _tls_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

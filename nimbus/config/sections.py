@@ -24,6 +24,7 @@ from nimbus.config.values import (
     at_least,
     size_at_least,
 )
+from nimbus.domain.purge_parts import Part
 
 MemberId = Annotated[str, BeforeValidator(texts.member_id)]
 Text = Annotated[str, BeforeValidator(texts.scalar)]
@@ -124,6 +125,7 @@ class Secrets(Strict):
     command: list[Text] = Field(default_factory=list)
     """Of `command`."""
     timeout: PositiveDuration = timedelta(seconds=10)
+    """Of `command` and of a plug-in, for each secret."""
 
 
 class Worker(Strict):
@@ -234,6 +236,21 @@ class Runs(Strict):
     keep_finished: Duration = timedelta(hours=1)
     max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """In the whole cluster; further ones queue. None: any number."""
+
+
+class Retention(Strict):
+    """How long parts of a run are kept after its end. None: for ever."""
+
+    logs: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
+    outputs: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
+    history: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
+    """Logs and outputs go with it."""
+    interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
+
+    def by_part(self) -> dict[Part, timedelta]:
+        """The parts that go some time, in the order in which they go."""
+        found = {Part.LOGS: self.logs, Part.OUTPUTS: self.outputs, Part.HISTORY: self.history}
+        return {part: keep for part, keep in found.items() if keep is not None}
 
 
 class Alerts(Strict):

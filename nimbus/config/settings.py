@@ -32,6 +32,7 @@ class Settings(Strict):
     spark: sections.Spark = Field(default_factory=sections.Spark)
     supervision: sections.Supervision = Field(default_factory=sections.Supervision)
     runs: sections.Runs = Field(default_factory=sections.Runs)
+    retention: sections.Retention = Field(default_factory=sections.Retention)
     alerts: sections.Alerts = Field(default_factory=sections.Alerts)
     sync: sections.Sync = Field(default_factory=sections.Sync)
     artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)

@@ -1,18 +1,33 @@
 """The form of `pipeline.yaml` as a JSON Schema, by which editors complete and check keys.
 
-It knows less than `nimbus pipeline validate`: names of tasks, templates and files are not its business.
+It knows less than `nimbus pipeline validate`: names of tasks, templates and files are not its business. What
+it says of a key is the text below the field in its model.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from itertools import pairwise
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
+from nimbus.config.alert_targets import Notify
+from nimbus.definition import models
 from nimbus.definition.models import DefinitionModel, TaskModel
 from nimbus.definition.rules import KEYS, SUFFIXES
 from nimbus.domain.pipeline import TaskKind
 
+_CLASSES: list[type[BaseModel]] = [
+    Notify,
+    *(one for one in vars(models).values() if inspect.isclass(one) and issubclass(one, BaseModel)),
+]
+_MODELS = {one.__name__: one for one in _CLASSES}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -28,6 +43,8 @@ def definition_schema() -> dict[str, Any]:
     found = DefinitionModel.model_json_schema(by_alias=True, schema_generator=_WithoutTitles)
     found["$defs"][TaskModel.__name__]["allOf"] = [_of_kind(kind) for kind in KEYS]
     _tidy(found)
+    for name, part in {DefinitionModel.__name__: found, **found["$defs"]}.items():
+        _describe(part, _MODELS[name])
     return {"$schema": _DIALECT, "title": "pipeline.yaml", **found}
 
 
@@ -41,15 +58,43 @@ def _of_kind(kind: TaskKind) -> dict[str, Any]:
     return {"if": {"properties": {"type": {"const": kind.value}}, "required": ["type"]}, "then": then}
 
 
+def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:
+    """Say of each key what it is, and what holds where it is left out."""
+    texts = dict(_texts(model))
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key in part["properties"]:
+            said = part["properties"][key]
+            said["description"] = texts[name]
+            if not field.is_required():
+                said["default"] = _default(field, said)
+
+
+def _texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """The texts below the fields of a model, which Python forgets. Read only when a schema is asked for."""
+    (tree,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
+    for field, text in pairwise(tree.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(said))):
+                yield name, inspect.cleandoc(said).replace("\n", " ")
+
+
+def _default(field: FieldInfo, said: dict[str, Any]) -> Any:
+    """As a file says it."""
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return {}
+    if isinstance(value, Enum):
+        return next(word for word in said["enum"] if word in (value.value, value.name.lower()))
+    return value
+
+
 def _tidy(part: Any) -> None:
-    """Remove what only pydantic's users know: titles of classes, defaults that a file cannot say."""
+    """Remove what only pydantic's users know: titles of classes."""
     if isinstance(part, dict):
         if isinstance(part.get("title"), str):
             del part["title"]
-        if "default" in part and (
-            part["default"] is None or part["default"] not in part.get("enum", [part["default"]])
-        ):
-            del part["default"]
         if "patternProperties" in part:
             part["additionalProperties"] = False
         part = list(part.values())

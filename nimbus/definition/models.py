@@ -245,89 +245,144 @@ class SparkModel(Strict):
     """Of a task, or of all."""
 
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
+    """`classic`: a Spark of its own; `connect`: a session on a Spark Connect server. Else as
+    `defaults`, else `classic`."""
     target: Name | None = None
+    """Name of a place where Spark runs, of `spark.targets` in the configuration. Else as `defaults`,
+    else the worker's own; null: the worker's own."""
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
+    """`client`: the driver runs on the worker's host; `cluster`: inside the cluster of the target. Else
+    as `defaults`, else `client`."""
     event_log: bool | None = None
+    """Keep Spark's event log. Else as `defaults`, else as the worker's `spark_conf` says."""
     conf: SparkConf = Field(default_factory=dict)
+    """Spark properties, merged over those of `defaults`."""
 
 
 class RetriesModel(Strict):
     """How often a failed task is tried again."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 0
+    """How often a task is tried again after its own failures."""
     delay: Duration | None = None
+    """Pause before the first retry; 10s if nothing says it."""
     factor: Annotated[float, Field(ge=1, le=100)] | None = None
+    """How much longer each further pause is; 2 if nothing says it."""
     max_delay: PositiveDuration | None = None
+    """Longest pause; 10m if nothing says it."""
     on: Annotated[list[FailureName], Field(min_length=1)] | None = None
+    """Classes of failure after which it is tried again; all but `analysis` if nothing says it."""
     memory_factor: Annotated[float, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
+    """How much more memory each retry gets that follows an attempt without enough; 1 if nothing says it."""
 
 
 class ScheduleModel(Strict):
     """When runs start by themselves."""
 
     cron: Annotated[str, BeforeValidator(_cron)]
+    """Five fields, by Debian's rules, or `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`,
+    `@yearly`, `@annually`."""
     timezone: Annotated[str, BeforeValidator(_timezone)] = "UTC"
+    """IANA name of the zone that `cron` and the dates in templates are in."""
     catchup: Annotated[CatchUp, one_of(CatchUp)] = CatchUp.LATEST
+    """What happens to fire times that passed while nobody led: none, the latest one or all of them
+    start a run."""
     catchup_window: PositiveDuration | None = None
+    """Missed fire times that are older are skipped; none: however old."""
     data_interval: PositiveDuration | None = None
+    """How long before the fire time the data interval starts; none: at the fire time before."""
 
 
 class ConcurrencyModel(Strict):
     """How many runs of the pipeline may be under way at once."""
 
     limit: Annotated[int, Field(ge=1, le=100_000)]
+    """How many runs may be under way at once, of all releases together."""
     when_full: Annotated[WhenFull, one_of(WhenFull)] = WhenFull.QUEUE
+    """What a further run does: it waits in the queue; a scheduled one is skipped; a scheduled one
+    replaces another."""
 
 
 class ParameterModel(Strict):
     """One parameter of a run."""
 
     type: Literal["string", "integer", "number", "boolean"]
+    """What a value must be."""
     default: Any = None
+    """The value of a run that gives none; not beside `required: true`."""
     required: bool = False
+    """A run must give a value."""
     minimum: float | None = None
+    """Least value of a number; none: any."""
     maximum: float | None = None
+    """Greatest value of a number; none: any."""
     choices: Annotated[list[Any], Field(min_length=1)] | None = None
+    """The values that are allowed; none: any."""
     description: Description = ""
+    """For people."""
 
 
 class LimitsModel(Strict):
     """What an attempt may use."""
 
     memory: Annotated[int, size_at_least(16 << 20)] | None = None
+    """Of all processes of an attempt together; at least 16MiB. Else as `defaults`, else none."""
     open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
+    """Open files of each process. Else as `defaults`, else none."""
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
+    """What an attempt's folder and its output take on the disk; at least 1MiB. Else as `defaults`, else
+    none."""
     log: Annotated[int, size_at_least(64 << 10)] | None = None
+    """What is kept of an attempt's log, of its beginning and its end; at least 64KiB. Else as
+    `defaults`, else 64MiB."""
 
 
 class DefaultsModel(Strict):
     """What tasks have that do not say otherwise."""
 
     timeout: PositiveDuration | None = None
+    """Longest time of an attempt, from the moment its code starts; none: no limit."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
+    """How often failed tasks are tried again."""
     priority: PriorityName = Priority.MEDIUM
+    """Of tasks, among the ready tasks of a run."""
     spark: SparkModel = Field(default_factory=SparkModel)
+    """How tasks use Spark."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    """What an attempt may use."""
 
 
 class WaitForModel(Strict):
     """What a task of type `wait` waits for: one of `s3`, `file`, `http`, `pipeline`."""
 
     s3: Address | None = None
+    """An object, `s3://bucket/key`; with a `/` at the end, any object whose key begins so. May hold
+    templates."""
     file: Address | None = None
+    """Path of a file or folder on the host of the leader. May hold templates."""
     http: Address | None = None
+    """A URL that is asked with GET. May hold templates."""
     status: Annotated[int, Field(ge=100, le=599)] | None = None
+    """Beside `http`: status of the answer that is waited for; 200 if it is not said."""
     pipeline: Name | None = None
+    """Pipeline whose runs are waited for; `self`: this one, for the interval before."""
     covers: Literal["data_interval"] | None = None
+    """Beside `pipeline`: what its successful runs must cover; the data interval if neither this nor
+    `last` is said."""
     last: PositiveDuration | None = None
+    """Beside `pipeline`: as much before the end of the data interval, instead of the interval."""
     on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
+    """Beside `pipeline`: when a run failed the wait goes on (`wait`, if it is not said), or fails
+    (`fail`)."""
 
 
 class TaskModel(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
+    """What kind of task it is."""
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
+    """Of `pyspark`, `python`, `sql`: path in the release, ends with `.py` or `.sql`."""
     command: (
         Annotated[
             list[Argument],
@@ -336,46 +391,78 @@ class TaskModel(Strict):
         ]
         | None
     ) = None
+    """Of `shell`: a program and its arguments; the arguments may hold templates."""
     jar: Annotated[str, BeforeValidator(_pattern)] | None = None
+    """Of `spark_submit`: path in the release, ends with `.jar`."""
     main_class: Annotated[str, BeforeValidator(_class_name)] | None = None
+    """Of `spark_submit`: the class whose `main` is run."""
     spec: Annotated[str, BeforeValidator(_pattern)] | None = None
+    """Of `spark_pipeline`: path in the release, ends with `.yml` or `.yaml`."""
     refresh: Datasets | None = None
+    """Of `spark_pipeline`: datasets to update; none: all."""
     full_refresh: Datasets | None = None
+    """Of `spark_pipeline`: datasets to reset and compute anew."""
     full_refresh_all: bool | None = None
+    """Of `spark_pipeline`: reset and compute all datasets anew."""
     pipeline: Name | None = None
+    """Of `pipeline`: the pipeline whose runs it starts."""
     params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
+    """Of `pipeline`: parameters of these runs; may hold templates, with `item` of `for_each`."""
     for_each: (
         Annotated[
             dict[str, list[Any] | str],
+            # one list gets the key SCALAR
             BeforeValidator(_lists, json_schema_input_type=list[Any] | str | dict[str, list[Any] | str]),
         ]
         | None
     ) = None
-    """One list has the key `SCALAR`."""
+    """Of `pipeline`: a list, or a mapping of names to lists; a run for each value, or for each
+    combination. A list may be the result of a task."""
     max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    """Of `pipeline`: how many of its runs are under way at once; none: all."""
     max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
+    """Of `pipeline`: with more values the task fails before it starts a run; 200 if it is not said."""
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    """Of `approval`: what the person is asked; may hold templates."""
     waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
+    """Of `wait`: what must be there."""
     args: list[Argument] = Field(default_factory=list)
+    """Arguments, as text; may hold templates."""
     needs: Annotated[
         list[str],
         BeforeValidator(_names_of_needs, json_schema_input_type=list[str] | dict[str, RequirementName]),
     ] = Field(default_factory=list)
+    """Tasks that must have ended before: a list (they succeeded), or a mapping of each to `succeeded`,
+    `not_failed`, `failed` or `done`."""
     requirements: Annotated[SkipJsonSchema[dict[str, RequirementName]], BeforeValidator(_said_of_needs)] = (
         Field(default_factory=dict, validation_alias="needs")
     )
     """What a mapping says of each; empty: `needs` is a list."""
     when: Annotated[str, BeforeValidator(_condition, json_schema_input_type=str | bool)] | None = None
+    """Whether the task is wanted: true, false or a template; none: it is."""
     allow_failure: bool = False
+    """The run can succeed without it."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
+    """How often it is tried again; each key alone overrides that of `defaults`."""
     timeout: PositiveDuration | None = None
+    """Longest time of an attempt, from the moment its code starts; of a task that no worker runs, of
+    its wait. Else as `defaults`, else none."""
     priority: PriorityName | None = None
+    """Among the ready tasks of a run. Else as `defaults`, else `medium`."""
     spark: SparkModel = Field(default_factory=SparkModel)
+    """How it uses Spark; each key alone overrides that of `defaults`."""
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
+    """`pooled`: a fork of the worker's executor; `isolated`: a process of its own. `pooled` for
+    `python` if it is not said, else `isolated`."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    """What an attempt may use; each key alone overrides that of `defaults`."""
     start_after: PositiveDuration | None = None
+    """Shortest time from the moment when its needs are met to its first attempt; none: at once."""
     queue_timeout: PositiveDuration | None = None
+    """Longest wait for room before each attempt, after which it fails; none: no limit."""
     warn_after: PositiveDuration | None = None
+    """How long an attempt, or a wait, lasts until people are told that it is late; none: they are not
+    told."""
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_secret_variable)],
@@ -385,42 +472,69 @@ class TaskModel(Strict):
     ] = Field(default_factory=dict)
     """Names of secrets, by the environment variable that each goes into."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
+    """Labels that its worker must have, all of them."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict
     )
+    """What an open attempt takes of each pool."""
 
 
 class WebhookModel(Strict):
     """A signed request that starts a run."""
 
     secret: Annotated[str, BeforeValidator(_secret_name)]
+    """Name of the secret that signs requests, among those of the schedulers."""
     params: dict[str, str] = Field(default_factory=dict)
+    """Parameters of the run, each a place in the JSON body such as `{{ body.region }}`."""
 
 
 class DefinitionModel(Strict):
     """A whole definition."""
 
     form: Annotated[int, BeforeValidator(_schema, json_schema_input_type=Literal[1]), Field(alias="schema")]
+    """Form of the file."""
     name: Name
+    """Name of the pipeline."""
     description: Description = ""
+    """For people."""
     schedule: ScheduleModel | None = None
+    """When runs start by themselves; none: they start on request."""
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
+    """After a failure: nothing more starts but clean-up (`end`), or what does not need the failed task
+    goes on (`continue`)."""
     priority: PriorityName = Priority.MEDIUM
+    """Of its runs."""
     timeout: PositiveDuration | None = None
+    """Longest time of a run, from its start; none: no limit."""
     concurrency: ConcurrencyModel | None = None
+    """How many runs may be under way at once; none: any number."""
     webhook: WebhookModel | None = None
+    """A signed request that starts a run; none: there is no webhook."""
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    """How many tasks of one run may be open at once; none: any number."""
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
+    """Whom to tell of what; none: as `alerts.notify` of the configuration. An empty list tells nobody."""
     warn_after: PositiveDuration | None = None
+    """How long a run is under way until people are told that it is late; none: they are not told."""
     expect: PositiveDuration | None = None
+    """How long after it was asked for a run has ended, or people are told that it is late; none: they
+    are not told."""
     deadline: Annotated[time, BeforeValidator(_time_of_day, json_schema_input_type=str)] | None = None
+    """Time of a day, such as "07:00", by which the run of the last fire time has succeeded, or people
+    are told; none: they are not told."""
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )
+    """Parameters of a run, by name."""
     files: Annotated[list[Annotated[str, BeforeValidator(_pattern)]], Field(min_length=1)] = Field(
         default_factory=lambda: ["**/*"]
     )
+    """Patterns of the release's files, relative to the folder; `pipeline.yaml` is always in."""
     dependencies: list[Annotated[str, BeforeValidator(_wheels)]] = Field(default_factory=list)
+    """Patterns of wheels that tasks can import."""
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
+    """Folders of the release that every task can import from."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
+    """What tasks have that do not say otherwise."""
     tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]
+    """Tasks by name."""

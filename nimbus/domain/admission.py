@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from heapq import heapify, heappop
 from typing import Literal, NamedTuple
 
 from nimbus.domain.ids import RunId, TaskName, WorkerId
@@ -85,8 +84,8 @@ class Capacity:
     """The size of each."""
     used: Callable[[str], int]
     """What open attempts take of a pool."""
-    holders: Callable[[], Mapping[str, Holder]] = dict
-    """See `pool_holders`. For explanations; the leader keeps tasks in lines."""
+    holder: Callable[[str], Holder | None] = lambda _pool: None
+    """Who holds a pool. For explanations; the leader keeps tasks in lines."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
         """Workers that have room for such a task, best first."""
@@ -202,26 +201,15 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
     return Wait(WaitReason.ALL_BUSY, until)
 
 
-def pool_holders(waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity) -> dict[str, Holder]:
-    """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
-    holders: dict[str, Holder] = {}
-    ranked = [(task_rank(run, task), run, task) for run, task in waiting]
-    wanted = {pool for _, _, task in ranked for pool in task.spec.pools}
-    heapify(ranked)
-    while ranked and not wanted <= holders.keys():  # most often the first few decide
-        rank, run, task = heappop(ranked)
-        held = _held_at_gate(run, task, capacity)
-        if held is None or not held.about:
-            continue
-        for pool in task.spec.pools:
-            holders.setdefault(pool, Holder(rank, run, task, held))
-    return holders
+def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
+    """A ready task as the holder of its pools; None: it does not wait at one."""
+    held = _held_at_gate(run, task, capacity)
+    return None if held is None or not held.about else Holder(task_rank(run, task), run, task, held)
 
 
 def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
     """Who holds a pool that a task takes of, if that is not the task itself."""
-    holders = capacity.holders() if task.spec.pools else {}
-    held = [holders[pool] for pool in task.spec.pools if pool in holders]
+    held = [holder for pool in task.spec.pools if (holder := capacity.holder(pool)) is not None]
     first = min(held, key=lambda holder: holder.rank, default=None)
     return first if first is not None and first.rank < task_rank(run, task) else None
 

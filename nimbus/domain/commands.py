@@ -12,6 +12,8 @@ from nimbus.domain.command_key import CommandKey
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import RunState
 from nimbus.domain.selection import Selection
 
 
@@ -195,6 +197,20 @@ class UncordonWorker:
     type: Literal["uncordon_worker"] = "uncordon_worker"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeRuns:
+    """Delete parts of one run that has ended, or of those of a pipeline that ended before a moment."""
+
+    parts: tuple[Part, ...]
+    reason: str
+    run_id: RunId | None = None
+    pipeline: PipelineName | None = None
+    before: datetime | None = None
+    states: tuple[RunState, ...] = ()
+    """None: any."""
+    type: Literal["purge_runs"] = "purge_runs"
+
+
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
@@ -233,6 +249,7 @@ Command = (
     | LiveRunCommand
     | CreateBackfill
     | SteerBackfill
+    | PurgeRuns
     | Abdicate
     | SettingsCommand
 )

@@ -221,12 +221,17 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """What lists of runs sort, filter and count by."""
+    """What lists of runs sort, filter and count by, and what the order of queued runs rests on."""
 
     id: RunId
     pipeline: PipelineName
     created_at: datetime
     state: RunState
+    cause: RunCause
+    priority: Priority
+    parent: Parent | None = None
+    paused: Paused | None = None
+    backfill: BackfillId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +311,20 @@ class Run(RunHeader):
     """One execution of one release of a pipeline."""
 
     tasks: Tasks = field(default_factory=Tasks)
+
+    def listed(self) -> ListedRun:
+        """What lists hold of it."""
+        return ListedRun(
+            id=self.id,
+            pipeline=self.pipeline,
+            created_at=self.created_at,
+            state=self.state,
+            cause=self.cause,
+            priority=self.priority,
+            parent=self.parent,
+            paused=self.paused,
+            backfill=self.backfill,
+        )
 
     def open_attempts(self) -> tuple[AttemptId, ...]:
         """Ids of all attempts without an END, sorted."""

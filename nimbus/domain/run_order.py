@@ -5,11 +5,13 @@ History lists its keys in this order, so a place in it means the same for a run 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from nimbus.domain.run import ListedRun, Run
 
-_LATEST = 9_999_999_999
+LATEST_S = 9_999_999_999
+"""Seconds since 1970 of a time that never comes."""
 
 
 class RunPlace(NamedTuple):
@@ -33,4 +35,9 @@ class RunPlace(NamedTuple):
 
 def place(run: ListedRun | Run) -> RunPlace:
     """Where a run is in lists."""
-    return RunPlace(_LATEST - int(run.created_at.timestamp()), run.id)
+    return place_at(run.created_at, run.id)
+
+
+def place_at(created_at: datetime, run: str) -> RunPlace:
+    """Where a run that was created then is in lists."""
+    return RunPlace(LATEST_S - int(created_at.timestamp()), run)

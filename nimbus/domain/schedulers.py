@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from nimbus.domain.ids import HostId, WorkerId
+from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.waits import LookReport
 
@@ -78,6 +79,13 @@ class SchedulerInfo:
     """Leader only: workers that did not start their last attempts; if there are very many, not all."""
     looks: Mapping[str, LookReport] = field(default_factory=dict)
     """Leader only: the last looks at data that tasks wait for and that is not there; if many, not all."""
+    report: LeaderReport = field(default_factory=LeaderReport)
+    """Leader only."""
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
+
+
+def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:
+    """What the leader says, as registered; nothing while there is none."""
+    return next((one.report for one in schedulers if one.epoch is not None), LeaderReport())

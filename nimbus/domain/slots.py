@@ -104,6 +104,8 @@ class End:
     """See `Attempt.application`."""
     result: Mapping[str, Any] | None = None
     """Of a success: what the task gave with `ctx.result`; see `nimbus.result`."""
+    checkpoint: str | None = None
+    """Of any other outcome: the last one that its host had, as JSON; see `nimbus.checkpoint`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +120,5 @@ class Slots:
     submitted: ClusterDriver | None = None
     """Its driver was given to a cluster, and may wait there for its start."""
     progress: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
+    """The last one that was kept while it ran, as JSON. The leader does not read it."""

@@ -11,7 +11,8 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.drafts import Draft
-from nimbus.domain.ids import RunId, TaskName
+from nimbus.domain.ids import CommandId, RunId, TaskName
+from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.run import Run
 from nimbus.domain.waits import Look
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
@@ -66,6 +67,14 @@ class LookAt:
 
 
 @dataclass(frozen=True, slots=True)
+class StorePurge:
+    """Let storage keep what a command asks for."""
+
+    command: CommandId
+    order: PurgeOrder
+
+
+@dataclass(frozen=True, slots=True)
 class ResignLeadership:
     """Close the latch and queue again."""
 
@@ -88,6 +97,7 @@ Effect = (
     | LookAt
     | ResignLeadership
     | SendAlert
+    | StorePurge
 )
 
 MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.purge import fate_of
+from nimbus.domain.purge_parts import Part
 from nimbus.domain.results import Results
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -33,12 +35,28 @@ class EarlierRuns:
         """
         found = self._read_run(run) or self._history.read(run)
         if found is None:
-            raise RefusedError("unknown_run", f"run {run} is neither live nor in history.")
+            raise RefusedError("unknown_run", f"run {run} {fate_of(self._history.purged(run))}.")
         if found.pipeline != pipeline:
             raise RefusedError("other_pipeline", f"run {run} is of pipeline {found.pipeline}.")
         if not found.state.is_final:
             raise RefusedError("run_live", f"run {run} has not ended: its successes can be used later.")
         return found
+
+    def check_outputs(self, earlier: Run, run: Run) -> None:
+        """Raise RefusedError if a run is to reuse outputs of an earlier one that are purged.
+
+        Asked for after the command of the run was read: see `nimbus.scheduler.purge`.
+        """
+        reused = (task.reused.attempt for task in run.tasks.in_order() if task.reused is not None)
+        if not any(attempt is not None and attempt.output is not None for attempt in reused):
+            return
+        gone = self._history.purged(earlier.id)
+        if gone is not None and Part.OUTPUTS in gone.parts:
+            raise RefusedError(
+                "outputs_purged",
+                f"outputs of run {earlier.id} were {gone.parts[Part.OUTPUTS]}: they cannot be reused. "
+                "Run all tasks again.",
+            )
 
     def results(self, run: Run) -> Results:
         """What the tasks of a run gave, also those that it reused. NimbusError: see `find`."""

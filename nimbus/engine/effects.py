@@ -42,12 +42,14 @@ from nimbus.engine.decision import (
     RenderTask,
     ResignLeadership,
     SendAlert,
+    StorePurge,
 )
 from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    PurgeStored,
     RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
@@ -55,8 +57,10 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
+from nimbus.engine.purge_orders import store_order
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.sending import AlertSender
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, Definitions, History
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError
@@ -154,7 +158,7 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun() | ArchiveRefusals():
+            case ArchiveRun() | ArchiveRefusals() | StorePurge():
                 self._submit_to_archive(effect)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
@@ -196,8 +200,10 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_to_archive(self, effect: ArchiveRun | ArchiveRefusals) -> None:
+    def _submit_to_archive(self, effect: ArchiveRun | ArchiveRefusals | StorePurge) -> None:
         match effect:
+            case StorePurge():
+                self._submit(self._archive, self._store_purge, effect)
             case ArchiveRun(run_id):
                 self._submit(self._archive, self._store, run_id)
             case ArchiveRefusals(refusals):
@@ -241,6 +247,25 @@ class Effects:
             self._failures = 0
             stored = tuple(refusal.command for refusal in refusals)
         self._tell(RefusalsArchived(stored))
+
+    def _store_purge(self, effect: StorePurge) -> None:
+        answer: Refusal | None = None
+        try:
+            store_order(self._history, effect.command, effect.order)
+        except (RefusedError, UnreadableRecordError) as exc:
+            answer = Refusal(exc.code, str(exc))
+        except NimbusError as exc:
+            pause_s = self._next_pause_s()
+            _log.warning("purge_delayed", command=effect.command, error=str(exc), pause_s=round(pause_s, 1))
+            self._stopping.wait(pause_s)
+            self._submit(self._archive, self._store_purge, effect)
+            return
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread
+            _log.exception("purge_failed", command=effect.command)
+            answer = Refusal("internal", f"the purge could not be stored: {exc!r}")
+        else:
+            self._failures = 0
+        self._tell(PurgeStored(effect.command, answer))
 
     def _next_pause_s(self) -> float:
         """Longer after each failure of the archive."""
@@ -315,7 +340,10 @@ class Effects:
         if selection.reuse is not None:
             earlier = self._earlier.find(selection.reuse, run.pipeline)
             results = self._earlier.results(earlier)
-        return entered(run, selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
+        made = entered(run, selection, earlier, results, by=draft.submitted_by, now=draft.asked_at)
+        if earlier is not None:
+            self._earlier.check_outputs(earlier, made)
+        return made
 
     def _make_texts(self, effect: RenderTask) -> None:
         run, name = effect.run, effect.task

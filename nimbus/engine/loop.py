@@ -17,12 +17,14 @@ import structlog
 
 from leader import Leadership
 from nimbus.domain.ids import PipelineName, WorkerId
+from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.waits import LookReport
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy
 from nimbus.engine.reign import Reign
+from nimbus.engine.report import report
 from nimbus.engine.standing import standing
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
 from nimbus.telemetry.engine import EngineMetrics
@@ -37,6 +39,8 @@ LONGEST_WAIT_S = 5.0
 """The facts are looked over at least this often, should the wall clock step."""
 COUNT_EVERY_S = 15.0
 """Between two counts of the cluster for gauges. One takes about 1 ms for 1,000 live runs."""
+REPORT_EVERY_S = 1.0
+"""Between two reports for explanations, see `nimbus.engine.report`."""
 PATIENCE_S = 0.5
 """Pause before ZooKeeper is asked again after it did not answer."""
 
@@ -52,6 +56,7 @@ class EngineStatus:
     """Workers that did not start their last attempts."""
     looks: Mapping[str, LookReport] = field(default_factory=dict)
     """The last looks at data that tasks wait for, see `nimbus.engine.looks`."""
+    report: LeaderReport = field(default_factory=LeaderReport)
 
 
 class Engine:
@@ -79,6 +84,7 @@ class Engine:
         """With the time at which each came, by `Clock.elapsed_s`."""
         self._counted_at = -COUNT_EVERY_S
         """When the cluster was last counted for gauges."""
+        self._reported_at = -REPORT_EVERY_S
         self._kept: deque[n.News] = deque()
         """Taken out of the inbox by a reign that ended before it could hear them. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
@@ -207,6 +213,7 @@ class Engine:
         reign.decide()
         if not reign.state.census_taken:
             return 0.0
+        self._report(reign)
         self._note_recovery()
         self._note_refusals(reign.state.workers.refusals)
         if reign.state.looks.changed:  # told with the next report: looks may be many
@@ -232,6 +239,13 @@ class Engine:
             "set_aside": found.set_aside,
         }
         self._metrics.stands(runs=found.runs, ready_tasks=found.ready_tasks, of_the_cluster=whole)
+
+    def _report(self, reign: Reign) -> None:
+        """Say what explanations need to know; it is told with the next registration."""
+        now_s = self._clock.elapsed_s()
+        if self.status.recovered_at is None or now_s >= self._reported_at + REPORT_EVERY_S:
+            self._reported_at = now_s
+            self.status = replace(self.status, report=report(reign.state))
 
     def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
         """None: go on. False: this reign is over. True: so is the process. What came later is kept."""

@@ -13,7 +13,8 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskNam
 from nimbus.domain.pipeline import PipelineSpec, TaskSpec
 from nimbus.domain.waits import Look, Seen
 from nimbus.engine.agenda import Subject
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.state import Built
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,14 @@ class RefusalsArchived:
 
 
 @dataclass(frozen=True, slots=True)
+class PurgeStored:
+    """Storage keeps what a command asks for; or it is refused."""
+
+    command: CommandId
+    answer: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class AlertTried:
     """The target of an alert has accepted it, or the try failed."""
 
@@ -147,6 +156,7 @@ News = (
     | DataSeen
     | RunArchived
     | RefusalsArchived
+    | PurgeStored
     | AlertTried
     | QuarantineChanged
     | StopAsked

@@ -21,6 +21,16 @@ class _Line(NamedTuple):
     gates: tuple[Gate, ...]
 
 
+class _Closed(NamedTuple):
+    """A gate that a task closed, since it could not pass."""
+
+    by: Key
+    gates: tuple[Gate, ...]
+    """All that the task closed together."""
+    lines: set[_Line]
+    """Those that were found to wait there."""
+
+
 class ReadyTasks:
     """A line by rank for each need and set of gates. Adding and taking cost O(log n).
 
@@ -38,8 +48,7 @@ class ReadyTasks:
         self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
         """No worker was found for them since slots or workers last changed."""
-        self._behind: dict[Gate, tuple[tuple[Gate, ...], set[_Line]]] = {}
-        """Closed gates: those that one task closed together, and the lines that were found to wait there."""
+        self._behind: dict[Gate, _Closed] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -87,7 +96,7 @@ class ReadyTasks:
         if not gates:
             self._closed.add(self._tasks[run, task][0].need)
         for gate in gates:
-            self._behind[gate] = gates, set()
+            self._behind[gate] = _Closed((run, task), gates, set())
 
     def reopen(self) -> None:
         """There may be a worker for any task."""
@@ -95,11 +104,18 @@ class ReadyTasks:
 
     def open(self, gate: Gate) -> None:
         """The task that closed a gate may pass; so may whoever waits at others that it closed with it."""
-        gates, lines = self._behind.pop(gate, ((), set()))
-        for line in lines:
+        closed = self._behind.pop(gate, None)
+        if closed is None:
+            return
+        for line in closed.lines:
             self._promote(line)
-        for other in gates:
+        for other in closed.gates:
             self.open(other)
+
+    def first_at_pool(self, pool: str) -> Key | None:
+        """The task that waits at a pool, and that nobody overtakes; None: none does."""
+        closed = self._behind.get(Gate("pool", pool))
+        return None if closed is None else closed.by
 
     def _promote(self, line: _Line) -> None:
         """Let the first of a line stand among those of its need."""
@@ -142,7 +158,7 @@ class ReadyTasks:
         if head is None:
             del self._lines[line]
         elif closed is not None:
-            self._behind[closed][1].add(line)
+            self._behind[closed].lines.add(line)
 
     def _head(self, line: _Line) -> TaskRank | None:
         heap = self._lines[line]

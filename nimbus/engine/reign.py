@@ -224,7 +224,7 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.RefusalsArchived():
+                case n.RunArchived() | n.RefusalsArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
@@ -233,10 +233,12 @@ class Reign:
                 case _:
                     continue
 
-    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived) -> None:
+    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived | n.PurgeStored) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.run_archived(run)
+            case n.PurgeStored(command, answer):
+                self.state.purge_stored(command, answer)
             case n.RefusalsArchived(commands):
                 self._archiving_refusals, self._archived_refusals = False, commands
                 if commands:

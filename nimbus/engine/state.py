@@ -80,6 +80,7 @@ from nimbus.engine.decision import (
     RenderTask,
     ResignLeadership,
     SendAlert,
+    StorePurge,
 )
 from nimbus.engine.finished import Finished, finished
 from nimbus.engine.looks import Looks
@@ -87,17 +88,11 @@ from nimbus.engine.needs import Needs
 from nimbus.engine.outbox import Outbox
 from nimbus.engine.policy import Policy
 from nimbus.engine.pools import PoolUse
+from nimbus.engine.purge_orders import PurgeOrders
 from nimbus.engine.ready import ReadyTasks
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.workers import Workers
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a release could not be prepared."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +137,8 @@ class State:
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
         """Of the first command in the pipeline's line; the next one asks the disk again."""
+
+        self.purges = PurgeOrders()
 
         self.building: set[Subject] = set()
         """What waits for the run that it starts."""
@@ -263,8 +260,8 @@ class State:
             match effect:
                 case PrepareRelease(release):
                     self.preparing[release.pipeline] = release
-                case ArchiveRun(run_id):
-                    self.finished[run_id] = replace(self.finished[run_id], archiving=True)
+                case ArchiveRun() | StorePurge():
+                    self._apply_to_archive(effect)
                 case BuildRun(subject, _):
                     self.building.add(subject)
                 case RenderTask(run, task):
@@ -277,6 +274,13 @@ class State:
                     self.outbox.started.add(alert.claim)
                 case _:
                     assert_never(effect)
+
+    def _apply_to_archive(self, effect: ArchiveRun | StorePurge) -> None:
+        match effect:
+            case ArchiveRun(run_id):
+                self.finished[run_id] = replace(self.finished[run_id], archiving=True)
+            case StorePurge(command):
+                self.purges.storing.add(command)
 
     def _apply_write(self, write: w.Write, now: Instant) -> None:
         match write:
@@ -782,6 +786,7 @@ class State:
         self.agenda.forget(subject)
         self.building.discard(subject)
         self.built.pop(subject, None)
+        self.purges.forget(command)
         if command in self.commands:
             self._leave_lines(command)
             queued = self.commands.pop(command)
@@ -826,6 +831,11 @@ class State:
         if (first := self.lines.first(release.pipeline)) is not None:
             self._look_at_command(first)
 
+    def purge_stored(self, command: CommandId, answer: Refusal | None) -> None:
+        """Storage keeps what a command asks for, or it is refused."""
+        if self.purges.stored(command, answer):
+            self.agenda.add(about_command(command))
+
     # -- the agenda
 
     def keep_from(self, before: State) -> None:
@@ -836,6 +846,7 @@ class State:
         self.none_older_since = before.none_older_since
         self.preparing = dict(before.preparing)
         self.prepared = dict(before.prepared)
+        self.purges = before.purges
         self.building = set(before.building)
         self.built = dict(before.built)
         self.rendering = set(before.rendering)
@@ -852,6 +863,7 @@ class State:
         self._await_back_offs()
         self.preparing = {name: kept for name, kept in self.preparing.items() if name in self.lines}
         self.prepared = {name: kept for name, kept in self.prepared.items() if name in self.lines}
+        self.purges = self.purges.only(self.commands)
         self.building = {subject for subject in self.building if self._waits(subject)}
         self.built = {subject: kept for subject, kept in self.built.items() if self._waits(subject)}
         self.rendering = {subject for subject in self.rendering if subject.run in self.runs}

@@ -41,6 +41,10 @@ class Workers:
         """How many attempts each worker has open, if any."""
         return {worker: len(attempts) for worker, attempts in self._open_on.items() if attempts}
 
+    def open_at_targets(self) -> dict[str, int]:
+        """How many attempts are open whose Spark runs at each target, if any."""
+        return {target: len(attempts) for target, attempts in self._open_at.items() if attempts}
+
     def capacity(self, pools: Mapping[str, int], used: Callable[[str], int]) -> Capacity:
         """What tasks can be given to, and take of pools."""
         return Capacity(

@@ -17,6 +17,7 @@ from typing import Any
 
 from blobsync import BlobSyncError
 from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport
+from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
@@ -119,10 +120,17 @@ class ClusterDoor:
         except AttemptWithdrawnError:
             return False
 
-    def beat(self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any]) -> tuple[bool, bool]:
+    def beat(
+        self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
+    ) -> tuple[bool, bool]:
         """See `AttemptDoor.beat`."""
         slots = self._board.read(attempt.id)
         if not _is_open(nonce, slots):
+            return False, True
+        try:
+            if (kept := _checkpoint(checkpoint)) is not None:
+                self._board.keep_checkpoint(attempt.id, nonce, kept)
+        except AttemptWithdrawnError:
             return False, True
         self._board.report(attempt.id, progress)
         return slots.stop_requested, False
@@ -162,11 +170,17 @@ class ClusterDoor:
             nonce=report.nonce,
             application=application_id(report.application),
             result=verdict.result,
+            checkpoint=None if succeeded else _checkpoint(report.checkpoint),
         )
         try:
             return self._board.end(end).outcome.value
         except AttemptWithdrawnError:
             return "withdrawn"
+
+
+def _checkpoint(text: str | None) -> str | None:
+    """As it is kept; None: it is none."""
+    return None if text is None else checked(text.encode(errors="replace"))
 
 
 def _is_own(reference: str, output: str) -> bool:

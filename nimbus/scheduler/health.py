@@ -18,6 +18,7 @@ from leader import Elector, LeaderError, Phase
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
+from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
@@ -114,6 +115,7 @@ class SelfReport:
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
             looks=engine.looks if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
+            report=engine.report if leads else LeaderReport(),
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
             disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import chain, islice
+from itertools import chain
 from typing import Protocol
 
 import structlog
@@ -22,14 +22,13 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run
 from nimbus.ports import Clock
 from nimbus.records import UnreadableRecordError
+from nimbus.scheduler.deleting import delete_with_uploads
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _PREFIX = re.compile(
     f"(?P<prefix>{_NAME}/(?P<run>{_NAME})/(?P<task>{_NAME})/(?P<number>[0-9]{{1,9}})-[0-9a-f]{{16}})/"
 )
-_AT_A_TIME = 1000
-"""Keys: leadership is asked for again before each such batch."""
 
 _log = structlog.get_logger(__name__)
 
@@ -118,15 +117,8 @@ class LostOutputs:
 
     def _delete(self, prefix: str) -> bool:
         """Delete what is there now; False: we do not lead any more."""
-        found = self._store.list(f"{prefix}/")
-        while batch := list(islice(found, _AT_A_TIME)):
-            if not self._leads():
-                return False
-            self._store.delete_many([info.key for info in batch])
-            self._deleted(len(batch), sum(info.size_bytes for info in batch))
-        if not self._leads():
+        if not delete_with_uploads(self._store, f"{prefix}/", self._leads, self._deleted):
             return False
-        self._store.abandon_uploads(f"{prefix}/", timedelta(0))
         _log.info("output_deleted", prefix=prefix)
         return True
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-Where = Literal["bucket", "disk", "outputs"]
+Where = Literal["bucket", "disk", "outputs", "logs", "history"]
 Outcome = Literal["done", "postponed", "stopped", "refused", "failed"]
 
 

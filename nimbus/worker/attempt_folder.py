@@ -13,7 +13,7 @@
         driver.json     read by the driver
         context.json    read by the task's code
         work/           the driver's own, and its user's if tasks run as another one (`give_to`)
-            progress.json, result.json, done
+            progress.json, result.json, checkpoint.json, done
             parts/                 notes of what the task has put into the bucket of outputs itself
             spark-local/, tmp/     scratch, emptied by the runner at the end
         output/         what the task writes, if outputs are kept in a bucket; removed at the end
@@ -33,6 +33,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nimbus import checkpoint
 from nimbus.domain.ids import AttemptId, InvalidNameError
 from nimbus.domain.pipeline import Limits
 from nimbus.domain.slots import Claim, ConnectSession, End
@@ -78,6 +79,7 @@ class AttemptFolder:
         self.progress_file = self.work / "progress.json"
         self.done_file = self.work / "done"
         self.result_file = self.work / FILE
+        self.checkpoint_file = self.work / checkpoint.FILE
         self.spark_local = self.work / "spark-local"
         self.scratch = self.work / "tmp"
         self.noted = self.work / "parts"
@@ -87,6 +89,13 @@ class AttemptFolder:
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
         """The folder of an attempt, there or not."""
         return cls(work_dir / "attempts" / str(attempt))
+
+    @classmethod
+    def of_claim(cls, claim: Claim | None) -> AttemptFolder | None:
+        """The folder that a claim names, there or not. Nothing is sure: the path comes from ZooKeeper."""
+        path = Path((claim.folder if claim is not None else None) or "")
+        is_ours = claim is not None and path.is_absolute() and path.name == claim.attempt
+        return cls(path) if is_ours else None
 
     @classmethod
     def all_in(cls, work_dir: Path) -> Iterator[AttemptFolder]:
@@ -218,6 +227,10 @@ class AttemptFolder:
         if data is None:
             raise ResultError(f"{FILE} is no regular file, or larger than {LARGEST_BYTES} bytes")
         return decode(data)
+
+    def checkpoint(self) -> str | None:
+        """What the task gave as its last checkpoint, as JSON; None: nothing, or nothing that counts."""
+        return checkpoint.checked(read_untrusted(self.checkpoint_file, checkpoint.LARGEST_BYTES))
 
     def application(self) -> str | None:
         """Id of the attempt's Spark application, as its progress told it last."""

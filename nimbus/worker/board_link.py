@@ -21,6 +21,8 @@ from nimbus.worker.retry import pauses
 _BEAT_EVERY_S = 2.0
 _LOOK_EVERY_S = 5.0
 """Also without a signal: a watch that was lost costs seconds, not the attempt."""
+CHECKPOINT_EVERY_S = 1.0
+"""So often is the board told of a checkpoint at most; the last one counts."""
 _TICK_S = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +50,8 @@ class BoardLink:
         self._driver_ended = False
         self._last_beat = self._last_look = float("-inf")
         self._sent: dict[str, Any] | None = None
+        self._kept: str | None = None
+        self._last_kept = float("-inf")
         self._gone_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
 
@@ -101,6 +105,14 @@ class BoardLink:
             progress = self._folder.progress()
             if progress != self._sent:
                 self._beat(progress, now)
+        if now - self._last_kept >= CHECKPOINT_EVERY_S:
+            self._keep_checkpoint(now)
+
+    def _keep_checkpoint(self, now: float) -> None:
+        checkpoint = self._folder.checkpoint()
+        if checkpoint not in (None, self._kept) and self._claim.nonce is not None:
+            self._board.keep_checkpoint(self._folder.attempt, self._claim.nonce, checkpoint)
+            self._kept, self._last_kept = checkpoint, now
 
     def _look(self, now: float, changed: Enqueue | None) -> None:
         slots = self._board.read(self._folder.attempt, changed)

@@ -96,7 +96,7 @@ def record_of(claim: Claim | None) -> End | None:
 
     The folder stays as it is: its worker stores the log when it starts.
     """
-    folder = _folder_of(claim)
+    folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:
         return None
     try:
@@ -111,7 +111,7 @@ def record_of(claim: Claim | None) -> End | None:
 
 def _runner_of(claim: Claim | None) -> ProcessId | None:
     """The runner that won a claim, dead or alive. Only a folder with the claim's own nonce counts."""
-    folder = _folder_of(claim)
+    folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:
         return None
     try:
@@ -120,13 +120,6 @@ def _runner_of(claim: Claim | None) -> ProcessId | None:
     except (OSError, ValueError, UnreadableRecordError) as exc:
         _log.warning("claim_unreadable", attempt=claim.attempt, folder=claim.folder, error=str(exc))
         return None
-
-
-def _folder_of(claim: Claim | None) -> AttemptFolder | None:
-    """The folder that a claim names, of whichever worker. The path comes from ZooKeeper: nothing is sure."""
-    path = Path((claim.folder if claim is not None else None) or "")
-    is_ours = claim is not None and path.is_absolute() and path.name == claim.attempt
-    return AttemptFolder(path) if is_ours else None
 
 
 def _last_words(folder: AttemptFolder) -> str:

@@ -68,6 +68,7 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
         "inputs": {task: str(place.input(reference)) for task, reference in order.inputs.items()},
         "output": str(place.output(order.output, own_output)),
         "data": {"uri": place.uri, "output": place.prefix(order.output), "inputs": dict(order.inputs)},
+        "checkpoint": plan.checkpoint,
         "release_root": str(plan.release_root),
     }
 

@@ -85,7 +85,7 @@ def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):  # the latter: no name of a file, such as one with a zero byte
         return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

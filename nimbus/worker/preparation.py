@@ -25,7 +25,7 @@ from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
-from nimbus.worker.secrets import UnknownSecretError, resolve
+from nimbus.worker.secrets import SecretError, resolve
 from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
@@ -73,9 +73,10 @@ class PipelineUnfitError(CannotRunHereError):
 def is_of_pipeline(error: BaseException) -> bool:
     """Tell whether attempts of other pipelines may start here all the same.
 
-    A release that is not to be had is no such thing: the worker may look in the wrong bucket.
+    A release that is not to be had is no such thing: the worker may look in the wrong bucket. A secret is:
+    the task's next attempt goes to another worker, and tasks without secrets need no provider.
     """
-    return isinstance(error, PipelineUnfitError | BadWheelError | UnknownSecretError)
+    return isinstance(error, PipelineUnfitError | BadWheelError | SecretError)
 
 
 def may_heal(error: BaseException) -> bool:

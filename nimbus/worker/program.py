@@ -64,6 +64,8 @@ def variables(task: TaskContext) -> dict[str, str]:
         "LOGICAL_DATE": task.logical_date.isoformat(),
         "OUTPUT": str(task.output),
         "RESULT": str(task.result_file),
+        "CHECKPOINT": str(task.checkpoint_file),
+        "LAST_CHECKPOINT": "" if task.last_checkpoint is None else json.dumps(task.last_checkpoint),
         "OUTPUT_URI": task.output_uri,
         "RELEASE_ROOT": str(task.release_root),
     }

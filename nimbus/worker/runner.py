@@ -273,6 +273,7 @@ class Runner:
             reason=verdict.reason,
             output=reference,
             result=verdict.result,
+            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else self._folder.checkpoint(),
             nonce=claim.nonce,
             application=self._folder.application(),
         )

@@ -181,6 +181,8 @@ class RunnerPlan:
     """For the JVM of a Spark driver, if there is one."""
     user: TaskUser | None = None
     """As whom the driver runs; None: as we do."""
+    checkpoint: str | None = None
+    """Of the attempts before, as JSON."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the task, for the driver's environment. Never on disk, nor in a log."""
 

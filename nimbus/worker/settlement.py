@@ -16,6 +16,7 @@ from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
+from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.executor import Executor, Sight
 from nimbus.worker.identity import host_id
 
@@ -93,8 +94,13 @@ def put_end(board: AttemptBoard, end: End) -> str:
 
 
 def lost(attempt: str, claim: Claim | None, why: str, now: datetime, outcome: Outcome = Outcome.LOST) -> End:
-    """The END of an attempt whose processes are gone without a record."""
-    return replace(ended(attempt, outcome, why, now), nonce=None if claim is None else claim.nonce)
+    """The END of an attempt whose processes are gone without a record, with what its folder has here."""
+    folder = AttemptFolder.of_claim(claim)
+    return replace(
+        ended(attempt, outcome, why, now),
+        nonce=None if claim is None else claim.nonce,
+        checkpoint=None if folder is None else folder.checkpoint(),
+    )
 
 
 def ended(attempt: str, outcome: Outcome, reason: str, now: datetime) -> End:

@@ -142,6 +142,7 @@ class FileBoard:
             stop_requested=(place / "stop").exists(),
             submitted=ClusterDriver(**json.loads(sent)) if sent else None,
             progress=progress,
+            checkpoint=None if (kept := read_if_there(place / "checkpoint")) is None else kept.decode(),
         )
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
@@ -153,6 +154,15 @@ class FileBoard:
         own = own_process()
         document = json.dumps([own.pid, own.start_ticks, dict(progress)]).encode()
         write_atomic(self._known(str(attempt)) / "beat", document)
+
+    def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
+        """See `nimbus.ports.AttemptBoard`."""
+        with self._slots_of(str(attempt)) as place:
+            claim = read_if_there(place / "claim")
+            ours = claim is not None and CLAIM.decode(claim, str(place)).nonce == nonce
+            if not ours or (place / "end").exists():
+                raise AttemptWithdrawnError(str(attempt))
+            write_atomic(place / "checkpoint", checkpoint.encode())
 
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """See `nimbus.ports.AttemptBoard`."""

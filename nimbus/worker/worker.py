@@ -17,13 +17,15 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 import structlog
 
 from nimbus.domain.admission import need_of
-from nimbus.domain.ids import ClusterId, PipelineName, ReleaseDigest
+from nimbus.domain.checkpoints import earlier, inherited
+from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import SPARK_KINDS, SparkMode, TaskKind
 from nimbus.domain.slots import Holder
 from nimbus.domain.workers import Assignment, AssignmentKind
@@ -341,11 +343,18 @@ class Worker:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
 
     def _launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        self._context.do(lambda: self._executor_of(order).launch(order, plan))
+        self._context.do(partial(self._start, order, plan))
         starts_spark = order.task.kind in SPARK_KINDS and plan.connect is None
         if starts_spark and self._executor_of(order) is self._processes:
             self._class_archive.want(plan.environment)
             self._loop.after(_REFILL_S, lambda: self._launcher.keep_ready(self._context.unended))
+
+    def _start(self, order: Assignment, plan: RunnerPlan) -> None:
+        if before := earlier(AttemptId.parse(order.attempt)):
+            # This session has seen the order, so it sees all that was kept until the attempts before ended.
+            found = self._board.read_all(dict.fromkeys(before))
+            plan = replace(plan, checkpoint=inherited(found))
+        self._executor_of(order).launch(order, plan)
 
     def _executor_of(self, order: Assignment) -> Executor:
         if order.task.runs_in_cluster:

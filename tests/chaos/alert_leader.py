@@ -12,6 +12,7 @@ from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.policy import AlertPolicy, Policy
 from nimbus.engine.sending import AlertSender
+from nimbus.ports import AlertTarget
 from tests.benchmark.engine.child import play
 from tests.benchmark.engine.engine_role import EngineRole
 from tests.chaos import backfill_leader
@@ -23,11 +24,18 @@ SPEC = replace(backfill_leader.SPEC, notify=(NotifyRule(on=(AlertEvent.SUCCEEDED
 class AlertingRole(EngineRole):
     """Sends alerts as a scheduler does."""
 
-    def __init__(self, hosts: str, root: str, name: str, url: str) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        name: str,
+        target: AlertTarget,
+        session_timeout: timedelta = timedelta(seconds=3),
+    ) -> None:
         policy = Policy(keep_finished=timedelta(0), alerts=AlertPolicy(targets=frozenset({TARGET})))
-        super().__init__(hosts, root, name, policy, session_timeout=timedelta(seconds=3))
+        super().__init__(hosts, root, name, policy, session_timeout)
         self._sender = AlertSender(
-            {TARGET: Webhook(url, lambda: None)},
+            {TARGET: target},
             cluster="test",
             public_url="http://127.0.0.1",
             leads=self._leads,
@@ -43,7 +51,7 @@ class AlertingRole(EngineRole):
 
 def main(hosts: str, root: str, name: str, url: str) -> int:
     """Queue for the lead, until standard input ends."""
-    role = AlertingRole(hosts, root, name, url)
+    role = AlertingRole(hosts, root, name, Webhook(url, lambda: None))
     role._specs[backfill_leader.RELEASE.digest] = SPEC
     role.election.add_to_leader_lock_queue()
     return play(role)

@@ -61,7 +61,9 @@ def test_each_date_is_run_once_and_few_at_once_though_leaders_are_killed(
         _ask(queue, PublishRelease(pipeline=SPEC.name, digest=RELEASE.digest, activate=True))
         _ask(queue, CreateBackfill(pipeline=SPEC.name, backfill=ID, request=request))
         workers = SimulatedWorkers(session, ROOT)
-        workers.register("w", 1, 50, holding=False)
+        workers.register("w", 1, 50, holding=True)
+        workers.wait_for(lambda: len(workers.held) >= LIMIT, LONG.total_seconds())  # type: ignore[union-attr]
+        workers.release_held()  # from here each is answered at once, so that few are under way together
         draw = random.Random(dates)
         for number in range(kills):
             until = (number + 1) * dates // (kills + 1)

@@ -30,6 +30,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.children import Parent
 from nimbus.domain.command_key import CommandKey
 from nimbus.domain.commands import (
     Abdicate,
@@ -41,6 +42,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     RemovePipeline,
     RemovePool,
     RemoveVariable,
@@ -55,6 +57,7 @@ from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.idempotency import KeyedCommand, KeyUsedError
 from nimbus.domain.ids import (
     AttemptId,
+    BackfillId,
     CommandId,
     HostId,
     PipelineName,
@@ -75,7 +78,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import ListedRun, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import ListedRun, Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
@@ -172,6 +177,7 @@ COMMANDS: tuple[Command, ...] = (
     RemoveVariable(name="dwh"),
     CordonWorker(worker=WorkerId("w1"), reason="new disk"),
     UncordonWorker(worker=WorkerId("w1")),
+    PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=RUN.pipeline, before=RUN.created_at),
     Abdicate(reason="upgrade"),
 )
 
@@ -187,7 +193,7 @@ class Bench:
 
 
 def listed(run: Run) -> ListedRun:
-    return ListedRun(id=run.id, pipeline=run.pipeline, created_at=run.created_at, state=run.state)
+    return run.listed()
 
 
 def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
@@ -446,6 +452,26 @@ def test_the_list_follows_each_run(bench: Bench, layout: int) -> None:
         listed(other),
         replace(listed(run), state=RunState.FAILED),
     }
+
+
+def test_the_list_holds_what_the_order_of_queued_runs_rests_on(bench: Bench) -> None:
+    run = replace(
+        RUN,
+        layout=2,
+        state=RunState.QUEUED,
+        cause=RunCause.BACKFILL,
+        priority=Priority.LOWEST,
+        parent=Parent(run=RunId("p"), task=TaskName("fan"), attempt=1, index=0, depth=1),
+        paused=Paused(by="ann", at=NOW),
+        backfill=BackfillId("b1"),
+    )
+    bench.put(run)
+
+    (found,) = bench.reader.run_list().values()
+
+    assert found == run.listed()
+    assert run_rank(found) == run_rank(run)
+    assert (found.parent, found.paused, found.backfill) == (run.parent, run.paused, run.backfill)
 
 
 def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:

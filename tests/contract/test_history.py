@@ -12,11 +12,13 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Attempt, Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.run_order import place
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
@@ -75,7 +77,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         replace(config, endpoint_url="http://127.0.0.1:9", connect_timeout=timedelta(milliseconds=200))
     )
     history = S3History(store)
-    yield Bench(history, lambda: setattr(history, "_store", dead))
+    yield Bench(history, lambda: vars(history).update(vars(S3History(dead))))
     store.close()
     dead.close()
 
@@ -211,3 +213,50 @@ def test_results_are_read_as_they_were_stored(bench: Bench) -> None:
     bench.break_down()
     with pytest.raises(NimbusError):
         bench.history.results(RUN.id)
+
+
+def test_places_of_runs_created_before_a_moment_are_listed_newest_first(bench: Bench) -> None:
+    for number, name in enumerate(("p", "p-q", "p", "p")):
+        bench.history.store(a_run(f"{name}-{number}", pipeline=name, minutes=number))
+
+    def before(minutes: int, pipeline: str | None) -> list[str]:
+        name = None if pipeline is None else PipelineName(pipeline)
+        return [*bench.history.created_before(NOW + timedelta(minutes=minutes), name)]
+
+    assert before(9, None) == ["p-3", "p-2", "p-q-1", "p-0"]
+    assert before(3, "p") == ["p-2", "p-0"]
+    assert before(0, None) == []
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        before(9, None)
+
+
+def test_run_names_those_that_reuse_what_it_did(bench: Bench) -> None:
+    reused = TaskRun(spec=TASK, state=TaskState.SUCCEEDED, reused=Reused(run=RUN.id, attempt=ATTEMPT))
+    bench.history.store(RUN)
+    assert bench.history.reusers(RUN.id) == ()
+
+    for number in (2, 1):
+        bench.history.store(replace(a_run(f"r{number}"), layout=2, tasks=Tasks([reused])))
+    bench.history.store(replace(a_run("q"), id=RunId("r-1")))  # its name begins alike
+
+    assert bench.history.reusers(RUN.id) == ("r1", "r2")
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        bench.history.reusers(RUN.id)
+
+
+def test_purge_is_kept_until_somebody_does_it(bench: Bench) -> None:
+    what = PurgeRuns(parts=(Part.LOGS,), reason="space", run_id=RUN.id)
+    assert bench.history.purged(RUN.id) is None
+    for _ in range(2):
+        bench.history.order_purge(CommandId("cmd-1"), PurgeOrder(what=what, at=NOW, by="ann"))
+
+    bench.break_down()
+    for call in (
+        lambda: bench.history.order_purge(CommandId("cmd-1"), PurgeOrder(what=what, at=NOW, by="ann")),
+        lambda: bench.history.purged(RUN.id),
+    ):
+        with pytest.raises(NimbusError) as raised:
+            call()
+        assert raised.value.retryable

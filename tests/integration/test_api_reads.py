@@ -144,8 +144,15 @@ def test_a_run_shows_progress_of_what_runs_and_why_the_rest_waits(world: Any, ap
 
     assert (extract["state"], extract["why"]) == ("running", None)
     assert extract["attempts"][0]["progress"] == {"stages": "3/7"}
-    assert extract["attempts"][0]["pid"] == 99
+    assert (extract["attempts"][0]["pid"], extract["attempts"][0]["checkpoint"]) == (99, None)
     assert (load["state"], load["why"]) == ("waiting", "needs extract (running)")
+
+
+def test_a_run_shows_the_checkpoint_of_what_runs(world: Any, api: httpx.Client) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    world.cluster.put_slots(AttemptId(RunId("r1"), TaskName("extract"), 1), Slots(checkpoint='{"row":3}'))
+
+    assert api.get("/runs/r1").json()["tasks"][0]["attempts"][0]["checkpoint"] == {"row": 3}
 
 
 def test_one_run_is_shown_without_a_look_at_other_runs(

@@ -91,6 +91,7 @@ def test_rerun_of_a_live_run_says_what_it_waits_for(world: Any, api: httpx.Clien
 
 def test_rerun_that_waits_can_be_stopped(world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world.deciding = False
+    world.health.leading = None
     monkeypatch.setattr(client_module, "_WAIT_S", 0)
     world.cluster.put(world.new_run("r1", layout=2))
     nimbus(api_url, "run", "rerun", "r1", "--all", "--new-run-id", "r2")

@@ -14,12 +14,14 @@ from nimbus.adapters.memory import MemoryHistory
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.purge import Purged, PurgeOrder
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
 from nimbus.domain.tasks import Tasks
@@ -33,12 +35,15 @@ from nimbus.engine.decision import (
     PrepareRelease,
     RenderTask,
     ResignLeadership,
+    StorePurge,
 )
+from nimbus.engine.earlier_runs import EarlierRuns
 from nimbus.engine.effects import Effects
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    PurgeStored,
     RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
@@ -46,8 +51,9 @@ from nimbus.engine.news import (
     RunBuilt,
     TaskRendered,
 )
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.sending import AlertSender
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
@@ -555,3 +561,69 @@ def test_run_that_uses_a_live_one_is_refused(bench: Bench, eventually: Eventuall
     refusal = built_by(bench)
     assert isinstance(refusal, Refusal)
     assert refusal.code == "run_live"
+
+
+PURGE = CommandId("cmd-0000000007")
+
+
+def reusing(run_id: str, reused: Reused) -> Run:
+    spec = TaskSpec(name=SECOND, kind=TaskKind.PYTHON, script="s.py")
+    return replace(finished(run_id), tasks=Tasks([TaskRun(spec=spec, reused=reused)]))
+
+
+def an_order(run_id: str, *parts: Part) -> PurgeOrder:
+    what = PurgeRuns(parts=parts, reason="space", run_id=RunId(run_id))
+    return PurgeOrder(what=what, at=datetime(2026, 3, 1, tzinfo=UTC), by="ann")
+
+
+def test_purge_is_stored_before_its_command_is_answered_also_when_storage_is_away_at_first(
+    bench: Bench, eventually: Eventually
+) -> None:
+    bench.history.store(finished("p-1"))
+    bench.history.set_down(True)
+    order = an_order("p-1", Part.HISTORY)
+    bench.effects.start(StorePurge(PURGE, order))
+    eventually(lambda: bench.effects._failures > 0)
+    assert bench.told == []
+
+    bench.history.set_down(False)
+
+    eventually(lambda: bench.told == [PurgeStored(PURGE, None)])
+    assert bench.history.orders == {PURGE: order}
+
+
+def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, eventually: Eventually) -> None:
+    later = reusing("p-2", Reused(run=RunId("p-1"), attempt=None))
+    for run in (finished("p-1"), later):
+        bench.history.store(run)
+    for run_id, parts in (("nobody", Part.LOGS), ("p-1", Part.OUTPUTS), ("p-1", Part.LOGS)):
+        bench.effects.start(StorePurge(PURGE, an_order(run_id, parts)))
+
+    eventually(lambda: len(bench.told) == 3)
+
+    answers = [news.answer for news in bench.told if isinstance(news, PurgeStored)]
+    assert [answer.code if answer else None for answer in answers] == ["unknown_run", "run_reused", None]
+
+
+def test_run_does_not_reuse_outputs_that_are_purged() -> None:
+    history = History()
+    attempt = Attempt(
+        number=1, worker=WorkerId("w"), opened_at=finished("p-1").created_at, opened_by_epoch=1, output="o"
+    )
+    reused = Reused(run=RunId("p-1"), attempt=attempt)
+    earlier, run = finished("p-1"), reusing("p-2", reused)
+    runs = EarlierRuns(lambda _: None, lambda _: {}, history)
+    runs.check_outputs(earlier, run)
+    note = Purged(run=earlier.id, pipeline=NAME, created_at=earlier.created_at)
+    said = an_order("p-1").said
+    history.notes[earlier.id] = note.with_parts([Part.LOGS], said)
+    runs.check_outputs(earlier, run)
+
+    history.notes[earlier.id] = note.with_parts([Part.OUTPUTS], said)
+
+    with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
+        runs.check_outputs(earlier, run)
+    assert refused.value.code == "outputs_purged"
+    history.notes[earlier.id] = note.with_parts(Part, said)
+    with pytest.raises(RefusedError, match="run p-1 was purged on"):
+        runs.find(earlier.id, NAME)

@@ -46,9 +46,9 @@ def cluster(tmp_path: Path) -> Iterator[ClusterBench]:
         yield made
 
 
-def order(cluster: ClusterBench, text: str, *args: str, **more: object) -> Assignment:
+def order(cluster: ClusterBench, text: str, *args: str, attempt: str = ATTEMPT, **more: object) -> Assignment:
     script = cluster.bench.script("jobs/main.py", text)
-    made = cluster.bench.order(script, attempt=ATTEMPT, args=args, task_kind=TaskKind.PYSPARK, **more)
+    made = cluster.bench.order(script, attempt=attempt, args=args, task_kind=TaskKind.PYSPARK, **more)
     place = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
     return replace(made, task=replace(made.task, spark_place=place))
 
@@ -583,6 +583,33 @@ def test_driver_that_was_killed_is_lost_with_its_application_and_the_words_of_th
     assert (end.outcome, end.application) == (Outcome.LOST, "app-1")
     assert "FAILED" in end.reason
     eventually(lambda: not cluster.bench.processes(), "the task has died with its bootstrap")
+
+
+COUNTS = """
+import sys, time
+from pathlib import Path
+from nimbus.task import context
+Path(sys.argv[1]).write_text(repr(context().last_checkpoint))
+context().checkpoint({"row": 3})
+while len(sys.argv) > 2 and not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+raise ValueError("no such day")
+"""
+
+
+def test_task_goes_on_at_its_last_checkpoint_when_its_driver_was_killed(cluster: ClusterBench) -> None:
+    cluster.worker()
+    said = cluster.bench.root / "said"
+    cluster.bench.board.assign("w1", order(cluster, COUNTS, str(said), str(cluster.bench.root / "gate")))
+    eventually(lambda: cluster.bench.slots().checkpoint, "a scheduler is told of the checkpoint")
+
+    cluster.manager.kill("driver-0001")
+
+    assert cluster.bench.await_end().outcome is Outcome.LOST
+    again = order(cluster, COUNTS, str(said), attempt="run1.task.2")
+    cluster.bench.board.assign("w1", again)
+    end = cluster.bench.await_end("run1.task.2")
+    assert (said.read_text(), end.outcome, end.checkpoint) == ("{'row': 3}", Outcome.FAILED, '{"row":3}')
 
 
 def test_stop_request_ends_the_task_in_the_cluster(cluster: ClusterBench) -> None:

@@ -79,8 +79,10 @@ def test_task_finds_all_that_it_may_know_in_its_environment(bench: Bench) -> Non
     found = dict(line.partition("=")[::2] for line in log.splitlines() if line.startswith("NIMBUS_"))
     assert {name: found[name] for name in found if name not in ("NIMBUS_TEST", "NIMBUS_ATTEMPT")} == {
         "NIMBUS_ATTEMPT_NUMBER": "1",
+        "NIMBUS_CHECKPOINT": str(bench.folder().checkpoint_file),
         "NIMBUS_CONTEXT": str(bench.folder().context_file),
         "NIMBUS_FENCE_TOKEN": "000001",
+        "NIMBUS_LAST_CHECKPOINT": "",
         "NIMBUS_INPUT_make_numbers": str(bench.data / "bench/run1/make-numbers/1"),
         "NIMBUS_LOGICAL_DATE": "2013-01-31T00:00:00+00:00",
         "NIMBUS_OUTPUT": str(bench.data / "bench/run1/task/1"),

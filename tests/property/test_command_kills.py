@@ -2,13 +2,13 @@
 
 A step is a request to the store. The leader dies before it arrives, or, if it writes, after it was done and
 before the answer is there. A successor takes over, and is killed in its turn, until one is left alone.
+Real processes on a real ZooKeeper: `tests/chaos/test_command_step_kills.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, get_args
 
@@ -17,41 +17,15 @@ import pytest
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.backfill import BackfillRequest, BackfillState
-from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName
-from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Paused, Run, RunState, TaskState
-from nimbus.domain.selection import Scope, Selection
-from nimbus.domain.settings import ClusterSettings
-from nimbus.engine.decision import PrepareRelease
-from nimbus.engine.news import ReleasePrepared
+from nimbus.domain.run import Outcome
+from nimbus.engine.decision import PrepareRelease, StorePurge
+from nimbus.engine.news import News, PurgeStored, ReleasePrepared
+from tests.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
 from tests.definitions import active, digest_of
-from tests.engine_bench import NOW, RUN, WORKER, Bench
+from tests.engine_bench import NOW, WORKER, Bench
 
 KILLS = 20
 """Of each type of command, at least."""
-P = PipelineName("p")
-A, B, ASKED = TaskName("a"), TaskName("b"), TaskName("asked")
-NEW = RunId("new")
-SPEC = PipelineSpec(
-    name=P,
-    tasks=(
-        TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"),
-        TaskSpec(name=B, kind=TaskKind.PYTHON, script="b.py", needs=(A,)),
-        TaskSpec(name=ASKED, kind=TaskKind.APPROVAL, script="", args=("is it good?",)),
-    ),
-)
-NEWER = replace(SPEC, tasks=SPEC.tasks[:1])
-START = c.StartRun(pipeline=P, run_id=RUN)
-BACKFILL = c.CreateBackfill(
-    pipeline=P,
-    backfill=BackfillId("b"),
-    request=BackfillRequest(
-        first=NOW - timedelta(days=3), last=NOW - timedelta(days=1), every=timedelta(days=1)
-    ),
-)
-active(NEWER)  # so that it is on the disk
 
 
 class KilledError(BaseException):
@@ -100,154 +74,6 @@ def store_of(doom: Doom) -> type[MemoryLeaderStore]:
     return Store
 
 
-Effect = Callable[[w.Write], bool]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A command, what is there before it, and the write that does it."""
-
-    command: c.Command
-    done: Effect
-    before: Callable[[Bench], None] = lambda _bench: None
-
-
-def run_put(found: Callable[[Run, Run], bool]) -> Effect:
-    return lambda write: isinstance(write, w.PutRun) and found(write.before, write.run)
-
-
-def created(run: RunId) -> Effect:
-    return lambda write: isinstance(write, w.CreateRun) and write.run.id == run
-
-
-def record_put(found: Callable[[Any], bool]) -> Effect:
-    return lambda write: isinstance(write, w.PutPipeline) and found(write.record)
-
-
-def settings_put(found: Callable[[ClusterSettings], bool]) -> Effect:
-    return lambda write: isinstance(write, w.PutSettings) and found(write.settings)
-
-
-def ask(bench: Bench, command: c.Command) -> CommandId:
-    key = bench.submit(command, by="ann")
-    bench.decide()
-    return key
-
-
-def started(bench: Bench) -> None:
-    ask(bench, START)
-
-
-def paused(bench: Bench) -> None:
-    started(bench)
-    ask(bench, c.PauseRun(run_id=RUN))
-
-
-def failed(bench: Bench) -> None:
-    started(bench)
-    bench.end(AttemptId(RUN, A, 1), Outcome.FAILED)
-    bench.decide()
-
-
-def pooled(bench: Bench) -> None:
-    ask(bench, c.SetPool(pool="db", size=2))
-
-
-def told(bench: Bench) -> None:
-    ask(bench, c.SetVariable(name="day", value="1"))
-
-
-def backfilling(bench: Bench) -> None:
-    bench.submit(BACKFILL, by="ann")
-    _decide(bench)
-
-
-def cordoned(bench: Bench) -> None:
-    ask(bench, c.CordonWorker(worker=WORKER.id, reason="disk"))
-
-
-AGAIN = Selection(scope=Scope.FAILED, reuse=RUN, is_rerun=True)
-CASES = {
-    "publish": Case(
-        c.PublishRelease(pipeline=P, digest=digest_of(NEWER)),
-        record_put(lambda record: record.published == digest_of(NEWER)),
-    ),
-    "publish_and_activate": Case(
-        c.PublishRelease(pipeline=P, digest=digest_of(NEWER), activate=True),
-        record_put(lambda record: record.release == digest_of(NEWER)),
-    ),
-    "activate": Case(
-        c.ActivatePipeline(pipeline=P, digest=digest_of(NEWER)),
-        record_put(lambda record: record.release == digest_of(NEWER)),
-    ),
-    "pause_pipeline": Case(
-        c.PausePipeline(pipeline=P), record_put(lambda record: record.state is PipelineState.PAUSED)
-    ),
-    "remove_pipeline": Case(
-        c.RemovePipeline(pipeline=P), lambda write: isinstance(write, w.RemovePipelineRecord)
-    ),
-    "start": Case(START, created(RUN)),
-    "start_selected": Case(replace(START, selection=Selection(scope=Scope.FROM, tasks=(A,))), created(RUN)),
-    "rerun": Case(replace(START, run_id=NEW, selection=AGAIN), created(NEW), failed),
-    "stop": Case(
-        c.StopRun(run_id=RUN, reason="late"),
-        run_put(lambda was, run: was.verdict is None and run.verdict is RunState.STOPPED),
-        started,
-    ),
-    "pause": Case(
-        c.PauseRun(run_id=RUN), run_put(lambda _, run: run.paused == Paused(by="ann", at=NOW)), started
-    ),
-    "resume": Case(
-        c.ResumeRun(run_id=RUN), run_put(lambda was, run: was.paused is not None and not run.paused), paused
-    ),
-    "mark": Case(
-        c.MarkTask(run_id=RUN, task=B, state="skipped", reason="by hand"),
-        run_put(lambda was, run: was.tasks[B].settled is None and run.tasks[B].settled is not None),
-        started,
-    ),
-    "approve": Case(
-        c.DecideApproval(run_id=RUN, task=ASKED, approved=True, reason="good"),
-        run_put(lambda _, run: run.tasks[ASKED].state is TaskState.SUCCEEDED),
-        started,
-    ),
-    "set_pool": Case(
-        c.SetPool(pool="db", size=3), settings_put(lambda settings: settings.pools.get("db") == 3)
-    ),
-    "remove_pool": Case(
-        c.RemovePool(pool="db"), settings_put(lambda settings: "db" not in settings.pools), pooled
-    ),
-    "set_variable": Case(
-        c.SetVariable(name="day", value="1"),
-        settings_put(lambda settings: settings.variables == {"day": "1"}),
-    ),
-    "remove_variable": Case(
-        c.RemoveVariable(name="day"), settings_put(lambda settings: not settings.variables), told
-    ),
-    "cordon": Case(
-        c.CordonWorker(worker=WORKER.id, reason="disk"),
-        settings_put(lambda settings: WORKER.id in settings.cordoned),
-    ),
-    "uncordon": Case(
-        c.UncordonWorker(worker=WORKER.id),
-        settings_put(lambda settings: WORKER.id not in settings.cordoned),
-        cordoned,
-    ),
-    "create_backfill": Case(
-        BACKFILL, lambda write: isinstance(write, w.PutBackfill) and write.before is None
-    ),
-    "pause_backfill": Case(
-        c.SteerBackfill(backfill=BACKFILL.backfill, to=BackfillState.PAUSED, reason="late"),
-        lambda write: (
-            isinstance(write, w.PutBackfill)
-            and write.before is not None
-            and (write.before.state, write.backfill.state) == (BackfillState.ACTIVE, BackfillState.PAUSED)
-        ),
-        backfilling,
-    ),
-    "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
-}
-
-
 def a_bench(case: Case) -> Bench:
     """A leader in the situation of a case."""
     bench = Bench()
@@ -255,7 +81,12 @@ def a_bench(case: Case) -> Bench:
     worker = replace(WORKER, newest_schema=2)
     bench.cluster.change(pipelines={P: record}, workers={WORKER.id: worker}, schema=2)
     bench.elect(2)
-    case.before(bench)
+    for command in case.before:
+        bench.submit(command, by="ann")
+        _decide(bench)
+    if case.failed:
+        bench.end(FIRST, Outcome.FAILED)
+        bench.decide()
     return bench
 
 
@@ -278,12 +109,18 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
 
 
 def _decide(bench: Bench) -> None:
-    """Decide until there is nothing more to do; releases are fetched at once."""
+    """Decide until there is nothing more to do; releases are fetched, and purges stored, at once."""
     bench.decide()
-    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease)]:
+    spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
+    while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease | StorePurge)]:
         bench.effects.clear()
-        spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
-        bench.reign.hear(ReleasePrepared(one.release, spec[one.release.digest]) for one in asked)
+        told: list[News] = [
+            PurgeStored(one.command, None)
+            if isinstance(one, StorePurge)
+            else ReleasePrepared(one.release, spec[one.release.digest])
+            for one in asked
+        ]
+        bench.reign.hear(told)
         bench.decide()
 
 

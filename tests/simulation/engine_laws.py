@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import by_rank, held_behind, pool_holders
+from nimbus.domain.admission import by_rank, held_behind
 from nimbus.domain.child_runs import is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
@@ -40,6 +40,7 @@ from nimbus.engine.rules import ask
 from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateHelperError
+from tests.pool_holders import pool_holders
 from tests.simulation import explained
 from tests.simulation.catalog import TARGET
 from tests.simulation.laws import Law, hold
@@ -214,8 +215,7 @@ def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
         if lifecycle.is_ready(run, task) and (not_before(run, task) or now.wall) <= now.wall
     ]
     run = state.runs[subject.run]
-    holders = pool_holders(ready, state.capacity())
-    capacity = replace(state.capacity(), holders=lambda: holders)
+    capacity = replace(state.capacity(), holder=pool_holders(ready, state.capacity()))
     return held_behind(run, run.tasks[subject.task], capacity) is not None
 
 

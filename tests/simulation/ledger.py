@@ -113,9 +113,11 @@ class Ledger:
         hold(Law.COMMAND_ONCE, outcome.command not in self.outcomes, "twice:", outcome)
         self.outcomes[outcome.command] = outcome
         if outcome.accepted and command is not None:
-            hold(Law.COMMAND_ONCE, self._is_done(command, outcome.epoch), "accepted, and not done:", command)
+            if isinstance(command, c.Abdicate):
+                self.abdicated.add(outcome.epoch)
+            hold(Law.COMMAND_ONCE, self._is_done(command), "accepted, and not done:", command)
 
-    def _is_done(self, command: c.Command, epoch: int) -> bool:
+    def _is_done(self, command: c.Command) -> bool:
         """Whether the records say what an accepted command asked for."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
@@ -143,9 +145,8 @@ class Ledger:
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):
                 return name not in pipelines
-            case c.Abdicate():
-                self.abdicated.add(epoch)
-                return True  # it is done later: see `engine_laws`
+            case c.Abdicate() | c.PurgeRuns():
+                return True  # it is done later: see `engine_laws`; a purge changes nothing in ZooKeeper
 
     def _is_withdrawn(self, run: RunId) -> bool:
         starts = {

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nimbus.api import explain, explain_admission
+from nimbus.api import explain, explain_admission, finding
 from nimbus.domain.admission import Grant
+from nimbus.domain.leader_report import LeaderReport
 from tests.simulation.mutant import mutant, replaced
 
 
@@ -38,4 +39,16 @@ def explanation_does_not_ask_the_rule_of_admission() -> Iterator[None]:
 def explanation_takes_a_silent_attempt_for_one_that_computes() -> Iterator[None]:
     """An attempt without a claim, or whose runner is gone, is said to compute: DS shows it as running."""
     with replaced(explain, _running=lambda *_: None):
+        yield
+
+
+@mutant
+def explanation_overlooks_what_is_set_aside() -> Iterator[None]:
+    """What the leader asks no rule about for a while is said to be dealt with next."""
+    original = finding.leader_report
+
+    def leader_report(schedulers: Any) -> LeaderReport:
+        return replace(original(schedulers), set_aside=())
+
+    with replaced(finding, leader_report=leader_report):
         yield

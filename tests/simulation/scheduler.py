@@ -38,8 +38,9 @@ from nimbus.engine.decision import (
 )
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.policy import AlertPolicy, Policy
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.in_process_templates import InProcessTemplates

@@ -12,7 +12,7 @@ import pytest
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.explain_queue import QueueView
 from nimbus.domain import lifecycle
-from nimbus.domain.admission import Capacity, by_rank, pool_holders, target_slots
+from nimbus.domain.admission import Capacity, by_rank, target_slots
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
@@ -32,6 +32,7 @@ from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
 from nimbus.domain.workers import WorkerInfo
+from tests.pool_holders import pool_holders
 
 NOW = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 A, B, C = TaskName("a"), TaskName("b"), TaskName("c")
@@ -62,8 +63,7 @@ def _around(
         pools=pools or {},
         used=lambda _: used,
     )
-    holders = pool_holders(takers, capacity)
-    capacity = replace(capacity, holders=lambda: holders)
+    capacity = replace(capacity, holder=pool_holders(takers, capacity))
     return Surroundings(now=NOW, leader=leader, capacity=lambda: capacity)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nimbus.api import views
 from nimbus.api.models_explanations import ExplanationModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.routes_explanations import explained_pipeline, explained_run
@@ -42,13 +43,23 @@ from nimbus.domain.selection import Selection
 from nimbus.domain.slots import ClusterDriver, End, Slots
 from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
 from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import (
+    Subject,
+    about_backfill,
+    about_children,
+    about_command,
+    about_pipeline,
+    about_run,
+)
 from nimbus.engine.decision import PrepareRelease
 from nimbus.engine.news import DataSeen, QuarantineChanged, ReleasePrepared
 from nimbus.engine.policy import Policy
+from nimbus.engine.report import MOST_NAMED, report
+from nimbus.records import UnreadableRecordError
 from tests.children_stage import LOAD, parent, starting
 from tests.definitions import OnDisk, active
 from tests.engine_bench import NAME, NOW, WORKER, Bench
-from tests.store_reader import leading, services_over
+from tests.store_reader import StoreReader, leading, services_over
 
 A, B, R = TaskName("a"), TaskName("b"), RunId("r")
 W1 = replace(WORKER, newest_schema=2)
@@ -366,6 +377,31 @@ def not_decided() -> ExplanationModel:
     return stage.run()
 
 
+def _aside(subject: Subject) -> Stage:
+    stage = Stage(spec(), workers=())
+    stage.start()
+    stage.bench.reign.state.put_aside(subject, "LookupError: no task nowhere")
+    return stage
+
+
+def run_set_aside() -> ExplanationModel:
+    return _aside(about_run(R)).run()
+
+
+def start_set_aside() -> ExplanationModel:
+    stage = Stage()
+    queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R))
+    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: no helper")
+    return stage.run()
+
+
+def children_set_aside() -> ExplanationModel:
+    stage = Stage(LOAD, parent(starting(), NAME))
+    stage.start()
+    stage.bench.reign.state.put_aside(about_children(R, TaskName("fan")), "RuntimeError: no helper")
+    return stage.run("fan")
+
+
 def schema_too_old() -> ExplanationModel:
     stage = Stage()
     stage.bench.cluster.change(schema=1)
@@ -436,6 +472,17 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     (max_running, ("waits for run x to end, of the cluster: runs.max_running is 1",), None),
     (rerun_waits, ("again: pending", "waits for the end of run r"), None),
     (not_decided, ("behind 1 older commands of pipeline p: no scheduler leads",), None),
+    (
+        run_set_aside,
+        (
+            "run: the leader has set the run aside, since it could not decide about it (LookupError: no task",
+            "task a: the leader has set the run aside",
+            "it tries again within a minute",
+        ),
+        None,
+    ),
+    (start_set_aside, ("r: pending", "the leader has set it aside", "no helper"), None),
+    (children_set_aside, ("task fan: the leader has set the task aside", "no helper"), None),
     (schema_too_old, ("r: refused", "the cluster's schema is 1"), None),
     (many_tasks, ("task a: no worker is registered", "tasks: 300 more wait for tasks that they need"), None),
 ]
@@ -529,6 +576,26 @@ def backfilled() -> Stage:
     return stage
 
 
+def _set_aside(subject: Subject) -> Stage:
+    stage = backfilled()
+    stage.bench.reign.state.put_aside(subject, "RuntimeError: boom")
+    return stage
+
+
+def command_set_aside() -> Stage:
+    stage = Stage()
+    queued = stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
+    stage.bench.reign.state.put_aside(about_command(queued), "RuntimeError: boom")
+    return stage
+
+
+def rerun_asked_for() -> Stage:
+    stage = Stage()
+    stage.start()
+    stage.start("again", selection=Selection(reuse=R, is_rerun=True))
+    return stage
+
+
 def asked_for() -> Stage:
     stage = Stage()
     stage.bench.submit(StartRun(pipeline=NAME, run_id=R), by="ann")
@@ -564,11 +631,31 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
     (cluster_full, ("runs.max_running of the cluster is 1, reached by run x",), None),
     (files_lack, ("scheduler s2 lacks a.py of it, and fetches them",), None),
     (backfilled, ("backfill b1: max_parallel, 1, is under way", "run b1-"), NOW + 18 * HOUR),
+    (
+        lambda: _set_aside(about_pipeline(NAME)),
+        ("pipeline: the leader has set it aside, since it could not", "RuntimeError: boom"),
+        ...,
+    ),
+    (
+        lambda: _set_aside(about_backfill(BackfillId("b1"))),
+        ("backfill b1: the leader has set it aside", "RuntimeError: boom"),
+        ...,
+    ),
+    (command_set_aside, ("asked at 2026-03-01 12:00:00Z by ann: the leader has set it aside",), None),
+    (
+        rerun_asked_for,
+        ("start run, asked at 2026-03-01 12:00:00Z by ann: it waits for the end of run r",),
+        None,
+    ),
     (asked_for, ("start run, asked at 2026-03-01 12:00:00Z by ann: it waits for the leader",), None),
 ]
 
 
-@pytest.mark.parametrize(("make", "words", "until"), PIPELINES, ids=[make.__name__ for make, *_ in PIPELINES])
+@pytest.mark.parametrize(
+    ("make", "words", "until"),
+    PIPELINES,
+    ids=[make.__name__ + str(n) for n, (make, *_) in enumerate(PIPELINES)],
+)
 def test_pipeline_names_what_holds_it_and_when_that_can_change(
     make: Callable[[], Stage], words: tuple[str, ...], until: Any
 ) -> None:
@@ -596,3 +683,69 @@ def test_pipeline_with_many_live_runs_explains_the_oldest_and_counts_the_others(
 
     assert answer.reasons[-1].why == "4 more are live"
     assert sum(one.about.startswith("run r") for one in answer.reasons) == 10
+
+
+def test_status_names_what_the_leader_has_set_aside() -> None:
+    leader = _set_aside(about_pipeline(NAME)).leader()
+    assert leader is not None
+
+    status = views.status_model(
+        leader=None,
+        info=leader,
+        schema=2,
+        schedulers=[leader],
+        workers=(),
+        busy={},
+        pipelines=(),
+        runs=(),
+        max_running=None,
+        commands=(),
+    )
+
+    (one,) = status.set_aside
+    assert (one.kind, one.id, one.why) == ("pipeline", NAME, "RuntimeError: boom")
+    assert status.set_aside_count == 1
+
+
+def test_run_whose_record_is_broken_is_explained_by_what_is_wrong_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise UnreadableRecordError("/nimbus/runs/r", "its part 'tasks-0' is missing")
+
+    monkeypatch.setattr(StoreReader, "run", broken)
+    answer = Stage().run()
+
+    assert "r: unreadable" in told(answer)
+    assert "leaves it out, since its record is broken: /nimbus/runs/r cannot be read" in told(answer)
+
+
+def test_no_explanation_reads_a_run_beside_those_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = _pool(1, others=1)
+    stage.start("behind")
+    stage.ask(SetPool(pool="db", size=0))
+    read: list[str] = []
+
+    def run(reader: StoreReader, wanted: RunId) -> Any:
+        read.append(wanted)
+        return reader._world.runs.get(wanted)
+
+    def none(*_: Any) -> None:
+        raise AssertionError("an explanation reads many runs")
+
+    monkeypatch.setattr(StoreReader, "run", run)
+    monkeypatch.setattr(StoreReader, "runs", none)
+    stage.run(A)
+
+    assert sorted(set(read)) == ["behind", R], "itself, and who holds the pool"
+
+
+def test_report_counts_what_it_does_not_name_when_very_much_is_set_aside() -> None:
+    stage = Stage()
+    for number in range(MOST_NAMED + 1):
+        stage.bench.reign.state.put_aside(about_run(RunId(f"r{number}")), "x" * 1000)
+
+    found = report(stage.bench.reign.state)
+
+    assert (len(found.set_aside), found.set_aside_count) == (MOST_NAMED, MOST_NAMED + 1)
+    assert len(found.set_aside[0].why) < 1000

@@ -292,3 +292,14 @@ def test_wrong_definition_is_refused() -> None:
 
 def test_yaml_is_read_back_as_it_was_said() -> None:
     assert yaml.safe_load(made(load).yaml()) == made(load).definition()
+
+
+def test_task_that_is_tried_begins_with_the_checkpoint_it_is_given() -> None:
+    def load(ctx: TaskContext) -> None:
+        ctx.checkpoint({"row": ctx.last_checkpoint["row"] + 1 if ctx.last_checkpoint else 1})
+        raise ValueError("no more")
+
+    loads = made(task(name="load")(load), task(name="other")(lambda ctx: None))
+
+    assert loads.test(raises=False).checkpoints == {"load": {"row": 1}}
+    assert loads.test(raises=False, checkpoints={"load": {"row": 7}}).checkpoints == {"load": {"row": 8}}

@@ -14,6 +14,16 @@ def test_progress_names_the_flows_under_way_and_counts_the_others() -> None:
     assert said == "stages 3, flows a.b.now RUNNING; a.b.bad FAILED, flows_total 4, flows_done 1"
 
 
+def test_progress_ends_with_the_checkpoint_of_which_a_long_one_is_cut() -> None:
+    def said(kept: object) -> str:
+        return progress({"attempts": [{"progress": {"stages": 3}, "checkpoint": kept}]})
+
+    assert said({"row": 3}) == 'stages 3, checkpoint {"row": 3}'
+    assert said(0) == "stages 3, checkpoint 0"
+    assert said(None) == "stages 3"
+    assert said("x" * 100) == f'stages 3, checkpoint "{"x" * 58}…'
+
+
 ENDED = {
     "outcome": "failed",
     "progress": None,

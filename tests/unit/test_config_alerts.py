@@ -70,6 +70,14 @@ def test_url_of_a_webhook_is_shown_nowhere(tmp_path: Path) -> None:
             "  targets: {a: {kind: webhook, url: 'http://h', secret_file: /k, secret_variable: K}}",
             "secret_file is given as well; keep one of them",
         ),
+        (
+            "  targets: {a: {kind: apprise}}",
+            "a.secret_file: is missing; an apprise target has its URL in secret_file or secret_variable",
+        ),
+        (
+            "  targets: {a: {kind: apprise, url: 'json://T0', secret_file: /k}}",
+            "url: an apprise target has no url; remove it",
+        ),
         ("  notify: [{on: [failed], to: nobody}]", "there is no target nobody in alerts.targets"),
         ("  notify: [{on: [failes], to: nobody}]", 'did you mean "failed"'),
         ("  notify: [{on: [], to: nobody}]", "must not be empty"),

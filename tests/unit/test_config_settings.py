@@ -71,6 +71,12 @@ BAD: list[tuple[str, str]] = [
     ("cluster:\n  root: /zookeeper/x", "10: cluster.root: '/zookeeper/x' is ZooKeeper's own"),
     ("cluster: /nimbus", "9: cluster: must be a mapping of keys to values, not '/nimbus'"),
     ("runs:\n  keep_finished: yes", "10: runs.keep_finished: must be a duration such as 10s or 5m, not true"),
+    ("retention:\n  logs: 30", 'say the unit, for example 10s (did you mean "30s"?)'),
+    ("retention:\n  logs: 5m", "10: retention.logs: must be at least 1h, not 5m"),
+    (
+        "retention:\n  logs: 31d\n  history: 30d",
+        "10: retention.logs: logs (31d) must not be above retention.history (30d), with which they go",
+    ),
     (
         "leadership:\n  requeue_min: 1m",
         "requeue_max (30s) must not be below leadership.requeue_min (1m): the pauses grow",

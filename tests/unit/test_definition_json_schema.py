@@ -108,6 +108,39 @@ def test_schema_has_every_key_once() -> None:
     assert set(found["$defs"]["TaskModel"]["properties"]) == _keys(TaskModel)
 
 
+def test_every_key_of_the_schema_says_what_it_is_and_what_holds_without_it() -> None:
+    found = definition_schema()
+    parts = {"pipeline.yaml": found, **found["$defs"]}
+    keys = [
+        (f"{name}.{key}", said, key in part.get("required", ()))
+        for name, part in parts.items()
+        for key, said in part.get("properties", {}).items()
+    ]
+
+    assert len(keys) > 90
+    assert [place for place, said, _ in keys if not said.get("description", "").endswith(".")] == []
+    assert [place for place, said, required in keys if ("default" in said) == required] == []
+    assert [name for name, part in parts.items() if not part.get("description")] == []
+
+
+def test_defaults_of_the_schema_fit_it() -> None:
+    found = definition_schema()
+    for name, part in {"": found, **found["$defs"]}.items():
+        for key, said in part.get("properties", {}).items():
+            if "default" in said:
+                check = Draft202012Validator({**said, "$defs": found["$defs"]})
+                assert list(check.iter_errors(said["default"])) == [], f"{name}.{key}"
+
+
+def test_defaults_of_the_schema_are_those_of_the_definition() -> None:
+    found = definition_schema()
+
+    assert found["properties"]["priority"]["default"] == "medium"
+    assert found["properties"]["files"]["default"] == ["**/*"]
+    assert found["$defs"]["ScheduleModel"]["properties"]["catchup"]["default"] == "latest"
+    assert found["$defs"]["TaskModel"]["properties"]["timeout"]["default"] is None
+
+
 def _keys(model: type[DefinitionModel | TaskModel]) -> set[str]:
     """What a file may say; a field may read the key of another."""
     return {str(field.validation_alias or field.alias or name) for name, field in model.model_fields.items()}

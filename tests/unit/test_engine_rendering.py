@@ -16,7 +16,7 @@ from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End
 from nimbus.engine.decision import Effect, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
-from nimbus.engine.state import Refusal
+from nimbus.engine.refusal import Refusal
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from tests.definitions import active
 from tests.engine_bench import NAME, NOW, RUN, WORKER, Bench

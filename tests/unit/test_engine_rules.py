@@ -48,9 +48,10 @@ from nimbus.domain.slots import End, Slots
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.state import State
 from nimbus.records import RUN
 from tests.definitions import OnDisk, active, built, digest_of
 

@@ -19,8 +19,9 @@ from nimbus.engine.agenda import about_command
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.news import RunBuilt
 from nimbus.engine.policy import Policy
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.reign import Reign
-from nimbus.engine.state import Built, Refusal
+from nimbus.engine.state import Built
 from nimbus.ports import LoadedPart
 from nimbus.telemetry.engine import EngineMetrics
 from tests.engine_bench import DIGEST, NAME, NOW, START, WORKER, Bench

@@ -13,6 +13,7 @@ from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import ElectionStatus, Phase
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
+from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.engine.loop import EngineStatus
@@ -145,3 +146,13 @@ def test_the_leader_names_workers_that_back_off_the_longest_first_up_to_a_limit(
     assert set(told) == many.keys() - {WorkerId("w0")}
     assert told[WorkerId("w1")] == many[WorkerId("w1")]
     assert said(tmp_path, Phase.WAITING, leads=False, engine=engine).refusals == {}
+
+
+def test_only_the_leader_reports_what_it_has_set_aside_and_what_of_the_limits_is_in_use(
+    tmp_path: Path,
+) -> None:
+    found = LeaderReport(limits=LimitUse(pools={"db": 2}), set_aside_count=1)
+    engine = EngineStatus(epoch=3, leader_since=NOW, recovered_at=NOW, report=found)
+
+    assert said(tmp_path, Phase.LEADING, leads=True, engine=engine).report == found
+    assert said(tmp_path, Phase.WAITING, leads=False, engine=engine).report == LeaderReport()

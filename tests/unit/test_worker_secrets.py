@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nimbus.bootstrap.worker import secret_provider
+from nimbus.config.sections import Secrets
+from nimbus.worker.preparation import is_of_pipeline
 from nimbus.worker.secret_mask import Mask
+from nimbus.worker.secret_plug_in import MOST_AT_ONCE, PlugIn
 from nimbus.worker.secrets import (
     LARGEST_BYTES,
     CommandProvider,
@@ -169,6 +175,58 @@ def test_error_of_a_plug_in_tells_the_name_and_nothing_else() -> None:
         resolve({"DB": "a"}, leaks)
     assert str(told.value) == "secret a cannot be had: ValueError in its provider"
     assert told.value.__suppress_context__
+
+
+GATE = threading.Event()
+
+
+def hanging_vault() -> Callable[[str], str]:
+    def give(name: str) -> str:
+        if name == "a":
+            GATE.wait(60)
+        return VALUE
+
+    return give
+
+
+def test_plug_in_that_hangs_is_left_behind_and_other_secrets_are_had() -> None:
+    place = f"{__name__}:hanging_vault"
+    hurried = secret_provider(Secrets(provider=place, timeout=SOON / 100), {})
+    patient = secret_provider(Secrets(provider=place, timeout=SOON), {})
+    GATE.clear()
+    try:
+        with pytest.raises(
+            SecretError, match=r"^secret a cannot be had: its provider takes longer than 0.1 s"
+        ):
+            resolve({"DB": "a"}, hurried)
+        assert resolve({"DB": "b"}, patient) == {"DB": VALUE}
+    finally:
+        _let_end(GATE)
+
+
+def test_plug_in_is_asked_no_more_when_too_many_of_its_calls_hang() -> None:
+    gate = threading.Event()
+    provider = PlugIn(lambda _: str(gate.wait(60)), SOON / 1000)
+    try:
+        for _ in range(MOST_AT_ONCE):
+            with pytest.raises(SecretError, match="takes longer"):
+                provider("a")
+        with pytest.raises(SecretError, match=f"{MOST_AT_ONCE} calls of its provider hang"):
+            provider("a")
+    finally:
+        _let_end(gate)
+
+
+def _let_end(gate: threading.Event) -> None:
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "worker-secret":
+            thread.join(10)
+
+
+@pytest.mark.parametrize("error", [SecretError("its provider fails"), UnknownSecretError("there is none")])
+def test_secret_that_cannot_be_had_says_nothing_of_the_worker_for_other_pipelines(error: SecretError) -> None:
+    assert is_of_pipeline(error)
 
 
 def test_task_with_secrets_is_refused_by_a_worker_that_has_none() -> None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
-from nimbus.adapters.zookeeper.paths import BEAT, CLAIM, END, STOP, SUBMITTED, Paths
+from nimbus.adapters.zookeeper.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
@@ -178,6 +179,28 @@ class ZooKeeperAttemptBoard:
         except NodeExistsError:  # our own create, its reply lost
             self._calls.set(path, data)
 
+    def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
+        """Write it in a transaction that is refused if END is there: it makes END, and removes it.
+
+        So who watches the attempt is told of each checkpoint, and looks once in vain.
+        """
+        path, end = self._paths.checkpoint(attempt), self._paths.end(attempt)
+        data = json.dumps({"schema": records.SCHEMA, "checkpoint": checkpoint}).encode()
+
+        def build(write: str, transaction: Any) -> None:
+            transaction.check(self._paths.nonce(attempt, nonce), -1)
+            transaction.create(end, b"")
+            transaction.delete(end)
+            getattr(transaction, write)(path, data)
+
+        try:
+            try:
+                self._calls.transact(f"write {path}", partial(build, "set_data"))
+            except NoNodeError:  # the first one, or the claim does not stand
+                self._calls.transact(f"create {path}", partial(build, "create"))
+        except (NoNodeError, NodeExistsError) as exc:
+            raise AttemptWithdrawnError(str(attempt)) from exc
+
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
         """Make the mark, unless it is there; ZooKeeper knows since when."""
         path = self._paths.submitted(attempt, driver)
@@ -236,16 +259,18 @@ def read_slots(
         calls: The session's calls.
         paths: The cluster's paths.
         changed: The attempts, each with what is called once when it changes.
-        progress: Read how far the drivers are, too. The leader does without: that they beat is enough for it.
+        progress: Read how far the drivers are, and their checkpoints, too. The leader does without: that they
+            beat is enough for it.
     """
     parents = [paths.attempt(attempt) for attempt in changed]
     read = (CLAIM, END, BEAT) if progress else (CLAIM, END)
     nodes = [f"{parent}/{name}" for parent in parents for name in read]
     names, data = calls.list_and_read(parents, changed.values(), nodes)
     found = dict(zip(nodes, data, strict=True))
-    return {
-        attempt: _slots(attempt, there, found, paths) for attempt, there in zip(changed, names, strict=True)
-    }
+    there = dict(zip(changed, names, strict=True))
+    if kept := [paths.checkpoint(one) for one in changed if progress and CHECKPOINT in there[one]]:
+        found |= dict(zip(kept, calls.list_and_read((), (), kept)[1], strict=True))
+    return {attempt: _slots(attempt, there[attempt], found, paths) for attempt in changed}
 
 
 def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
@@ -261,6 +286,7 @@ def _slots(
     attempt: AttemptId, there: Collection[str], found: Mapping[str, bytes | None], paths: Paths
 ) -> Slots:
     claim, end, beat = paths.claim(attempt), paths.end(attempt), paths.beat(attempt)
+    kept = paths.checkpoint(attempt)
     return Slots(
         claim=None if (data := found[claim]) is None else _claim(data, attempt, claim),
         end=None if (data := found[end]) is None else _end(data, attempt, end),
@@ -268,6 +294,7 @@ def _slots(
         stop_requested=STOP in there,
         submitted=next((_submitted(name) for name in there if name.startswith(SUBMITTED)), None),
         progress={} if (data := found.get(beat)) is None else _progress(data, beat),
+        checkpoint=None if (data := found.get(kept)) is None else _checkpoint(data, kept),
     )
 
 
@@ -307,3 +334,11 @@ def _progress(data: bytes, place: str) -> Mapping[str, object]:
         _log.error("record_unreadable", place=place, error=str(exc))
         return {}
     return progress if isinstance(progress, dict) else {}
+
+
+def _checkpoint(data: bytes, place: str) -> str | None:
+    try:
+        return str(json.loads(data)["checkpoint"])
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        _log.error("record_unreadable", place=place, error=str(exc))
+        return None

@@ -16,6 +16,7 @@ CLAIM = "claim"
 END = "end"
 BEAT = "beat"
 STOP = "stop"
+CHECKPOINT = "checkpoint"
 SUBMITTED = "submitted:"
 
 
@@ -228,6 +229,10 @@ class Paths:
     def beat(self, attempt: AttemptId) -> str:
         """The runner's sign of life and its progress; ephemeral."""
         return f"{self.attempts}/{attempt}/{BEAT}"
+
+    def checkpoint(self, attempt: AttemptId) -> str:
+        """The checkpoint that the attempt kept last; persistent."""
+        return f"{self.attempts}/{attempt}/{CHECKPOINT}"
 
     def stop(self, attempt: AttemptId) -> str:
         """The leader's request to stop; persistent."""

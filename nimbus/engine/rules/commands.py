@@ -19,6 +19,7 @@ from nimbus.domain.commands import (
     PausePipeline,
     PauseRun,
     PublishRelease,
+    PurgeRuns,
     QueuedCommand,
     RemovePipeline,
     RemovePool,
@@ -49,6 +50,7 @@ from nimbus.domain.writes import (
 )
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
+from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules.backfill_commands import (
     backfills_of,
     check_none_open,
@@ -63,8 +65,9 @@ from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
+from nimbus.engine.rules.purges import purge_ordered
 from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.state import State
 
 MOST_NAMED = 5
 """Live runs that a refusal names."""
@@ -125,6 +128,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
         ):
             settings, message = changed(state, command)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
+        case PurgeRuns() as command:
+            said = purge_ordered(state, queued, command, now)
+            return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
         case Abdicate() as command:
             return _consumed(
                 state,

@@ -13,7 +13,8 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.run import Run
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import Answer, BuildRun, Decision, Nothing
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.state import State
 
 
 def built(state: State, subject: Subject, draft: Draft, parent: Run | None = None) -> Run | Answer:

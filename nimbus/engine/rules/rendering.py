@@ -14,7 +14,8 @@ from nimbus.domain.run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing, RenderTask
-from nimbus.engine.state import Refusal, State
+from nimbus.engine.refusal import Refusal
+from nimbus.engine.state import State
 
 
 def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:

@@ -69,7 +69,8 @@ _LOG_PATIENCE_S = 30.0
 _LARGEST_EVENT_LOG = 64 << 20
 _EVENT_LOG_PATIENCE_S = 180.0
 _LARGEST_PROGRESS = 32 << 10
-_LARGEST_RESULT = 4096
+_LARGEST_TEXT = 4096
+"""Bytes of a result, and of a checkpoint."""
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
 """Characters of a reason."""
@@ -77,6 +78,8 @@ _FOLDERS_ABOVE = 4
 """Of an output: those of its task, run and pipeline, and the one with all outputs."""
 _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
+CHECKPOINT = "checkpoint.json"
+"""As `nimbus.checkpoint.FILE`."""
 SCHEDULERS = "nimbus/schedulers.json"
 """Base URLs of the schedulers, as they were heard of last: for the task's process."""
 WORK = "nimbus/work"
@@ -276,15 +279,18 @@ class LogThread:
 class BeatThread:
     """Says how far the task is, and hears whether it is to end, and which schedulers there are.
 
+    It sends a checkpoint of the task when there is a new one.
+
     Args:
         door: To schedulers.
         nonce: Of the claim.
-        progress: File that the task writes.
+        work: Folder of the task.
         schedulers: See `SCHEDULERS`.
     """
 
-    def __init__(self, door: Door, nonce: str, progress: Path, schedulers: Path) -> None:
-        self._door, self._nonce, self._progress, self._schedulers = door, nonce, progress, schedulers
+    def __init__(self, door: Door, nonce: str, work: Path, schedulers: Path) -> None:
+        self._door, self._nonce, self._work, self._schedulers = door, nonce, work, schedulers
+        self._kept: str | None = None
         self._ended = threading.Event()
         self.ordered = "not"
         """Why the task is to end, as `nimbus.worker.verdict.Ordered` spells it."""
@@ -300,8 +306,12 @@ class BeatThread:
         while not self._ended.wait(_BEAT_S if number else 0.0):
             number += 1
             with suppress(UnreachableError, RefusedError):
-                said = {"nonce": self._nonce, "number": number, "progress": progress_in(self._progress)}
+                checkpoint = text_in(self._work / CHECKPOINT)
+                new = None if checkpoint == self._kept else checkpoint
+                progress = progress_in(self._work / "progress.json")
+                said = {"nonce": self._nonce, "number": number, "progress": progress, "checkpoint": new}
                 answer = self._door.post("beat", said, 0.0)
+                self._kept = checkpoint
                 self._note_schedulers()
                 if self.ordered == "not" and (answer.get("stop") or answer.get("outdated")):
                     self.ordered = "stop" if answer.get("stop") else "outdated"
@@ -320,10 +330,10 @@ def progress_in(file: Path) -> dict[str, Any]:
     return {}
 
 
-def result_in(file: Path) -> str | None:
-    """The text of a task's result, or the beginning of one that is too large; None: it gave none."""
-    with suppress(OSError), open_regular(file) as result:
-        return result.read(_LARGEST_RESULT + 1).decode(errors="replace")
+def text_in(file: Path) -> str | None:
+    """The text of a task's result or checkpoint, or the beginning of one that is too large; None: no file."""
+    with suppress(OSError), open_regular(file) as given:
+        return given.read(_LARGEST_TEXT + 1).decode(errors="replace")
     return None
 
 
@@ -418,7 +428,7 @@ def main() -> int:
     if not granted:
         say("nimbus: the attempt is not ours to run: the task's code was not started")
         return EXIT_NOT_STARTED
-    beats = BeatThread(door, nonce, Path.cwd() / WORK / "progress.json", Path.cwd() / SCHEDULERS)
+    beats = BeatThread(door, nonce, Path.cwd() / WORK, Path.cwd() / SCHEDULERS)
     try:
         return run_claimed(startup, door, nonce, beats)
     finally:
@@ -477,7 +487,8 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "not_flushed": kept.get("fault", "")[:_TEXT],
         "output": kept.get("output"),
         "application": application if isinstance(application, str) else None,
-        "result": result_in(folder / "work" / "result.json") if status == 0 else None,
+        "result": text_in(folder / "work" / "result.json") if status == 0 else None,
+        "checkpoint": text_in(folder / "work" / CHECKPOINT),
     }
     code = deliver(door, report)
     for name in ("inputs", "output"):  # of a bucket: it is there now

@@ -28,6 +28,7 @@ _KIT = (
     *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
     *(f"blobsync/storage/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
+    "nimbus/checkpoint.py",
     "nimbus/result.py",
     "nimbus/task.py",
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "options", "pipelines", "tasks")),

@@ -36,7 +36,7 @@ from nimbus.domain.slots import Claim, End, Holder, Slots
 from nimbus.ports import AttemptBoard
 from nimbus.worker import procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.board_link import outdated_by
+from nimbus.worker.board_link import CHECKPOINT_EVERY_S, outdated_by
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connections import Connections, open_board, open_data, open_logs
 from nimbus.worker.data.commit import committed
@@ -113,6 +113,11 @@ class _Held:
     exceeded: str | None = None
     progress: Any = None
     progress_s: float = 0.0
+    kept: str | None = None
+    """The checkpoint that was sent last."""
+    kept_s: float = 0.0
+    keeping: bool = False
+    """The board is to be told of it."""
 
     @property
     def attempt(self) -> AttemptId:
@@ -305,6 +310,7 @@ class Executor:
             failure=verdict.failure,
             output=reference,
             result=verdict.result,
+            checkpoint=None if verdict.outcome is Outcome.SUCCEEDED else held.folder.checkpoint(),
             nonce=held.claim.nonce,
         )
         self._board.fill(end, partial(self._ended, held))
@@ -334,6 +340,7 @@ class Executor:
         self._look_at([held for held in running if self._is_due(held, now)], now)
         for held in running:
             self._tell_progress(held, now)
+            self._keep_checkpoint(held, now)
         if self._held:
             self._loop.after(_TICK_S, self._tick)
         else:
@@ -435,6 +442,20 @@ class Executor:
         if progress != held.progress:
             held.progress = progress
             self._beat(held)
+
+    def _keep_checkpoint(self, held: _Held, now: float) -> None:
+        if held.keeping or now - held.kept_s < CHECKPOINT_EVERY_S:
+            return
+        checkpoint, nonce, held.kept_s = held.folder.checkpoint(), held.claim.nonce, now
+        if checkpoint in (None, held.kept) or nonce is None:
+            return
+        held.keeping, held.kept = True, checkpoint
+
+        def keep(board: AttemptBoard) -> None:
+            held.keeping = False
+            board.keep_checkpoint(held.attempt, nonce, checkpoint)
+
+        self._board.call(keep, lambda _: None)
 
     def _beat(self, held: _Held) -> None:
         if held.beating:

@@ -25,6 +25,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.engine.decision import ArchiveRun, PrepareRelease, ResignLeadership
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import ReleasePrepared, RunArchived
+from nimbus.ports import LeaderStore
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.logging import configure
 from tests.benchmark.engine.shapes import digest_of, spec_of
@@ -87,7 +88,7 @@ class EngineRole:
         self._clock, self._metrics = SteppedClock(), TracedMetrics()
         self._elected_ns = self._recovered_ns = 0
         self.engine = Engine(
-            store_for=lambda leadership: ZooKeeperLeaderStore(self.session, root, leadership.token),
+            store_for=self._store,
             still_leads=self._leads,
             start_effect=self._effect,
             policy=policy or Policy(),
@@ -159,6 +160,9 @@ class EngineRole:
         self.session.close(LONG)
 
     # The engine's thread.
+
+    def _store(self, leadership: Leadership) -> LeaderStore:
+        return ZooKeeperLeaderStore(self.session, self._root, leadership.token)
 
     def _leads(self) -> bool:
         return self.election.is_leader()

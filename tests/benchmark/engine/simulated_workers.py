@@ -82,6 +82,11 @@ class SimulatedWorkers:
         self._end(chosen)
         return len(chosen)
 
+    def release_held(self) -> None:
+        """Write END for all that are held, and hold nothing more."""
+        self._holding.clear()
+        self._end(self.held)
+
     def forget(self) -> None:
         """Begin a new tally."""
         with self.changed:

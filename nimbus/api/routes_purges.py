@@ -1,0 +1,122 @@
+"""Routes about purges: delete parts of runs that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC
+from itertools import islice
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Response
+from pydantic import Field, StringConstraints, model_validator
+
+from nimbus.api.models import CommandModel
+from nimbus.api.models_purges import PlannedPurgeModel, PurgePlanModel
+from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.definition.intervals import bound_of
+from nimbus.domain.commands import PurgeRuns
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.purge import Used, losing, takes, used_runs, why_kept
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Run, RunState
+
+MOST_PLANNED = 200
+"""Runs that a plan looks at."""
+
+
+class PurgeBody(RequestBody):
+    """Which runs lose what: one run, or those of a pipeline that ended before a date."""
+
+    run_id: RunIdText | None = None
+    pipeline: PipelineNameText | None = None
+    before: BoundText | None = Field(None, description="A day in UTC, or a time with an offset.")
+    states: list[RunState] = Field(default_factory=list, description="Empty: however they ended.")
+    parts: list[Part] = Field(
+        default_factory=lambda: [Part.HISTORY], min_length=1, description="Logs and outputs go with history."
+    )
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.run_id is None) is (self.pipeline is None):
+            raise ValueError("needs either run_id, or pipeline and before")
+        if (self.pipeline is None) is not (self.before is None):
+            raise ValueError("pipeline and before belong together")
+        return self
+
+    def command(self) -> PurgeRuns:
+        """What the leader is asked for."""
+        return PurgeRuns(
+            parts=tuple(part for part in Part if part in self.parts),
+            reason=self.reason,
+            run_id=None if self.run_id is None else RunId(self.run_id),
+            pipeline=None if self.pipeline is None else PipelineName(self.pipeline),
+            before=None if self.before is None else bound_of(self.before, UTC),
+            states=tuple(self.states),
+        )
+
+
+class NewPurgeBody(PurgeBody):
+    """A purge, and why it is asked for."""
+
+    reason: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
+    ]
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["runs"], prefix=prefix)
+
+    @routes.post("/purges", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def purge(body: NewPurgeBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Delete parts of runs that have ended. Accepted: the leader does it within minutes."""
+
+        def command() -> PurgeRuns:
+            check_schema(services, "a purge")
+            return body.command()
+
+        return await submit(services, command, response, wait_s=wait)
+
+    @routes.post("/purge-plan")
+    def plan(body: PurgeBody) -> PurgePlanModel:
+        """What a purge would do; deletes nothing."""
+        return _plan(services, body.command())
+
+    return routes
+
+
+def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
+    waiting = services.reader.commands()  # before runs: they become such
+    used = used_runs(
+        waiting, services.reader.runs([RunId(name) for name in services.reader.run_list()]).values()
+    )
+    runs = list(islice(_candidates(services, what), MOST_PLANNED + 1))
+    shown = [_planned(services, run, what, used) for run in runs[:MOST_PLANNED] if takes(what, run)]
+    return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
+
+
+def _candidates(services: ApiServices, what: PurgeRuns) -> Iterator[Run]:
+    history = services.history
+    if what.run_id is not None:
+        ids = iter((what.run_id,))
+    elif what.before is not None:
+        ids = history.created_before(what.before, what.pipeline)
+    else:
+        return
+    yield from (run for run_id in ids if (run := history.read(run_id)) is not None)
+
+
+def _planned(services: ApiServices, run: Run, what: PurgeRuns, used: Used) -> PlannedPurgeModel:
+    kept = why_kept(run, used, services.history.reusers(run.id))
+    gone = services.history.purged(run.id)
+    return PlannedPurgeModel(
+        run_id=run.id,
+        pipeline=run.pipeline,
+        state=run.state,
+        finished_at=run.finished_at,
+        parts=[part for part in losing(what, kept) if gone is None or part not in gone.parts],
+        kept=kept,
+    )

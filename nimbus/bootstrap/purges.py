@@ -1,0 +1,44 @@
+"""Builds what purges runs: the collections of a scheduler that follow `retention` and people's orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
+from nimbus.bootstrap.foundation import Foundation, data_connection
+from nimbus.config.settings import Settings
+from nimbus.scheduler.collector import Collector
+from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
+from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.worker.connections import open_data
+
+
+def add_purges(
+    collector: Collector, foundation: Foundation, metrics: GarbageMetrics, leads: Callable[[], bool]
+) -> None:
+    """Let a scheduler's collector purge runs while it leads."""
+    settings = foundation.settings
+    purge = RunPurge(
+        history=S3History(foundation.store),
+        store=foundation.store,
+        outputs=output_place(settings, leads, metrics),
+        state=ZooKeeperWholeState(foundation.session, settings.cluster.root),
+        leads=leads,
+        retention=settings.retention,
+        clock=foundation.clock,
+        metrics=metrics,
+    )
+    collector.add(purge.carry_out_orders, ORDERS_EVERY, leads)
+    if settings.retention.by_part():
+        collector.add(purge.apply_retention, settings.retention.interval, leads)
+
+
+def output_place(settings: Settings, leads: Callable[[], bool], metrics: GarbageMetrics) -> OutputPlace:
+    """Where outputs are, as `worker.data` says."""
+    if (where := data_connection(settings)) is not None:
+        return BucketOutputs(open_data(where), leads, metrics)
+    worker = settings.worker
+    is_known = worker.data is not None or worker.shared_dir is not None
+    return FolderOutputs(worker.data_dir if is_known else None, metrics)

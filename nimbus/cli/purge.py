@@ -1,0 +1,88 @@
+"""`nimbus run purge`: delete parts of runs that have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nimbus.cli.exits import Exit
+from nimbus.cli.options import examples, remote, report_command
+from nimbus.cli.output import Output
+from nimbus.cli.words import clock
+
+if TYPE_CHECKING:
+    from nimbus.cli.client import Api
+
+
+@click.command(
+    epilog=examples(
+        "nimbus run purge flights-20260301t060000z-1a2b3c --reason mistake",
+        "nimbus run purge --pipeline flights --before 2026-01-01 --logs --outputs --dry-run",
+        "nimbus run purge --pipeline flights --before 2026-01-01 --state failed --reason space",
+    )
+)
+@click.argument("run_id", required=False)
+@click.option("--pipeline", metavar="NAME", help="All runs of it that ended before --before.")
+@click.option("--before", metavar="DATE", help="A day in UTC, or a time with an offset.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(["succeeded", "failed", "stopped"]),
+    help="Only runs that ended so. Repeat for more.",
+)
+@click.option("--logs", is_flag=True, help="Logs of its attempts, and Spark's event logs.")
+@click.option("--outputs", is_flag=True, help="What its tasks left in worker.data.")
+@click.option("--history", is_flag=True, help="All of it. So it is without any of the three.")
+@click.option("--reason", default="", help="Kept with the run's id. Needed, but for --dry-run.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would go, and why other things stay; delete nothing."
+)
+@remote
+def purge(
+    api: Api,
+    out: Output,
+    run_id: str | None,
+    pipeline: str | None,
+    before: str | None,
+    states: tuple[str, ...],
+    reason: str,
+    dry_run: bool,
+    **parts: bool,
+) -> int:
+    """Delete a run that has ended, or parts of it; or of many.
+
+    The leader does it within minutes. Outputs and history of a run stay while a later run reuses them, or is
+    in ZooKeeper. `nimbus run show` says what is gone of a run, since when, and why.
+    """
+    if (run_id is None) is (pipeline is None) or (pipeline is None) is not (before is None):
+        raise click.UsageError("name a run, or give --pipeline and --before")
+    if not (reason or dry_run):
+        raise click.UsageError("give --reason: it is kept; or --dry-run")
+    body: dict[str, Any] = {
+        "run_id": run_id,
+        "pipeline": pipeline,
+        "before": before,
+        "states": list(states),
+        "parts": [part for part, chosen in parts.items() if chosen] or ["history"],
+        "reason": reason,
+    }
+    body = {key: value for key, value in body.items() if value is not None}
+    if dry_run:
+        return _plan(out, api.post("/purge-plan", body))
+    return report_command(out, api.command("POST", "/purges", body))
+
+
+def _plan(out: Output, answer: dict[str, Any]) -> int:
+    if out.as_json:
+        out.data(answer)
+        return Exit.OK
+    rows = [
+        (row["run_id"], row["state"], clock(row["finished_at"]), ", ".join(row["parts"]), row["kept"] or "")
+        for row in answer["runs"]
+    ]
+    out.table(("run", "state", "ended", "would go", "kept, since"), rows, empty="no run would lose anything")
+    if not answer["complete"]:
+        out.note("there may be more: 200 runs were looked at.")
+    return Exit.OK

@@ -1,0 +1,30 @@
+"""Makes the report of a leader out of what it knows. Costs what limits there are, not what is live."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, WaitingTask
+from nimbus.engine.state import State
+
+MOST_NAMED = 50
+"""Tasks that hold pools, and subjects that are set aside: the report is part of a registration."""
+LONGEST_WHY = 200
+"""Characters."""
+
+
+def report(state: State) -> LeaderReport:
+    """What of the limits is in use, and what is set aside."""
+    pools = {pool: used for pool in state.settings.pools if (used := state.pools.used(pool))}
+    held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)
+    named = ((pool, WaitingTask(*task)) for pool, task in held if task is not None)
+    return LeaderReport(
+        limits=LimitUse(
+            pools=pools, targets=state.workers.open_at_targets(), held_for=dict(islice(named, MOST_NAMED))
+        ),
+        set_aside=tuple(
+            SetAside(kind=subject.kind, id=subject.name, task=subject.task, why=why[:LONGEST_WHY])
+            for subject, why in islice(state.set_aside.items(), MOST_NAMED)
+        ),
+        set_aside_count=len(state.set_aside),
+    )

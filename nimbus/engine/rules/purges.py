@@ -1,0 +1,37 @@
+"""Commands that ask for a purge. Nothing of it is done here: see `nimbus.engine.purge_orders`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nimbus.domain.commands import PurgeRuns, QueuedCommand
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.purge import PurgeOrder, parts_of
+from nimbus.engine.decision import Answer, Decision, Nothing, StorePurge
+from nimbus.engine.state import State
+
+
+def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: datetime) -> str | Answer:
+    """What is said once storage has the order; a decision to store it; nothing while that is under way.
+
+    Raises:
+        RefusedError: it cannot be.
+    """
+    if command.run_id in state.runs:
+        raise RefusedError("run_live", f"run {command.run_id} has not ended.")
+    if command.run_id in state.finished:
+        raise RefusedError(
+            "run_live",
+            f"run {command.run_id} has ended lately: it can be purged once it is out of ZooKeeper, "
+            "runs.keep_finished after its end.",
+        )
+    if queued.id in state.purges.storing:
+        return Nothing()
+    if queued.id not in state.purges.answers:
+        order = PurgeOrder(what=command, at=now, by=queued.submitted_by)
+        effect = StorePurge(queued.id, order)
+        return Decision(name="purge_storing_started", effects=(effect,), about={"command": queued.id})
+    if (refusal := state.purges.answers[queued.id]) is not None:
+        raise RefusedError(refusal.code, refusal.message)
+    which = f"run {command.run_id}" if command.run_id is not None else f"runs of {command.pipeline}"
+    return f"{' and '.join(parts_of(command))} of {which} will be deleted; what later runs reuse stays"

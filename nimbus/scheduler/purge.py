@@ -1,0 +1,284 @@
+"""Deletes logs, outputs and history of runs: as people ask for, and as `retention` says.
+
+Of each run, in this order: a note says what is gone from now on, which readers believe; whether others use
+the run is asked again; what the note names is deleted; a mark says that all of it is. So a purge that ends
+halfway leaves nothing that a reader finds in part, and the next one finds what has no mark.
+
+A rerun that is being made reads the note after its command was read, and the purge reads commands after the
+note was written. Both are done by the leader, over one session: one of them sees the other. Thread
+`nimbus-collector`, of the leader.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Protocol
+
+import structlog
+
+from blobsync import BlobSyncError, ObjectStore
+from nimbus.adapters.s3_index import after
+from nimbus.adapters.s3_purges import REFUSALS, S3Purges
+from nimbus.config.sections import Retention
+from nimbus.config.values import format_duration
+from nimbus.domain.commands import PurgeRuns
+from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import RunId
+from nimbus.domain.purge import (
+    RETENTION,
+    Kept,
+    Purged,
+    PurgeOrder,
+    Used,
+    losing,
+    reused_runs,
+    takes,
+    used_runs,
+    why_kept,
+)
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Run
+from nimbus.ports import Clock, History
+from nimbus.records import UnreadableRecordError
+from nimbus.scheduler.deleting import delete_below
+from nimbus.scheduler.live_releases import WholeState
+from nimbus.telemetry.artifacts import GarbageMetrics
+
+ORDERS_EVERY = timedelta(minutes=1)
+"""How often to look whether somebody has asked for a purge."""
+AT_ONCE = 500
+"""Runs of one step: the state in ZooKeeper is read twice for each."""
+LONGEST = timedelta(minutes=5)
+"""Of one look: other collections wait meanwhile. The next look goes on."""
+
+_log = structlog.get_logger(__name__)
+
+
+class OutputPlace(Protocol):
+    """Where outputs are: see `nimbus.scheduler.output_places`."""
+
+    def delete(self, purged: Purged) -> bool:
+        """Delete all outputs of a run; False: we do not lead any more.
+
+        Raises:
+            BlobSyncError, NimbusError, OSError: they cannot be deleted now.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one purge did."""
+
+    purged: int = 0
+    kept: int = 0
+    failed: int = 0
+
+
+class _NotLeadingError(Exception):
+    """We do not lead any more, or are to stop."""
+
+
+class RunPurge:
+    """Purges. One thread.
+
+    Args:
+        history: Reads runs.
+        store: Of history and logs.
+        outputs: Where outputs are.
+        state: Says what is used by runs that are in ZooKeeper.
+        leads: Whether we lead now. Asked for right before each request that deletes.
+        retention: The settings.
+        clock: For ages.
+        metrics: What is counted.
+    """
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        store: ObjectStore,
+        outputs: OutputPlace,
+        state: WholeState,
+        leads: Callable[[], bool],
+        retention: Retention,
+        clock: Clock,
+        metrics: GarbageMetrics,
+    ) -> None:
+        self._history, self._store, self._purges = history, store, S3Purges(store)
+        self._outputs, self._state, self._leads = outputs, state, leads
+        self._retention, self._clock, self._metrics = retention, clock, metrics
+
+    def carry_out_orders(self, stopping: threading.Event) -> None:
+        """Do what people have asked for. An order stays until all of it is done."""
+        with _Ended():
+            for command, order in list(self._purges.orders()):
+                with _Ended():  # one that cannot be done holds up no other
+                    if self._carry_out(order, stopping, command=command):
+                        self._purges.drop_order(command)
+
+    def apply_retention(self, stopping: threading.Event) -> None:
+        """Delete what is older than the settings say."""
+        with _Ended(self._metrics):
+            now = self._clock.now()
+            for part, keep in self._retention.by_part().items():
+                reason = f"retention.{part} is {format_duration(keep)}"
+                what = PurgeRuns(parts=(part,), reason=reason, before=now - keep)
+                self._carry_out(PurgeOrder(what=what, at=now, by=RETENTION), stopping)
+                if part is Part.HISTORY:
+                    deleted = partial(self._metrics.deleted, Part.HISTORY.value)
+                    first = after(REFUSALS, now - keep)
+                    delete_below(self._store, REFUSALS, self._leads, deleted, first)
+
+    def _carry_out(self, order: PurgeOrder, stopping: threading.Event, **about: str) -> bool:
+        """Purge what an order means; False: something of it could not be done yet."""
+        tally = _Tally()
+        for purged in self._purges.unfinished():
+            self._must_lead()
+            self._purges.delete_history(purged)
+        candidates, began_s = iter(self._candidates(order.what)), self._clock.elapsed_s()
+        is_whole = True
+        while is_whole and (runs := list(islice(candidates, AT_ONCE))):
+            self._step(order, runs, tally, stopping)
+            is_whole = self._clock.elapsed_s() - began_s < LONGEST.total_seconds()
+            _log.info("purge_goes_on", **about, purged=tally.purged, kept=tally.kept, failed=tally.failed)
+        if tally.purged or tally.failed or about:
+            done = {"purged": tally.purged, "kept": tally.kept, "failed": tally.failed}
+            _log.info("purge_finished", **about, by=order.by, why=order.what.reason, **done)
+        return is_whole and not tally.failed
+
+    def _candidates(self, what: PurgeRuns) -> Iterable[RunId]:
+        if what.run_id is not None:
+            return (what.run_id,)
+        if what.before is None:
+            return ()
+        return self._purges.unpurged_before(what.before, what.parts, what.pipeline)
+
+    def _step(
+        self, order: PurgeOrder, ids: Iterable[RunId], tally: _Tally, stopping: threading.Event
+    ) -> None:
+        used, noted, among = self._used(), [], set(ids)
+        for run in self._runs(order, ids):
+            self._go_on(stopping)
+            kept = self._why_kept(run, used, among=among)
+            tally.kept += kept is not None
+            with _OfOne(run, tally):
+                if parts := losing(order.what, kept):
+                    noted.append((run, self._note(run, parts, order), parts))
+        used = self._used() if noted else used
+        for run, before, parts in noted:
+            self._go_on(stopping)
+            with _OfOne(run, tally):
+                self._purge(run, before, parts, order, used)
+                tally.purged += 1
+
+    def _runs(self, order: PurgeOrder, ids: Iterable[RunId]) -> Iterator[Run]:
+        """Those that are meant. One that cannot be read stays as it is."""
+        for run_id in ids:
+            try:
+                run = self._history.read(run_id)
+            except UnreadableRecordError as exc:
+                _log.error("record_unreadable", place=exc.place, error=str(exc))
+            else:
+                if run is not None and takes(order.what, run):
+                    yield run
+
+    def _note(self, run: Run, parts: Iterable[Part], order: PurgeOrder) -> Purged:
+        """Say that parts of a run are gone. What was said before."""
+        before = self._history.purged(run.id) or Purged(
+            run=run.id, pipeline=run.pipeline, created_at=run.created_at
+        )
+        noted = before.with_parts(parts, order.said)
+        if noted != before:
+            self._purges.note(noted)
+        return before
+
+    def _purge(
+        self, run: Run, before: Purged, parts: tuple[Part, ...], order: PurgeOrder, used: Used
+    ) -> None:
+        kept = self._why_kept(run, used)
+        left = losing(order.what, kept)
+        noted = before.with_parts(left, order.said)
+        if left != parts:  # a rerun came in between
+            # What an earlier leader noted is not taken back: it may have begun to delete.
+            self._purges.note(noted)
+        for part in left:
+            self._delete(run, noted, part)
+
+    def _delete(self, run: Run, noted: Purged, part: Part) -> None:
+        self._must_lead()
+        match part:
+            case Part.HISTORY:
+                self._purges.delete_history(noted)
+                self._metrics.deleted("history", 1, 0)
+                return
+            case _ if self._purges.is_done(noted, part):
+                return
+            case Part.LOGS:
+                deleted = partial(self._metrics.deleted, "logs")
+                whole = delete_below(self._store, f"logs/{run.id}/", self._leads, deleted)
+            case Part.OUTPUTS:
+                whole = self._outputs.delete(noted)
+                for earlier in sorted(reused_runs(run)) if whole else ():
+                    self._purges.forget_reuse(earlier, run.id)
+        if not whole:
+            raise _NotLeadingError
+        self._purges.mark_done(noted, part)
+
+    def _why_kept(self, run: Run, used: Used, among: Iterable[RunId] = ()) -> Kept | None:
+        """`among`: runs that are looked at together; newer ones are purged first."""
+        return why_kept(run, used, set(self._history.reusers(run.id)).difference(among))
+
+    def _used(self) -> Used:
+        commands = self._state.all_commands()  # before runs: they become such
+        return used_runs(commands, self._state.all_runs())
+
+    def _go_on(self, stopping: threading.Event) -> None:
+        if stopping.is_set():
+            raise _NotLeadingError
+        self._must_lead()
+
+    def _must_lead(self) -> None:
+        if not self._leads():
+            raise _NotLeadingError
+
+
+class _OfOne:
+    """Lets a purge go on when that of one run fails through a fault of that run: its folder, its note."""
+
+    def __init__(self, run: Run, tally: _Tally) -> None:
+        self._run, self._tally = run, tally
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, UnreadableRecordError | OSError):
+            return False
+        self._tally.failed += 1
+        _log.warning("purge_failed", run=self._run.id, error=str(error))
+        return True
+
+
+class _Ended:
+    """Turns the end of a look at purges into an outcome, and errors into log lines."""
+
+    def __init__(self, metrics: GarbageMetrics | None = None) -> None:
+        self._metrics = metrics
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        stopped = isinstance(error, _NotLeadingError)
+        expected = isinstance(error, BlobSyncError | NimbusError)
+        if self._metrics is not None:
+            self._metrics.ended("history", "done" if error is None else "stopped" if stopped else "failed")
+        if expected:
+            _log.warning("collection_failed", where="history", error=str(error))
+        return stopped or expected

@@ -1,0 +1,165 @@
+"""Purges: the API and the command line, on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from nimbus.cli.main import cli
+from nimbus.domain.commands import PurgeRuns
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.purge import Purged, Said
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Reused, Run, RunState
+
+Invoke = Callable[..., Result]
+SAID = Said(at=datetime(2026, 3, 1, tzinfo=UTC), by="retention", why="retention.logs is 30d")
+P = PipelineName("sums")
+
+
+@pytest.fixture
+def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Call a command in this process, on the server of the test."""
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    return lambda *words: CliRunner().invoke(cli, list(words))
+
+
+def archived(world: Any, run_id: str) -> Run:
+    run: Run = world.succeeded(run_id)
+    world.history.store(run)
+    world.cluster.drop_run(run.id)
+    return run
+
+
+def gone(world: Any, run: Run, *parts: Part) -> None:
+    note = Purged(run=run.id, pipeline=run.pipeline, created_at=run.created_at)
+    world.history.notes[run.id] = note.with_parts(parts, SAID)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (
+            ("r1", "--reason", "mistake"),
+            PurgeRuns(parts=(Part.HISTORY,), reason="mistake", run_id=RunId("r1")),
+        ),
+        (
+            (
+                *("--pipeline", "sums", "--before", "2026-01-01", "--state", "failed"),
+                *("--outputs", "--logs", "--reason", "space"),
+            ),
+            PurgeRuns(
+                parts=(Part.LOGS, Part.OUTPUTS),
+                reason="space",
+                pipeline=P,
+                before=datetime(2026, 1, 1, tzinfo=UTC),
+                states=(RunState.FAILED,),
+            ),
+        ),
+    ],
+)
+def test_command_line_asks_for_the_purge_that_it_names(
+    world: Any, nimbus: Invoke, words: tuple[str, ...], command: PurgeRuns
+) -> None:
+    done = nimbus("run", "purge", *words, "-o", "json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["status"] == "accepted"
+
+    world.deciding, world.health.leading = False, None
+    assert nimbus("run", "purge", *words).exit_code == 6
+    (queued,) = world.cluster.commands()
+    assert queued.command == command
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("r1",),
+        ("r1", "--pipeline", "sums", "--before", "2026-01-01", "--reason", "x"),
+        ("--pipeline", "sums", "--reason", "x"),
+        ("r1", "--before", "2026-01-01", "--reason", "x"),
+        ("--reason", "x"),
+    ],
+)
+def test_command_line_refuses_a_purge_that_is_not_clear(nimbus: Invoke, words: tuple[str, ...]) -> None:
+    assert nimbus("run", "purge", *words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"reason": "x"},
+        {"run_id": "r1"},
+        {"run_id": "r1", "pipeline": "sums", "before": "2026-01-01", "reason": "x"},
+        {"pipeline": "sums", "reason": "x"},
+        {"run_id": "r1", "reason": "x", "parts": []},
+        {"run_id": "r1", "reason": "x", "parts": ["records"]},
+    ],
+)
+def test_purge_that_is_not_clear_is_refused(api: httpx.Client, body: dict[str, Any]) -> None:
+    assert api.post("/purges", json=body).status_code == 422
+
+
+def test_plan_says_what_would_go_and_why_the_rest_is_kept(
+    world: Any, api: httpx.Client, nimbus: Invoke
+) -> None:
+    first, second = archived(world, "r1"), archived(world, "r2")
+    task = next(iter(first.tasks.values()))
+    reused = Reused(run=RunId("r1"), attempt=task.attempts[-1])
+    tasks = second.tasks.replaced([replace(task, attempts=(), reused=reused)])
+    world.history.store(replace(second, tasks=tasks))
+    gone(world, archived(world, "r3"), Part.LOGS)
+    world.cluster.put(archived(world, "r4"))
+    before = (first.finished_at + timedelta(days=1)).isoformat()
+
+    answer = api.post("/purge-plan", json={"pipeline": "sums", "before": before}).json()
+
+    rows = {row["run_id"]: (row["parts"], row["kept"]) for row in answer["runs"]}
+    assert answer["complete"] is True
+    assert rows == {
+        "r1": ([], "a later run reuses what its tasks did"),
+        "r2": (["logs", "outputs", "history"], None),
+        "r3": (["outputs", "history"], None),
+        "r4": ([], "it, or the run that started it, is in ZooKeeper: it has not ended, or only lately"),
+    }
+    words = ("run", "purge", "--pipeline", "sums", "--before", before, "--dry-run")
+    assert "outputs, history" in nimbus(*words).stdout
+    assert json.loads(nimbus(*words, "-o", "json").stdout) == answer
+    assert world.cluster.commands() == ()
+
+
+def test_run_and_its_logs_say_that_the_logs_are_purged(world: Any, api: httpx.Client, nimbus: Invoke) -> None:
+    run = archived(world, "r1")
+    world.logs.append(AttemptId(run.id, TaskName("load"), 1), 0, b"half")
+    gone(world, run, Part.LOGS)
+
+    (part,) = api.get("/runs/r1").json()["purged"]
+    refused = api.get("/runs/r1/tasks/load/log")
+
+    assert (part["part"], part["by"], part["why"]) == ("logs", "retention", "retention.logs is 30d")
+    assert "logs on 2026-03-01 by retention (retention.logs is 30d)" in nimbus("run", "show", "r1").stdout
+    assert (refused.status_code, refused.json()["code"]) == (404, "log_purged")
+    assert "purged on 2026-03-01 by retention (retention.logs is 30d)" in refused.json()["detail"]
+    assert nimbus("run", "logs", "r1", "load").exit_code == 3
+
+
+def test_run_whose_history_is_purged_says_so_and_its_id_is_not_used_again(
+    world: Any, api: httpx.Client
+) -> None:
+    run: Run = world.succeeded("r1")
+    world.cluster.drop_run(run.id)
+    gone(world, run, *Part)
+
+    shown = api.get("/runs/r1")
+    started = api.post("/runs", json={"pipeline": "sums", "run_id": "r1"})
+
+    assert (shown.status_code, shown.json()["code"]) == (404, "unknown_run")
+    assert "purged on 2026-03-01 by retention" in shown.json()["detail"]
+    assert (started.status_code, started.json()["code"]) == (409, "run_exists")

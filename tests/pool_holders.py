@@ -1,0 +1,20 @@
+"""Who holds each pool, found by a look at every ready task: what the leader's lines must come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nimbus.domain.admission import Capacity, Holder, holder_of, task_rank
+from nimbus.domain.run import Run, TaskRun
+
+
+def pool_holders(
+    waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity
+) -> Callable[[str], Holder | None]:
+    """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
+    holders: dict[str, Holder] = {}
+    for run, task in sorted(waiting, key=lambda one: task_rank(*one)):
+        holder = holder_of(run, task, capacity)
+        for pool in task.spec.pools if holder is not None else ():
+            holders.setdefault(pool, holder)
+    return holders.get

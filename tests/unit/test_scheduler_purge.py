@@ -1,0 +1,495 @@
+"""What is purged of runs, what stays, and what a purge that ends anywhere leaves."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from blobsync.testing.memory import MemoryObjectStore
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.s3_purges import S3Purges
+from nimbus.config.sections import Retention
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.children import Parent
+from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun
+from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
+from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge_parts import Part
+from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.tasks import Tasks
+from nimbus.ports import Kept
+from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
+from nimbus.scheduler.purge import OutputPlace, RunPurge
+from nimbus.telemetry.artifacts import GarbageMetrics
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+P, LOAD = PipelineName("sums"), TaskName("load")
+SPEC = TaskSpec(name=LOAD, kind=TaskKind.PYTHON, script="l.py")
+COMMAND = CommandId("cmd-0000000001")
+ALL = (Part.HISTORY,)
+
+
+class KilledError(BaseException):
+    """The leader died. Not an Exception, so that nothing in it can go on."""
+
+
+class MortalStore(MemoryObjectStore):
+    """A store whose caller dies once so many calls that change it were done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+        self.told: list[Callable[[], None]] = []
+
+    def write(self, key: str, data: bytes | Path, **options: object) -> None:
+        super().write(key, data)
+        self._done()
+
+    def delete(self, key: str) -> None:
+        super().delete(key)
+        self._done()
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        super().delete_many(keys)
+        self._done()
+
+    def _done(self) -> None:
+        for tell in self.told:
+            tell()
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise KilledError
+
+
+class HeldClock:
+    def now(self) -> datetime:
+        return NOW
+
+    def elapsed_s(self) -> float:
+        return 0.0
+
+
+def a_run(run_id: str, age: timedelta, *, reuses: str | None = None, **changes: object) -> Run:
+    attempt = Attempt(
+        number=1,
+        worker=WorkerId("w1"),
+        opened_at=NOW - age,
+        opened_by_epoch=1,
+        outcome=Outcome.SUCCEEDED,
+        output=f"sums/{reuses or run_id}/load/1-{0:016x}/manifest-{'0' * 64}.json",
+    )
+    reused = None if reuses is None else Reused(run=RunId(reuses), attempt=attempt)
+    attempts = () if reused else (attempt,)
+    task = TaskRun(spec=SPEC, state=TaskState.SUCCEEDED, attempts=attempts, reused=reused)
+    run = Run(
+        id=RunId(run_id),
+        pipeline=P,
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW - age,
+        created_at=NOW - age,
+        finished_at=NOW - age,
+        cause=RunCause.MANUAL,
+        priority=Priority.LOW,
+        failure_strategy=FailureStrategy.END,
+        state=RunState.SUCCEEDED,
+        layout=2,
+        tasks=Tasks([task]),
+    )
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+class Stage:
+    """History, logs and outputs in buckets, and what ZooKeeper holds."""
+
+    def __init__(self) -> None:
+        self.store, self.data = MortalStore(), MortalStore()
+        self.history, self.logs = S3History(self.store), S3LogArchive(self.store)
+        self.live: list[Run] = []
+        self.waiting: list[QueuedCommand] = []
+        self.leads = True
+        self.metrics = CollectorRegistry()
+        self.garbage = GarbageMetrics(self.metrics)
+        self.outputs: OutputPlace = BucketOutputs(self.data, lambda: self.leads, self.garbage)
+
+    def all_commands(self) -> tuple[QueuedCommand, ...]:
+        return tuple(self.waiting)
+
+    def all_pipelines(self) -> tuple[PipelineRecord, ...]:
+        return ()
+
+    def all_runs(self) -> tuple[Run, ...]:
+        return tuple(self.live)
+
+    def keep(self, *runs: Run) -> None:
+        """A run as it is in storage once it has ended."""
+        for run in runs:
+            self.history.store_results(run.id, {LOAD: {"rows": 1}})
+            self.history.store(run)
+            if not any(task.reused for task in run.tasks.in_order()):
+                for kept in Kept:
+                    self.logs.append(AttemptId(run.id, LOAD, 1), 0, b"hello", kept)
+                for name in ("a", "manifest"):
+                    self.data.write(f"sums/{run.id}/load/1-{0:016x}/{name}", b"1234")
+
+    def purge(self, **retention: timedelta) -> RunPurge:
+        return RunPurge(
+            history=self.history,
+            store=self.store,
+            outputs=self.outputs,
+            state=self,
+            leads=lambda: self.leads,
+            retention=Retention(**retention),
+            clock=HeldClock(),
+            metrics=self.garbage,
+        )
+
+    def retain(self, **retention: timedelta) -> None:
+        self.purge(**retention).apply_retention(threading.Event())
+
+    def order(self, *parts: Part, **what: object) -> None:
+        order = PurgeOrder(what=PurgeRuns(parts=parts, reason="space", **what), at=NOW, by="ann")  # type: ignore[arg-type]
+        self.history.order_purge(COMMAND, order)
+        self.purge().carry_out_orders(threading.Event())
+
+    def keys(self, about: str = "", store: MemoryObjectStore | None = None) -> list[str]:
+        return [info.key for info in (store or self.store).list("") if about in info.key]
+
+    def has_logs(self, run: str) -> bool:
+        return bool(self.keys(f"logs/{run}/"))
+
+    def has_outputs(self, run: str) -> bool:
+        return bool(self.keys(f"sums/{run}/", self.data))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+OLD, YOUNG = timedelta(days=40), timedelta(days=20)
+MONTH = timedelta(days=30)
+
+
+def test_retention_purges_logs_that_are_older_and_says_so(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD), a_run("young", YOUNG))
+
+    stage.retain(logs=MONTH)
+
+    assert (stage.has_logs("old"), stage.has_logs("young")) == (False, True)
+    assert stage.has_outputs("old")
+    assert stage.history.read(RunId("old")) == a_run("old", OLD)
+    gone = stage.history.purged(RunId("old"))
+    assert gone is not None
+    assert str(gone.parts[Part.LOGS]) == "purged on 2026-03-01 by retention (retention.logs is 30d)"
+    assert stage.history.purged(RunId("young")) is None
+    assert stage.metrics.get_sample_value("nimbus_gc_deleted_objects_total", {"where": "logs"}) == 2
+
+
+def test_retention_counts_from_the_end_of_a_run(stage: Stage) -> None:
+    stage.keep(replace(a_run("long", OLD), finished_at=NOW - YOUNG))
+
+    stage.retain(logs=MONTH, history=MONTH)
+
+    assert stage.has_logs("long")
+    assert stage.history.read(RunId("long")) is not None
+
+
+def test_retention_of_history_leaves_only_the_note(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD))
+
+    stage.retain(history=MONTH)
+
+    assert stage.keys() == ["history/purged/runs/old.json"]
+    assert stage.keys(store=stage.data) == []
+    assert stage.history.recent(None, 10).runs == ()
+
+
+def test_retention_of_history_purges_refusals_too(stage: Stage) -> None:
+    for age in (OLD, YOUNG):
+        refusal = CommandOutcome(
+            command=COMMAND, accepted=False, code="busy", message="", decided_at=NOW - age, epoch=1
+        )
+        stage.history.store_refusals([refusal])
+
+    stage.retain(history=MONTH)
+
+    assert [one.decided_at for one in stage.history.refusals(None, 10)] == [NOW - YOUNG]
+
+
+def test_second_retention_reads_no_run_whose_logs_are_purged(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    stage.retain(logs=MONTH)
+    stage.store.corrupt("history/runs/old.json")
+    read: list[RunId] = []
+    stage.history.read = read.append  # type: ignore[method-assign,assignment]
+
+    stage.retain(logs=MONTH)
+
+    assert read == []
+
+
+def test_purge_keeps_outputs_and_history_that_a_later_run_reuses(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD), a_run("rerun", YOUNG, reuses="old"))
+
+    stage.retain(logs=MONTH, outputs=MONTH, history=MONTH)
+
+    assert not stage.has_logs("old")
+    assert stage.has_outputs("old")
+    assert stage.history.read(RunId("old")) is not None
+    assert stage.history.results(RunId("old")) == {LOAD: {"rows": 1}}
+    gone = stage.history.purged(RunId("old"))
+    assert gone is not None
+    assert gone.parts.keys() == {Part.LOGS}
+
+
+def test_purge_takes_what_was_reused_once_the_run_that_reuses_it_goes(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD), a_run("rerun", OLD - timedelta(days=1), reuses="old"))
+
+    stage.retain(outputs=MONTH)
+
+    assert not stage.has_outputs("old")
+    assert stage.keys("reused") == []
+
+
+@pytest.mark.parametrize("part", [*Part])
+def test_purge_keeps_a_run_that_is_in_zookeeper(stage: Stage, part: Part) -> None:
+    run = a_run("old", OLD)
+    stage.keep(run)
+    stage.live = [run]
+    before = stage.keys()
+
+    stage.order(part, run_id=run.id)
+
+    assert stage.keys() == before
+
+
+def test_purge_keeps_a_child_run_while_its_parent_is_in_zookeeper(stage: Stage) -> None:
+    parent = Parent(run=RunId("parent"), task=LOAD, attempt=1, index=0, depth=1)
+    child = a_run("child", OLD, parent=parent)
+    stage.keep(child)
+    stage.live = [a_run("parent", OLD, state=RunState.RUNNING, finished_at=None)]
+
+    stage.retain(history=MONTH)
+    assert stage.history.read(child.id) == child
+
+    stage.live = []
+    stage.retain(history=MONTH)
+    assert stage.history.read(child.id) is None
+
+
+def a_rerun_of(run: str) -> QueuedCommand:
+    start = StartRun(
+        pipeline=P,
+        run_id=RunId("new"),
+        selection=Selection(scope=Scope.FAILED, reuse=RunId(run), is_rerun=True),
+    )
+    return QueuedCommand(id=CommandId("cmd-9"), command=start, submitted_at=NOW)
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_purge_keeps_outputs_that_a_rerun_comes_to_use_between_its_two_looks(
+    stage: Stage, is_run: bool
+) -> None:
+    stage.keep(a_run("old", OLD))
+
+    def asked() -> None:
+        if stage.history.purged(RunId("old")) is not None:
+            stage.waiting = [] if is_run else [a_rerun_of("old")]
+            stage.live = [a_run("new", timedelta(0), reuses="old")] if is_run else []
+
+    stage.store.told.append(asked)
+
+    stage.retain(outputs=MONTH, history=MONTH)
+
+    assert stage.has_outputs("old")
+    assert stage.history.read(RunId("old")) is not None
+    assert stage.history.purged(RunId("old")) is None  # the note is taken back: it can be reused
+
+
+def test_order_purges_runs_of_a_pipeline_in_a_state(stage: Stage) -> None:
+    stage.keep(
+        a_run("good", OLD),
+        a_run("bad", OLD, state=RunState.FAILED),
+        a_run("late", YOUNG, state=RunState.FAILED),
+        a_run("other", OLD, state=RunState.FAILED, pipeline=PipelineName("q")),
+    )
+
+    stage.order(Part.LOGS, pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
+
+    assert [run for run in ("good", "bad", "late", "other") if not stage.has_logs(run)] == ["bad"]
+    assert stage.keys("purge-orders") == []
+
+
+def test_order_for_logs_and_outputs_takes_a_run_that_has_lost_only_one_of_them(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD))
+    stage.retain(outputs=MONTH)
+
+    stage.order(Part.LOGS, Part.OUTPUTS, pipeline=P, before=NOW)
+
+    assert not stage.has_logs("old")
+
+
+def test_order_goes_on_in_the_next_look_when_one_takes_too_long(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nimbus.scheduler.purge.AT_ONCE", 1)
+    monkeypatch.setattr("nimbus.scheduler.purge.LONGEST", timedelta(0))
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+
+    stage.order(Part.LOGS, pipeline=P, before=NOW)
+    assert [run for run in ("old", "older") if stage.has_logs(run)] == ["older"]
+    stage.purge().carry_out_orders(threading.Event())
+
+    assert not stage.has_logs("older")
+
+
+def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    for run in ("old", "older"):
+        (tmp_path / "sums" / run).mkdir(parents=True)
+    stage.outputs = FolderOutputs(tmp_path, stage.garbage)
+    rmtree = shutil.rmtree
+
+    def guarded(path: Path) -> None:
+        if path.name == "old":
+            raise PermissionError(path)
+        rmtree(path)
+
+    monkeypatch.setattr("nimbus.scheduler.output_places.shutil.rmtree", guarded)
+
+    stage.order(*ALL, pipeline=P, before=NOW)
+
+    assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
+    assert stage.keys("purge-orders") == [f"history/purge-orders/{COMMAND}.json"]
+
+
+def test_order_stays_while_outputs_cannot_be_reached(stage: Stage, tmp_path: Path) -> None:
+    stage.keep(a_run("old", OLD))
+    stage.outputs = FolderOutputs(tmp_path / "away", stage.garbage)
+
+    stage.order(*ALL, run_id=RunId("old"))
+
+    assert stage.history.read(RunId("old")) is not None
+    stage.outputs = BucketOutputs(stage.data, lambda: True, stage.garbage)
+    stage.purge().carry_out_orders(threading.Event())
+    assert stage.history.read(RunId("old")) is None
+    assert stage.keys("purge-orders") == []
+
+
+def test_folder_that_is_empty_counts_as_not_mounted(stage: Stage, tmp_path: Path) -> None:
+    place = FolderOutputs(tmp_path, stage.garbage)
+    stage.keep(a_run("old", OLD))
+    stage.outputs = place
+    stage.retain(outputs=MONTH)
+    gone = stage.history.purged(RunId("old"))
+    assert gone is not None
+    with pytest.raises(OutputsNotHereError):
+        place.delete(gone)
+
+    for run in ("old", "other"):
+        (tmp_path / "sums" / run / "load" / "1").mkdir(parents=True)
+        (tmp_path / "sums" / run / "load" / "1" / "rows.csv").write_text("1,2")
+    (tmp_path / "sums" / "old" / "link").symlink_to(tmp_path / "sums" / "other")
+    stage.retain(outputs=MONTH)
+
+    assert [path.name for path in (tmp_path / "sums").iterdir()] == ["other"]
+    assert (tmp_path / "sums" / "other" / "load" / "1" / "rows.csv").read_text() == "1,2"
+    assert stage.metrics.get_sample_value("nimbus_gc_deleted_bytes_total", {"where": "outputs"}) == 3
+
+
+def test_purge_deletes_nothing_without_leadership(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD))
+    stage.leads = False
+    before = (stage.keys(), stage.keys(store=stage.data))
+
+    stage.retain(history=MONTH)
+
+    assert (stage.keys(), stage.keys(store=stage.data)) == before
+
+
+def test_purge_passes_over_a_record_that_cannot_be_read(stage: Stage) -> None:
+    stage.keep(a_run("broken", OLD), a_run("old", OLD))
+    stage.store.write("history/runs/broken.json", b"{")
+
+    stage.retain(history=MONTH)
+
+    assert stage.history.read(RunId("old")) is None
+    assert stage.has_logs("broken")
+
+
+def is_whole(stage: Stage, run: RunId) -> None:
+    """Nobody who reads sees a half: what is not whole is said to be purged, or cannot be found at all."""
+    gone = stage.history.purged(run)
+    parts = set() if gone is None else gone.parts.keys()
+    known = stage.history.read(run)
+    assert known is not None or Part.HISTORY in parts
+    listed = [one.id for one in stage.history.recent(None, 10).runs]
+    assert (run in listed) is (known is not None)
+    assert (run in [one.id for one in stage.history.recent(P, 10).runs]) is (known is not None)
+    if known is not None:
+        assert stage.history.results(run) == {LOAD: {"rows": 1}}
+    if Part.LOGS not in parts:
+        for kept in Kept:
+            assert stage.logs.read(AttemptId(run, LOAD, 1), kept=kept) == b"hello"
+    if Part.OUTPUTS not in parts:
+        assert len(stage.keys(f"sums/{run}/", stage.data)) == 2
+
+
+def purged_until(calls: int | None, store: str, by_order: bool) -> tuple[Stage, bool]:
+    """A purge whose leader dies after so many calls; whether it died."""
+    stage = Stage()
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    if by_order:
+        what = PurgeRuns(parts=ALL, reason="space", pipeline=P, before=NOW - MONTH)
+        stage.history.order_purge(COMMAND, PurgeOrder(what=what, at=NOW, by="ann"))
+    mortal = getattr(stage, store)
+    mortal.left = calls
+    try:
+        _go(stage, by_order)
+    except KilledError:
+        mortal.left = None
+        return stage, True
+    mortal.left = None
+    return stage, False
+
+
+def _go(stage: Stage, by_order: bool) -> None:
+    if by_order:
+        stage.purge().carry_out_orders(threading.Event())
+    else:
+        stage.retain(logs=MONTH, outputs=MONTH, history=MONTH)
+
+
+@pytest.mark.parametrize("by_order", [True, False])
+@pytest.mark.parametrize("store", ["store", "data"])
+def test_purge_that_is_killed_after_any_call_leaves_no_half_and_the_next_one_ends_it(
+    store: str, by_order: bool
+) -> None:
+    whole, _ = purged_until(None, store, by_order)
+    kills = 0
+    while True:
+        stage, died = purged_until(kills, store, by_order)
+        for run in ("old", "older"):
+            is_whole(stage, RunId(run))
+        if not died:
+            break
+        kills += 1
+        _go(stage, by_order)
+        assert (stage.keys(), stage.keys(store=stage.data)) == (whole.keys(), whole.keys(store=whole.data))
+    assert kills >= (10 if store == "store" else 2)
+    assert whole.keys() == ["history/purged/runs/old.json", "history/purged/runs/older.json"]
+    assert S3Purges(whole.store).purged(RunId("old")) is not None
