@@ -41,6 +41,7 @@ class _Body2:
     release: ReleaseDigest | None = None
     pinned: tuple[ReleaseDigest, ...] = ()
     profile: Profile
+    owner: str | None = None
     updated_at: datetime
 
 
@@ -79,6 +80,7 @@ def encode(record: PipelineRecord) -> bytes:
             release=record.release,
             pinned=record.pinned,
             profile=record.profile,
+            owner=record.owner,
             updated_at=record.updated_at,
         )
     )

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from nimbus.domain.access import Principal, Token
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
@@ -137,7 +138,7 @@ class LeaderTransaction(Protocol):
 class Pruned:
     """What a look at the oldest outcomes found."""
 
-    refused: tuple[CommandOutcome, ...]
+    old: tuple[CommandOutcome, ...]
     """To be archived, and then to be forgotten."""
     more: bool
     """There may be more to forget."""
@@ -217,9 +218,9 @@ class LeaderStore(Protocol):
         ...
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
-        """Forget some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
+        """Some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
 
-        Refusals are not forgotten but returned, to be archived first; beyond twice `most` they are forgotten.
+        They are to be archived first, and then forgotten; what there is beyond twice `most` is forgotten now.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -247,9 +248,10 @@ class CommandQueue(Protocol):
         command: Command,
         *,
         submitted_by: str,
+        asked_by: Principal | None = None,
         key: CommandKey | None = None,
     ) -> CommandId:
-        """Queue a command.
+        """Queue a command. `asked_by`: whose right to it the leader checks.
 
         Raises:
             KeyUsedError: one with this key was queued before.
@@ -337,6 +339,18 @@ class ClusterReader(Protocol):
 
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts that wait, and those that have ended lately; those that were raised first at the front."""
+        ...
+
+
+class AccessStore(Protocol):
+    """What schedulers share to know who asks. All raise StoreUnavailableError."""
+
+    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
+        """The tokens of the cluster, by id; `changed` is called, perhaps several times, when they change."""
+        ...
+
+    def session_key(self) -> bytes:
+        """The secret that sessions of browsers are signed with; made when it is first asked for."""
         ...
 
 
@@ -520,12 +534,14 @@ class History(Protocol):
         """Finished runs after a place in the order of `nimbus.domain.run_order`, at most `limit`."""
         ...
 
-    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
-        """Keep refusals of commands; at least one. Safe to repeat."""
+    def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
+        """Keep outcomes of commands; at least one. Safe to repeat."""
         ...
 
-    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
-        """Refusals, newest first; each once. Looks at a bounded number of objects."""
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """Outcomes, or refusals alone, newest first; each once. Looks at a bounded number of objects."""
         ...
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:

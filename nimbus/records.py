@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic.main import IncEx
 
+from nimbus.domain.access import Principal, Token
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.command_key import CommandKey
@@ -125,6 +126,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
                 "allow_failure",
                 "pools",
                 "secrets",
+                "env",
                 "runs_on",
                 "start_after",
                 "queue_timeout",
@@ -203,16 +205,29 @@ class CommandBody:
     command: Command
     submitted_at: str
     submitted_by: str
+    asked_by: Principal | None = None
+    """Release 0.1 overlooks it."""
     key: CommandKey | None = None
     """Not before schema 2 of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalsBody:
-    """Refusals of commands, as they are kept in history."""
+class OutcomesBody:
+    """Outcomes of commands, as they are kept in history."""
 
-    refusals: tuple[CommandOutcome, ...]
+    refusals: tuple[CommandOutcome, ...] = ()
+    accepted: tuple[CommandOutcome, ...] = ()
 
 
-REFUSALS: RecordCodec[RefusalsBody] = RecordCodec(TypeAdapter(RefusalsBody))
+OUTCOMES: RecordCodec[OutcomesBody] = RecordCodec(TypeAdapter(OutcomesBody))
 COMMAND: RecordCodec[CommandBody] = RecordCodec(TypeAdapter(CommandBody))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensBody:
+    """Tokens, as they stand in a file of a scheduler."""
+
+    tokens: tuple[Token, ...] = ()
+
+
+TOKENS: RecordCodec[TokensBody] = RecordCodec(TypeAdapter(TokensBody))

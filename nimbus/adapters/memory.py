@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from nimbus.adapters.memory_changes import MemoryChangeLog, MemoryChanges
 from nimbus.domain import topics
+from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -137,6 +138,7 @@ class MemoryCluster:
         command: Command,
         *,
         submitted_by: str,
+        asked_by: Principal | None = None,
         key: CommandKey | None = None,
     ) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
@@ -151,6 +153,7 @@ class MemoryCluster:
                 command=command,
                 submitted_at=datetime.now(UTC),
                 submitted_by=submitted_by,
+                asked_by=asked_by,
                 key=key,
             )
             self._count += 1
@@ -307,7 +310,7 @@ class MemoryHistory:
         self._lock = threading.Lock()
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
-        self._refusals: dict[CommandId, CommandOutcome] = {}
+        self._outcomes_kept: dict[CommandId, CommandOutcome] = {}
         self.notes: dict[RunId, Purged] = {}
         """What is gone of runs."""
         self.orders: dict[CommandId, PurgeOrder] = {}
@@ -350,17 +353,20 @@ class MemoryHistory:
             more = 0 < limit < len(found)
             return RecentRuns(tuple(found[:limit]), place(found[limit - 1]) if more else None)
 
-    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
-        """See `nimbus.ports.History.store_refusals`."""
+    def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
+        """See `nimbus.ports.History.store_outcomes`."""
         with self._lock:
             self._check()
-            self._refusals |= {refusal.command: refusal for refusal in refusals}
+            self._outcomes_kept |= {one.command: one for one in outcomes}
 
-    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
-        """See `nimbus.ports.History.refusals`."""
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """See `nimbus.ports.History.outcomes`."""
         with self._lock:
             self._check()
-            found = [one for one in self._refusals.values() if pipeline in (None, one.pipeline)]
+            kept = (one for one in self._outcomes_kept.values() if not (refused and one.accepted))
+            found = [one for one in kept if pipeline in (None, one.pipeline)]
             return tuple(sorted(found, key=lambda one: (one.decided_at, one.command), reverse=True)[:limit])
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:

@@ -226,9 +226,8 @@ class MemoryLeaderStore:
                 if outcome.decided_at < before or place < len(names) - most
             ]
             lost = names[: max(0, len(names) - 2 * most)]
-            refused = tuple(o for o in old if not o.accepted and o.command not in lost)
-            self._forget(world, [o.command for o in old if o.accepted or o.command in lost])
-            return Pruned(refused, more=False)
+            self._forget(world, lost)
+            return Pruned(tuple(o for o in old if o.command not in lost), more=False)
 
     def prune_keys(self, before: datetime, most: int) -> None:
         """Forget old keys."""

@@ -6,6 +6,7 @@ Keys, below the storage prefix:
     history/recent/<inverted time>~<run>         empty of meaning; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
     history/refusals/<inverted time>~<command>.json   refusals of commands that left ZooKeeper together
+    history/commands/<inverted time>~<command>.json   the same of commands that were accepted
     history/reused/<run>/<later run>             empty of meaning: the later run reuses what the run did
 Those of purges: `nimbus.adapters.s3_purges`.
 The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
@@ -34,8 +35,9 @@ from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
-MOST_REFUSAL_OBJECTS = 50
-"""That one list of refusals reads, each of up to 500."""
+_REFUSED, _ACCEPTED = "history/refusals/", "history/commands/"
+MOST_OUTCOME_OBJECTS = 50
+"""That one list of commands reads of each kind, each of up to 500."""
 
 
 class S3History:
@@ -97,29 +99,48 @@ class S3History:
         more_after = places[-1] if places and len(keys) > limit else None
         return RecentRuns(tuple(run for run in found if run is not None), more_after)
 
-    def store_refusals(self, refusals: Sequence[CommandOutcome]) -> None:
-        """Keep refusals in one object, named by the newest time and the first command."""
-        at = int(max(refusal.decided_at for refusal in refusals).timestamp())
-        key = f"history/refusals/{LATEST_S - at:010d}~{min(one.command for one in refusals)}.json"
-        body = records.RefusalsBody(refusals=tuple(refusals))
-        try:
-            self._store.write(key, records.REFUSALS.encode(body))
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"refusals could not be stored in history: {exc}") from exc
+    def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
+        """Keep outcomes in one object for each kind, named by the newest time and the first command."""
+        refused = tuple(one for one in outcomes if not one.accepted)
+        accepted = tuple(one for one in outcomes if one.accepted)
+        self._store_kind(_REFUSED, refused, records.OutcomesBody(refusals=refused))
+        self._store_kind(_ACCEPTED, accepted, records.OutcomesBody(accepted=accepted))
 
-    def refusals(self, pipeline: PipelineName | None, limit: int) -> tuple[CommandOutcome, ...]:
-        """Refusals, newest first. Some may be stored twice: by a leader, and by its successor."""
+    def _store_kind(self, prefix: str, kept: Sequence[CommandOutcome], body: records.OutcomesBody) -> None:
+        if not kept:
+            return
+        at = int(max(one.decided_at for one in kept).timestamp())
+        key = f"{prefix}{LATEST_S - at:010d}~{min(one.command for one in kept)}.json"
+        try:
+            self._store.write(key, records.OUTCOMES.encode(body))
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"commands could not be stored in history: {exc}") from exc
+
+    def outcomes(
+        self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
+    ) -> tuple[CommandOutcome, ...]:
+        """Outcomes, newest first. Some may be stored twice: by a leader, and by its successor."""
+        found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
+        for prefix in (_REFUSED,) if refused else (_REFUSED, _ACCEPTED):
+            found |= self._newest(prefix, pipeline, limit)
+        return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
+
+    def _newest(
+        self, prefix: str, pipeline: PipelineName | None, limit: int
+    ) -> dict[tuple[datetime, CommandId], CommandOutcome]:
+        """At least the `limit` newest ones of a kind, or all that the newest objects have."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         try:
-            for info in islice(self._store.list("history/refusals/"), MOST_REFUSAL_OBJECTS):
-                stored = self._readable_refusals(info.key)
-                fitting = (one for one in stored if pipeline in (None, one.pipeline))
+            for info in islice(self._store.list(prefix), MOST_OUTCOME_OBJECTS):
+                fitting = (
+                    one for one in self._readable_outcomes(info.key) if pipeline in (None, one.pipeline)
+                )
                 found |= {(one.decided_at, one.command): one for one in fitting}
                 if len(found) >= limit:
                     break
         except BlobSyncError as exc:
-            raise StorageUnavailableError(f"refusals cannot be listed: {exc}") from exc
-        return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
+            raise StorageUnavailableError(f"commands cannot be listed: {exc}") from exc
+        return found
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         """See `nimbus.ports.History.created_before`."""
@@ -142,15 +163,16 @@ class S3History:
         """See `nimbus.ports.History.order_purge`."""
         self._purges.order(command, order)
 
-    def _readable_refusals(self, key: str) -> tuple[CommandOutcome, ...]:
-        """One object of refusals; a broken one is reported and left out."""
+    def _readable_outcomes(self, key: str) -> tuple[CommandOutcome, ...]:
+        """One object of outcomes; a broken one is reported and left out."""
         try:
-            return records.REFUSALS.decode(b"".join(self._store.read(key)), key).refusals
+            body = records.OUTCOMES.decode(b"".join(self._store.read(key)), key)
         except BlobNotFoundError:  # removed meanwhile
             return ()
         except records.UnreadableRecordError as exc:
             _log.error("record_unreadable", place=exc.place, error=str(exc))
             return ()
+        return (*body.refusals, *body.accepted)
 
     def _readable(self, run: RunId) -> Run | None:
         """One run of a list; a broken one is reported and left out."""

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI
 from prometheus_client import Gauge
 
 from nimbus.api import (
+    routes_access,
     routes_alerts,
     routes_attempts,
     routes_backfills,
@@ -25,9 +26,11 @@ from nimbus.api import (
     routes_replay,
     routes_run_commands,
     routes_runs,
+    routes_session,
     routes_variables,
     routes_webhooks,
 )
+from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi, operation_id
@@ -63,6 +66,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         redoc_url=None,
         responses=PROBLEMS,
         generate_unique_id_function=operation_id,
+        dependencies=[Depends(authorize)],
     )
     install(app)
     app.state.events = hub = EventHub(services.changes)
@@ -71,6 +75,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(EntityTags)
     app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Authenticate, gate=services.gate)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
@@ -88,6 +93,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_children,
         routes_replay,
         routes_run_commands,
+        routes_access,
         routes_purges,
     )
     for part in parts:
@@ -97,6 +103,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.include_router(routes_events.router(hub, PREFIX))
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
+    app.include_router(routes_session.router(services))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

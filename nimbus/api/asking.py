@@ -1,6 +1,6 @@
-"""Who asks for a command: the person that a request names, else the scheduler that took it.
+"""Who asks for a command: the principal that was found, or whom a request on loopback names.
 
-A name, not an identity: nobody checks it. It is there for people who look at a run later.
+The name in the header is nobody's identity, and is not looked at when a request has a token.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from typing import Annotated
 
 from fastapi import Header
 
+from nimbus.domain.access import AccessRole, Principal, PrincipalSource
+
 HEADER = "X-Nimbus-User"
-_asking: ContextVar[str | None] = ContextVar("asking", default=None)
+_principal: ContextVar[Principal | None] = ContextVar("principal", default=None)
+_named: ContextVar[str | None] = ContextVar("named", default=None)
 
 
 async def note_who_asks(
@@ -20,19 +23,47 @@ async def note_who_asks(
         Header(
             alias=HEADER,
             pattern=r"^[!-~](?:[ -~]{0,98}[!-~])?$",
-            description="Who asks: kept with the command, and on the run that it starts. Nobody checks it.",
+            description="Who asks, where no token is needed: kept with the command, and on the run that it "
+            "starts. Nobody checks it.",
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        Header(
+            alias="X-Nimbus-Reason",
+            max_length=500,
+            description="Why: kept with the command.",
         ),
     ] = None,
 ) -> None:
     """Note whom a request names; a dependency of every route."""
-    _asking.set(user)
+    del reason  # read where the principal is found; here it is documented
+    _named.set(user)
 
 
-def ask_as(name: str) -> None:
-    """Say who asks, for a request that names nobody."""
-    _asking.set(name)
+def enter(found: Principal) -> None:
+    """Say whose request it is that is answered now."""
+    _principal.set(found)
+    _named.set(None)
+
+
+def ask_as_webhook(address: str) -> None:
+    """Say that a request is answered because of its signature."""
+    source = PrincipalSource.WEBHOOK
+    enter(Principal(name="webhook", role=AccessRole.OPERATOR, source=source, address=address))
+
+
+def principal() -> Principal:
+    """Whose request it is that is answered now. LookupError: nobody has found out, which is a defect."""
+    found = _principal.get()
+    if found is None:
+        raise LookupError("the request has no principal")
+    return found
 
 
 def who_asks(scheduler: str) -> str:
-    """Whom the request that is answered now names. `scheduler`: the one that took it."""
-    return _asking.get() or f"api@{scheduler}"
+    """The name that is kept with a command. `scheduler`: the one that took it."""
+    found = principal()
+    if found.source is PrincipalSource.ANONYMOUS:
+        return _named.get() or f"api@{scheduler}"
+    return found.name

@@ -8,6 +8,7 @@ from nimbus.api.models import ProblemModel
 
 _MEANINGS = {
     400: "The body cannot be read.",
+    401: "Who asks is not known.",
     403: "Whoever asks may not.",
     404: "What it is about is not there.",
     405: "The path has other methods: see `Allow`.",

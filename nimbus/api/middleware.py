@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nimbus.api.problems import problem
@@ -16,11 +18,16 @@ MAX_BODY_BYTES = 256 * 1024
 """Of a request. A command must fit into a ZooKeeper node, whose limit is 1 MiB."""
 
 
-class BodyLimit:
-    """Refuses a body above the limit, also one that does not announce its length."""
+BODY_WITHIN_S = 30.0
 
-    def __init__(self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES) -> None:
-        self._app, self._limit = app, limit_bytes
+
+class BodyLimit:
+    """Refuses a body above the limit, also one that does not announce its length, or comes too slowly."""
+
+    def __init__(
+        self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, within_s: float = BODY_WITHIN_S
+    ) -> None:
+        self._app, self._limit, self._within_s = app, limit_bytes, within_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -28,25 +35,17 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         # Read here, ahead of the handler: nothing has been answered yet, so the refusal can be a clean one.
-        parts: list[bytes] = []
-        size = 0
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._limit:
-                refusal = problem(
-                    413,
-                    "body_too_large",
-                    f"The body is above {self._limit} bytes; send less, or put data in storage.",
-                )
-                await refusal(scope, receive, send)
-                return
-            more = message.get("more_body", False)
-        body: Message | None = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+        try:
+            async with asyncio.timeout(self._within_s):
+                whole = await self._whole(receive)
+        except TimeoutError:
+            whole = problem(408, "body_too_slow", f"The body did not come within {self._within_s:g} s.")
+        if whole is None:
+            return
+        if isinstance(whole, Response):
+            await whole(scope, receive, send)
+            return
+        body: Message | None = {"type": "http.request", "body": whole, "more_body": False}
 
         async def replay() -> Message:
             nonlocal body
@@ -56,6 +55,26 @@ class BodyLimit:
             return now
 
         await self._app(scope, replay, send)
+
+    async def _whole(self, receive: Receive) -> bytes | Response | None:
+        """The body, or its refusal; None: the client has gone."""
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._limit:
+                return problem(
+                    413,
+                    "body_too_large",
+                    f"The body is above {self._limit} bytes; send less, or put data in storage.",
+                )
+            more = message.get("more_body", False)
+        return b"".join(parts)
 
 
 class AnswerHead:

@@ -350,6 +350,8 @@ class PipelineSummaryModel(Model):
     tasks: int
     quarantined: str | None
     """Why nothing of it starts, or null."""
+    owner: str | None
+    """A principal or a team; null: admins alone may publish and remove it."""
     updated_at: datetime
 
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.api.idempotency import KeyReusedError
+from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
 from nimbus.domain.webhooks import UnsignedRequestError
@@ -72,6 +73,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with a problem document."""
     app.add_exception_handler(NotFoundError, _not_found)
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(AccessDeniedError, _denied)
     app.add_exception_handler(UnsignedRequestError, _unsigned)
     app.add_exception_handler(TooManyStreamsError, _too_many)
     app.add_exception_handler(StoreUnavailableError, _unavailable)
@@ -93,6 +95,10 @@ def _not_found(_request: Request, exc: Exception) -> JSONResponse:
 
 def _unsigned(_request: Request, exc: Exception) -> JSONResponse:
     return problem(401, _code(exc), str(exc))
+
+
+def _denied(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(403, _code(exc), str(exc))
 
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:

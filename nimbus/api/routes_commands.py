@@ -1,10 +1,10 @@
-"""The list of commands: those that wait, what became of others lately, and refusals, which are kept."""
+"""The list of commands: those that wait, and what became of the others, who asked, from where and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Query
@@ -13,6 +13,7 @@ from nimbus.api.models import Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
+from nimbus.domain.access import Principal
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
@@ -38,6 +39,13 @@ class ListedCommandModel(Model):
     run_id: str | None
     """Of a start; of one that is pending, the run that it is about."""
     submitted_by: str
+    address: str
+    """Of the client that asked; empty: an earlier release took it."""
+    token_id: str
+    """Empty: no token was needed."""
+    reason: str
+    epoch: int | None
+    """Of the leader that decided; null: nobody has."""
     code: str
     """`ok`, or that of the refusal; empty while it is pending."""
     message: str
@@ -48,7 +56,7 @@ class CommandsModel(PageModel):
 
     commands: list[ListedCommandModel]
     history_complete: bool
-    """False: history did not answer, and old refusals may be missing."""
+    """False: history did not answer, and old ones may be missing."""
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -62,11 +70,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MAX_COMMANDS)] = 50,
         cursor: CursorText = None,
     ) -> CommandsModel:
-        """Commands, newest first: all of about the last hour, and refusals as long as history is kept."""
+        """Commands, newest first, as long as history is kept."""
         about = None if pipeline is None else PipelineName(pipeline)
-        outcomes = services.commands.outcomes()  # before history: a refusal that moves meanwhile is in both
+        outcomes = services.commands.outcomes()  # before history: one that moves meanwhile is in both
         paging = PageQuery(limit, cursor)
-        past, complete = _past(services, about, limit + 1 if paging.after is None else MAX_REFUSALS)
+        most = limit + 1 if paging.after is None else MAX_REFUSALS
+        past, complete = _past(services, about, most, refused=refused)
         known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
         rows = [_decided(one) for one in known.values() if not (refused and one.accepted)]
         rows += [] if refused else _pending(services)
@@ -83,10 +92,10 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _past(
-    services: ApiServices, pipeline: PipelineName | None, limit: int
+    services: ApiServices, pipeline: PipelineName | None, limit: int, *, refused: bool
 ) -> tuple[tuple[CommandOutcome, ...], bool]:
     try:
-        return services.history.refusals(pipeline, limit), True
+        return services.history.outcomes(pipeline, limit, refused=refused), True
     except NimbusError as exc:
         if not exc.retryable:
             raise
@@ -103,9 +112,19 @@ def _decided(outcome: CommandOutcome) -> ListedCommandModel:
         pipeline=outcome.pipeline,
         run_id=outcome.run_id,
         submitted_by=outcome.submitted_by,
+        **_asked(outcome.asked_by),
+        epoch=outcome.epoch,
         code=outcome.code,
         message=outcome.message,
     )
+
+
+def _asked(by: Principal | None) -> dict[str, Any]:
+    return {
+        "address": "" if by is None else by.address,
+        "token_id": "" if by is None else by.token_id,
+        "reason": "" if by is None else by.reason,
+    }
 
 
 def _pending(services: ApiServices) -> Iterator[ListedCommandModel]:
@@ -122,6 +141,8 @@ def _pending(services: ApiServices) -> Iterator[ListedCommandModel]:
             pipeline=run.pipeline if pipeline is None and run is not None else pipeline,
             run_id=run_id,
             submitted_by=queued.submitted_by,
+            **_asked(queued.asked_by),
+            epoch=None,
             code="",
             message="",
         )

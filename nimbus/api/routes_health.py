@@ -5,6 +5,8 @@ They answer while every thread for requests waits for ZooKeeper: else a supervis
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
@@ -32,7 +34,9 @@ def router(services: ApiServices) -> APIRouter:
         checks = await run_sync(services.health.readiness, limiter=threads)
         ready = all(check.ok for check in checks if check.required)
         response.status_code = 200 if ready else 503
-        rows = [CheckModel.model_validate(check) for check in checks]
+        # Everybody may ask, and where tokens are required nobody says who asks.
+        shown = checks if not services.gate.required else [replace(one, detail="") for one in checks]
+        rows = [CheckModel.model_validate(check) for check in shown]
         role = (await run_sync(services.health.info, limiter=threads)).role
         return ReadinessModel(ready=ready, role=role, checks=rows)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
 
-from nimbus.api.asking import ask_as
+from nimbus.api.asking import ask_as_webhook
 from nimbus.api.finding import refuse_used_id
 from nimbus.api.hook_secrets import HookSecrets
 from nimbus.api.models import CommandModel
@@ -52,7 +52,7 @@ def router(services: ApiServices) -> APIRouter:
         signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
         check_form(signed)
         body = await request.body()
-        ask_as("webhook")
+        ask_as_webhook(request.client.host if request.client else "")
 
         def made() -> StartRun:
             return _start(services, secrets, pipeline, signed, body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 import threading
 import time
 from datetime import timedelta
@@ -12,6 +13,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from nimbus.api.connections import BoundedProtocol, bounded
 from nimbus.domain.errors import NimbusError
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -59,12 +61,23 @@ class ApiServer:
 
     Args:
         app: What is served.
-        host: Where to listen; loopback unless the network is trusted, since there is no authentication yet.
+        host: Where to listen.
         port: 0 for any free one; `port` says which.
+        tls: What it is served with; None: plain HTTP.
+        protocol: Of connections; None: with the usual bounds.
     """
 
-    def __init__(self, app: FastAPI, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        protocol: type[BoundedProtocol] | None = None,
+    ) -> None:
         self._app, self.host, self.port = app, host, port
+        self._tls, self._protocol = tls, protocol or bounded()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
@@ -73,7 +86,7 @@ class ApiServer:
     def url(self) -> str:
         """Base URL, once started."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
         """Bind, then serve. Requests are answered when it returns.
@@ -83,13 +96,16 @@ class ApiServer:
             BindError: the address is not ours, or the port is reserved.
             ServerStartError: it did not come up.
         """
-        self._socket = self._bind()
+        self._socket, tls = self._bind(), self._tls
         config = uvicorn.Config(
             self._app,
             log_config=None,  # lines go where the process's other lines go
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,  # who asks, and how, is what the connection says
+            http=self._protocol,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=3,
         )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
+from nimbus.access.gate import Gate
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.schedulers import SchedulerInfo
@@ -228,3 +229,5 @@ class ApiServices:
     """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
     alerts: AlertTests = field(default_factory=AlertTests)
+    gate: Gate = field(default_factory=Gate)
+    """Finds out who asks."""

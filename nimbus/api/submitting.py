@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from nimbus.api.asking import who_asks
+from nimbus.access.rules import check_owner, check_role, needed_role, needs_owner
+from nimbus.api.asking import principal, who_asks
 from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
+from nimbus.domain.access import DENIALS, AccessDeniedError, Principal
 from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.idempotency import KeyUsedError
@@ -51,6 +54,7 @@ async def submit(
     Raises:
         KeyReusedError: the key was sent with another request.
         RefusedError: a leader refused it while we waited.
+        AccessDeniedError: who asks may not.
         NotFoundError: refused, since what it is about is not there.
         StoreUnavailableError: it could not be queued.
     """
@@ -63,9 +67,13 @@ async def submit(
                 return known
         command = make()
         run_id = command.run_id if isinstance(command, StartRun | LiveRunCommand) else None
+        asks = principal()
+        check_role(asks, needed_role(command), command.type)
+        check_own(services, asks, command)
+        asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
         name = who_asks(services.health.info().id)
         try:
-            queued = services.commands.submit(command, submitted_by=name, key=key)
+            queued = services.commands.submit(command, submitted_by=name, asked_by=asks, key=key)
         except KeyUsedError:  # by the same request, a moment ago
             if key is not None and (known := queued_before(services, key)) is not None:
                 return known
@@ -79,6 +87,8 @@ async def submit(
         # A release that is not there is a broken reference within the request, so only these are 404.
         if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
             raise NotFoundError(outcome.code, outcome.message)
+        if outcome.code in DENIALS:
+            raise AccessDeniedError(outcome.code, outcome.message)
         raise RefusedError(outcome.code, outcome.message)
     response.status_code = 202 if outcome is None else 200
     return command_model(command_id, outcome, run_id=run_id)
@@ -118,6 +128,14 @@ def command_model(
     status = "accepted" if outcome.accepted else "refused"
     shown = OutcomeModel.model_validate(outcome)
     return CommandModel(command_id=command_id, status=status, run_id=run_id, outcome=shown)
+
+
+def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
+    """Raise AccessDeniedError if a command is for the owner of a pipeline, and that is somebody else."""
+    if needs_owner(command, asks):
+        record = services.reader.pipeline(command.pipeline)
+        if record is not None:
+            check_owner(asks, record.name, record.owner)
 
 
 def check_schema(services: ApiServices, what: str) -> None:

@@ -169,6 +169,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
     profile = record.profile
     return {
         "name": record.name,
+        "owner": record.owner,
         "state": record.state,
         "description": profile.description,
         "release": record.release,

@@ -63,6 +63,7 @@ class TaskOptions(TypedDict, total=False):
     queue_timeout: Duration
     warn_after: Duration
     secrets: Mapping[str, str]
+    env: Mapping[str, str]
     runs_on: Sequence[str]
     pool: Mapping[str, int]
 

@@ -27,6 +27,7 @@ from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.changes import SqliteChanges
 from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
@@ -35,6 +36,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
+from nimbus.bootstrap.access import build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
@@ -176,6 +178,7 @@ def build_parts(foundation: Foundation) -> Parts:
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
+    gate, tls = build_gate(settings), build_tls(settings, registry)
     api = create_app(
         ApiServices(
             reader=foundation.reader,
@@ -199,6 +202,7 @@ def build_parts(foundation: Foundation) -> Parts:
             ),
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
+            gate=gate,
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
@@ -210,13 +214,19 @@ def build_parts(foundation: Foundation) -> Parts:
         session=session,
         syncer=syncer,
         follower=follower,
+        access=build_access_follower(settings, ZooKeeperAccess(session, root), gate, tls),
         registrar=late.registrar,
         announcer=late.announcer,
         engine=late.engine,
         effects=effects,
         election=late.election,
         collector=collector,
-        api=ApiServer(api, settings.scheduler.host, settings.scheduler.port),
+        api=ApiServer(
+            api,
+            settings.scheduler.host,
+            settings.scheduler.port,
+            tls=None if tls is None else tls.context,
+        ),
         worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
         if embedded
         else None,

@@ -12,6 +12,7 @@ from typing import Any, Self
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from nimbus.cli.credentials import credentials
 from nimbus.cli.exits import CliError, Exit, of_status
 
 PREFIX = "/api/v1"
@@ -19,6 +20,8 @@ PATIENCE_S = 15.0
 """How long a command goes on trying when nobody answers: longer than a takeover takes."""
 DECISION_PATIENCE_S = 60.0
 """How long a command waits for the leader's decision: a release may have to be fetched first."""
+REASON_VARIABLE = "NIMBUS_REASON"
+"""Why, for the list of commands."""
 _PAGE = 500
 """The most rows that one request asks for."""
 _WAIT_S = 10
@@ -62,13 +65,16 @@ class Api:
     Args:
         servers: Base URLs; the one that answered last is asked first.
         patience_s: How long to go on when none answers.
+        token: Sent to all of them; None: what is kept for each.
     """
 
-    def __init__(self, servers: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
-        self._servers = list(servers)
+    def __init__(
+        self, servers: Sequence[str], *, patience_s: float = PATIENCE_S, token: str | None = None
+    ) -> None:
+        self._servers, self._token = list(servers), token
         self.patience_s = patience_s
         self._http = httpx.Client(
-            headers={"X-Nimbus-User": local_user()},
+            headers=_headers(),
             timeout=httpx.Timeout(10.0, connect=2.0, read=_WAIT_S + 10.0),
         )
 
@@ -161,7 +167,9 @@ class Api:
         tried: dict[str, str] = {}
         for server in tuple(self._servers):
             try:
-                response = self._http.request(method, f"{server}{PREFIX}{path}", **request)
+                response = self._http.request(
+                    method, f"{server}{PREFIX}{path}", headers=credentials(server, self._token), **request
+                )
             except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
                 tried[server] = str(exc) or type(exc).__name__
                 continue
@@ -183,13 +191,22 @@ class Api:
         raise UnreachableError(tried)
 
 
+def _headers() -> dict[str, str]:
+    reason = _printable(os.environ.get(REASON_VARIABLE, ""))[:500]
+    return {"X-Nimbus-User": local_user()} | ({"X-Nimbus-Reason": reason} if reason else {})
+
+
 def local_user() -> str:
     """The name of who runs this process, as a header can hold it."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name, as in some containers
         name = f"uid {os.getuid()}"
-    return "".join(char if " " < char <= "~" else "?" for char in name)[:100] or "?"
+    return _printable(name).replace(" ", "?")[:100] or "?"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def _detail(response: httpx.Response) -> tuple[str, str]:

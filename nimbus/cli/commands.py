@@ -29,13 +29,26 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 25_000), default=20, show_default=True)
 @remote
 def list_(api: Api, out: Output, refused: bool, pipeline: str | None, limit: int) -> None:
-    """List commands, newest first: all of about the last hour, and refusals as long as history is kept."""
+    """List commands, newest first, as long as history is kept: who asked, from where, why; the outcome."""
     only = "true" if refused else None
     answer = api.listed("/commands", "commands", limit, refused=only, pipeline=pipeline)
     if out.as_json:
         out.data(answer)
         return
-    columns = ("command", "status", "kind", "pipeline", "run", "by", "at", "code", "message")
+    columns = (
+        "command",
+        "status",
+        "kind",
+        "pipeline",
+        "run",
+        "by",
+        "from",
+        "at",
+        "epoch",
+        "code",
+        "reason",
+        "message",
+    )
     rows = [
         (
             row["command_id"],
@@ -44,12 +57,15 @@ def list_(api: Api, out: Output, refused: bool, pipeline: str | None, limit: int
             row["pipeline"] or "",
             row["run_id"] or "",
             row["submitted_by"],
+            row["address"],
             clock(row["at"]),
+            "" if row["epoch"] is None else row["epoch"],
             row["code"],
+            row["reason"],
             row["message"],
         )
         for row in answer["commands"]
     ]
     out.table(columns, rows, empty="no commands")
     if not answer["history_complete"]:
-        out.note("history did not answer: old refusals may be missing from this list.")
+        out.note("history did not answer: old commands may be missing from this list.")

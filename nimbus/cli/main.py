@@ -24,6 +24,8 @@ _COMMANDS = {
     "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),
     "alert": Lazy("nimbus.cli.alerts:alert", "See what people were told; test where it goes."),
     "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
+    "login": Lazy("nimbus.cli.login:login", "Keep a token for a scheduler on this machine."),
+    "token": Lazy("nimbus.cli.tokens:token", "Say who may do what: make, list and revoke tokens."),
     "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, remove."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),

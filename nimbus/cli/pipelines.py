@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
         "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Say why a pipeline is not running."),
         "intervals": Lazy("nimbus.cli.intervals:intervals", "Show what became of each date of a pipeline."),
+        "own": Lazy("nimbus.cli.pipelines:own", "Say whose pipeline it is."),
         "remove": Lazy("nimbus.cli.pipelines:remove", "Take a pipeline out of the catalog."),
     },
 )
@@ -109,6 +110,20 @@ def remove(api: Api, out: Output, name: str, yes: bool) -> int:
     return report_command(out, api.command("DELETE", _path(name), repeatable=False))
 
 
+@click.command(
+    epilog=examples("nimbus pipeline own sales data-platform", "nimbus pipeline own sales --nobody")
+)
+@click.argument("name")
+@click.argument("owner", required=False)
+@click.option("--nobody", is_flag=True, help="Only admins may publish and remove it from now on.")
+@remote
+def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> int:
+    """Say whose pipeline it is: a name, or a team, of tokens. Its authors may publish and remove it."""
+    if nobody == (owner is not None):
+        raise click.UsageError("give an OWNER, or --nobody")
+    return report_command(out, api.command("PUT", f"{_path(name)}/owner", {"owner": owner}))
+
+
 @click.command(name="list")
 @remote
 def list_(api: Api, out: Output) -> None:
@@ -146,6 +161,7 @@ def show(api: Api, out: Output, name: str) -> None:
     rows = [
         ("state", answer["state"]),
         ("quarantined", answer["quarantined"]),
+        ("owner", answer["owner"]),
         ("description", answer["description"]),
         ("active release", answer["release"] or "none"),
         ("newest release", answer["published"]),

@@ -11,6 +11,7 @@ from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA
 from nimbus.config.settings import Settings
 from nimbus.config.targets import target_faults
+from nimbus.config.texts import is_loopback
 from nimbus.config.values import format_duration
 
 TCP_CONNECT = timedelta(seconds=2)
@@ -69,6 +70,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 f"({format_duration(least)}): {rule.why}; raise the one or lower the other"
             )
             yield (section, name), message
+    yield from _access_faults(settings)
     yield from _elector_faults(settings)
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
@@ -95,6 +97,17 @@ def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     for number, rule in enumerate(alerts.notify):
         if rule.to not in alerts.targets:
             yield ("alerts", "notify", number, "to"), f"there is no target {rule.to} in alerts.targets"
+
+
+def _access_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    host = settings.scheduler.host
+    if settings.api.auth != "required" and not is_loopback(host):
+        message = (
+            f"host ({host}) is no loopback address and api.auth is optional: everybody who reaches it would "
+            "be an admin. Set api.auth to required and api.tokens_file to a file with a first token "
+            "(`nimbus token create NAME --role admin --file FILE`), or host to 127.0.0.1"
+        )
+        yield ("scheduler", "host"), message
 
 
 def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

@@ -88,6 +88,26 @@ class Scheduler(Strict):
     """Functions that may refuse a definition when it is published or activated."""
 
 
+class ApiTls(Strict):
+    """A certificate with its chain, and its key, as PEM files; the key without a password."""
+
+    certificate: AbsoluteFile
+    key: AbsoluteFile
+
+
+class Api(Strict):
+    """Who may use the HTTP API and the pages, and how it is served."""
+
+    auth: Literal["optional", "required"] = "optional"
+    """`optional`: a request without a token is an admin's. On loopback only."""
+    tokens_file: AbsoluteFile | None = None
+    """The first tokens; read again when it changes."""
+    requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
+    """Of one token, with ten times as many at once; None: any number."""
+    tls: ApiTls | None = None
+    """None: plain HTTP."""
+
+
 class Leadership(Strict):
     """How this scheduler takes part in the election."""
 

@@ -25,6 +25,7 @@ class Settings(Strict):
     zookeeper: sections.ZooKeeper
     storage: sections.Storage
     scheduler: sections.Scheduler
+    api: sections.Api = Field(default_factory=sections.Api)
     leadership: sections.Leadership = Field(default_factory=sections.Leadership)
     worker: sections.Worker
     data: sections.Data = Field(default_factory=sections.Data)
@@ -83,6 +84,10 @@ def _is_single(leadership: object) -> bool:
     return isinstance(leadership, Mapping) and leadership.get("elector") == "single"
 
 
+def _has_tls(api: object) -> bool:
+    return isinstance(api, Mapping) and api.get("tls") is not None
+
+
 def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
     scheduler = data["scheduler"]
     if not isinstance(scheduler, Mapping):
@@ -95,7 +100,10 @@ def _derived(dotted: str, data: Mapping[str, Any]) -> str | None:
             if not isinstance(host, str) or not isinstance(port, int) or isinstance(port, bool):
                 return None
             reachable = socket.gethostname() if host in ANY_ADDRESS else host
-            return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+            scheme = "https" if _has_tls(data.get("api")) else "http"
+            return (
+                f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
+            )
         case "worker.id":
             return scheduler.get("id")
         case _:

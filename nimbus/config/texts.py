@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from nimbus.config.problems import SuggestingError
@@ -103,6 +104,14 @@ def connect_url(value: object) -> str:
             f"sc://localhost:{port}" if port else "sc://localhost",
         )
     return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def host_name(value: object) -> str:

@@ -268,6 +268,7 @@ def build_task(name: str, model: TaskModel, defaults: DefaultsModel) -> TaskSpec
         isolation=model.isolation,
         pools=dict(model.pool),
         secrets=dict(model.secrets),
+        env=dict(model.env),
         waits_for=tuple(map(_wait_for, model.waits_for or ())),
         start_after=model.start_after,
         queue_timeout=model.queue_timeout,

@@ -26,6 +26,7 @@ _OF_DRIVERS = (
     "pool",
     "priority",
     "secrets",
+    "env",
     "warn_after",
 )
 """What says something of a driver, or of the slot that it has."""

@@ -41,6 +41,8 @@ MOST_TASKS = 10_000
 """The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
+_LARGEST_VARIABLE = 1024
+"""Bytes in UTF-8: it is in the order of each attempt."""
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
@@ -148,11 +150,21 @@ def _spark_value(value: object) -> str:
     return scalar_text("a Spark property", value)
 
 
-def _secret_variable(value: object) -> str:
+def _task_variable(value: object) -> str:
     name = variable_name(value)
-    if name.startswith(("NIMBUS_", "LD_", "SPARK_", "PYTHON", "PYSPARK_")) or name in ("PATH", "HOME"):
+    meant = ("PATH", "HOME", "JAVA_HOME", "TMPDIR")
+    if name.startswith(("NIMBUS_", "LD_", "SPARK_", "PYTHON", "PYSPARK_")) or name in meant:
         raise SuggestingError(f"{name} means something to Nimbus, Python, Spark or the system; take another")
     return name
+
+
+def _plain_text(value: object) -> str:
+    text = scalar_text("a variable", value)
+    if len(text.encode(errors="replace")) > _LARGEST_VARIABLE:
+        raise SuggestingError(f"a variable has {_LARGEST_VARIABLE} bytes at most; write it into a file")
+    if "{{" in text or "{%" in text:
+        raise SuggestingError("env takes no templates; give it to the task as an argument")
+    return text
 
 
 def _secret_name(value: object) -> str:
@@ -465,12 +477,17 @@ class TaskModel(Strict):
     told."""
     secrets: Annotated[
         dict[
-            Annotated[str, BeforeValidator(_secret_variable)],
+            Annotated[str, BeforeValidator(_task_variable)],
             Annotated[str, BeforeValidator(_secret_name)],
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
     """Names of secrets, by the environment variable that each goes into."""
+    env: Annotated[
+        dict[Annotated[str, BeforeValidator(_task_variable)], Annotated[str, BeforeValidator(_plain_text)]],
+        Field(max_length=32),
+    ] = Field(default_factory=dict)
+    """Environment variables of the task."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
     """Labels that its worker must have, all of them."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(

@@ -132,6 +132,7 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
     yield from _key_faults(task)
     yield from _secret_faults(task)
+    yield from _variable_faults(task)
     if not task.type.uses_worker:
         yield from wait_faults(task, model.name)
         return
@@ -166,6 +167,13 @@ def _secret_faults(task: TaskModel) -> Iterator[Fault]:
         yield Fault(
             ("isolation",), "a task with secrets runs isolated, so that its log is masked; remove this"
         )
+
+
+def _variable_faults(task: TaskModel) -> Iterator[Fault]:
+    if task.env and not task.type.uses_worker:
+        yield Fault(("env",), f"no worker runs a {task.type} task, so it has no environment; remove this")
+    for name in sorted(task.env.keys() & task.secrets.keys()):
+        yield Fault(("env", name), "is the variable of a secret, too; rename one of them")
 
 
 def _key_faults(task: TaskModel) -> Iterator[Fault]:

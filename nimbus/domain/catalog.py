@@ -74,6 +74,8 @@ class PipelineRecord:
     """The active release."""
     profile: Profile
     """Of the active release; of the newest, while none is active."""
+    owner: str | None = None
+    """A principal or a team: its authors may publish and remove it. None: admins alone. In layout 2 only."""
     pinned: tuple[ReleaseDigest, ...] = ()
     """Releases that backfills under way need. In layout 2 only."""
     schedule_position: datetime | None = None

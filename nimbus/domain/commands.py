@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.command_key import CommandKey
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -198,6 +199,36 @@ class UncordonWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateToken:
+    """Let somebody in. The id and the secret are the caller's, who sends the secret's SHA-256 alone."""
+
+    id: str
+    name: str
+    role: AccessRole
+    teams: tuple[str, ...] = ()
+    sha256: str
+    expires_at: datetime | None = None
+    type: Literal["create_token"] = "create_token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeToken:
+    """Let a token be of no use any more: neither for requests, nor for commands that wait."""
+
+    id: str
+    type: Literal["revoke_token"] = "revoke_token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOwner:
+    """Say whose pipeline it is: a principal's, or a team's. None: nobody's but the admins'."""
+
+    pipeline: PipelineName
+    owner: str | None
+    type: Literal["set_owner"] = "set_owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRuns:
     """Delete parts of one run that has ended, or of those of a pipeline that ended before a moment."""
 
@@ -214,6 +245,7 @@ class PurgeRuns:
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
+TokenCommand = CreateToken | RevokeToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +277,7 @@ Command = (
     | ActivatePipeline
     | PausePipeline
     | RemovePipeline
+    | SetOwner
     | StartRun
     | LiveRunCommand
     | CreateBackfill
@@ -252,12 +285,13 @@ Command = (
     | PurgeRuns
     | Abdicate
     | SettingsCommand
+    | TokenCommand
 )
 
 
 def is_urgent(command: Command | Unreadable) -> bool:
     """Whether it stops something: then it goes before those that start something, but within its own line."""
-    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate)
+    return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +302,8 @@ class QueuedCommand:
     command: Command | Unreadable
     submitted_at: datetime
     submitted_by: str = ""
+    asked_by: Principal | None = None
+    """None: an earlier release queued it."""
     key: CommandKey | None = None
 
 
@@ -289,6 +325,7 @@ class CommandOutcome:
     pipeline: PipelineName | None = None
     """That the command was about. None: it was about none, or that is not known."""
     submitted_by: str = ""
+    asked_by: Principal | None = None
     key: CommandKey | None = None
     """By which the outcome is kept, too."""
 

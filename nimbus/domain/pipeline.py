@@ -243,6 +243,8 @@ class TaskSpec:
     """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """Names of secrets, by the environment variable that a driver gets each in. Not their values."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of its drivers; wins over the worker's."""
     pools: Mapping[str, int] = field(default_factory=dict)
     """What an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ NEWEST_SCHEMA = 2
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
 kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements,
-with `when`, `allow_failure`, pools, labels, `start_after`, `queue_timeout`, `warn_after` and results of
-others; runs have data intervals, can be queued, and can have child runs (kind `pipeline`).
+with `when`, `allow_failure`, `env`, pools, labels, `start_after`, `queue_timeout`, `warn_after` and results
+of others; runs have data intervals, can be queued, and can have child runs (kind `pipeline`).
 """
 
 
@@ -36,6 +36,7 @@ def newer_part(task: TaskSpec) -> str:
         "allow_failure": task.allow_failure,
         "pool": task.pools,
         "secrets": task.secrets,
+        "env": task.env,
         "runs_on": task.runs_on,
         "start_after": task.start_after,
         "queue_timeout": task.queue_timeout,

@@ -1,10 +1,11 @@
-"""What operators set for the whole cluster, by commands: pools, variables, workers that are given nothing."""
+"""What operators set for the whole cluster, by commands: pools, variables, cordons, tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from nimbus.domain.access import Token
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.workers import WorkerInfo
 
@@ -26,6 +27,8 @@ class ClusterSettings:
     """What templates take as `vars.NAME`. No secrets: anybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
     """Workers that are given nothing new, with the reason; also while they are not registered."""
+    tokens: Mapping[str, Token] = field(default_factory=dict)
+    """By id. None of a secret, only its SHA-256."""
 
     def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
         """The workers; one that is cordoned drains."""

@@ -34,10 +34,10 @@ class ArchiveRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveRefusals:
-    """Store refusals of commands in history, so that they can be forgotten."""
+class ArchiveOutcomes:
+    """Store outcomes of commands in history, so that they can be forgotten."""
 
-    refusals: tuple[CommandOutcome, ...]
+    outcomes: tuple[CommandOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class SendAlert:
 Effect = (
     PrepareRelease
     | ArchiveRun
-    | ArchiveRefusals
+    | ArchiveOutcomes
     | BuildRun
     | RenderTask
     | LookAt

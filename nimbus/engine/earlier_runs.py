@@ -45,10 +45,13 @@ class EarlierRuns:
     def check_outputs(self, earlier: Run, run: Run) -> None:
         """Raise RefusedError if a run is to reuse outputs of an earlier one that are purged.
 
-        Asked for after the command of the run was read: see `nimbus.scheduler.purge`.
+        Asked for after the command of the run was read: see `nimbus.scheduler.purge`. A run that is in
+        ZooKeeper has all it had, so nothing is asked of storage, which may be away.
         """
         reused = (task.reused.attempt for task in run.tasks.in_order() if task.reused is not None)
         if not any(attempt is not None and attempt.output is not None for attempt in reused):
+            return
+        if self._read_run(earlier.id) is not None:
             return
         gone = self._history.purged(earlier.id)
         if gone is not None and Part.OUTPUTS in gone.parts:

@@ -33,7 +33,7 @@ from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
-    ArchiveRefusals,
+    ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
     Effect,
@@ -49,8 +49,8 @@ from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    OutcomesArchived,
     PurgeStored,
-    RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
@@ -158,7 +158,7 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun() | ArchiveRefusals() | StorePurge():
+            case ArchiveRun() | ArchiveOutcomes() | StorePurge():
                 self._submit_to_archive(effect)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
@@ -200,14 +200,14 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_to_archive(self, effect: ArchiveRun | ArchiveRefusals | StorePurge) -> None:
+    def _submit_to_archive(self, effect: ArchiveRun | ArchiveOutcomes | StorePurge) -> None:
         match effect:
             case StorePurge():
                 self._submit(self._archive, self._store_purge, effect)
             case ArchiveRun(run_id):
                 self._submit(self._archive, self._store, run_id)
-            case ArchiveRefusals(refusals):
-                self._submit(self._archive, self._store_refusals, refusals)
+            case ArchiveOutcomes(outcomes):
+                self._submit(self._archive, self._store_outcomes, outcomes)
 
     def _store(self, run_id: RunId) -> None:
         """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
@@ -231,22 +231,22 @@ class Effects:
             self._failures = 0
             self._tell(RunArchived(run_id))
 
-    def _store_refusals(self, refusals: tuple[CommandOutcome, ...]) -> None:
+    def _store_outcomes(self, outcomes: tuple[CommandOutcome, ...]) -> None:
         stored: tuple[CommandId, ...] = ()
         try:
-            self._history.store_refusals(refusals)
+            self._history.store_outcomes(outcomes)
         except NimbusError as exc:
             pause_s = self._next_pause_s()
-            _log.warning("refusals_archive_delayed", error=str(exc), pause_s=round(pause_s, 1))
+            _log.warning("outcomes_archive_delayed", error=str(exc), pause_s=round(pause_s, 1))
             self._stopping.wait(pause_s)
-            self._submit(self._archive, self._store_refusals, refusals)
+            self._submit(self._archive, self._store_outcomes, outcomes)
             return
         except Exception:  # noqa: BLE001 - the top of a pool's thread
-            _log.exception("refusals_archive_failed")
+            _log.exception("outcomes_archive_failed")
         else:
             self._failures = 0
-            stored = tuple(refusal.command for refusal in refusals)
-        self._tell(RefusalsArchived(stored))
+            stored = tuple(outcome.command for outcome in outcomes)
+        self._tell(OutcomesArchived(stored))
 
     def _store_purge(self, effect: StorePurge) -> None:
         answer: Refusal | None = None

@@ -108,8 +108,8 @@ class RunArchived:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalsArchived:
-    """History has the refusals of these commands; of none: they could not be stored, through no outage."""
+class OutcomesArchived:
+    """History has the outcomes of these commands; of none: they could not be stored, through no outage."""
 
     commands: tuple[CommandId, ...]
 
@@ -155,7 +155,7 @@ News = (
     | RenderingFailed
     | DataSeen
     | RunArchived
-    | RefusalsArchived
+    | OutcomesArchived
     | PurgeStored
     | AlertTried
     | QuarantineChanged

@@ -22,7 +22,7 @@ from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, Ru
 from nimbus.domain.run import Run
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import ArchiveRefusals, Decision, Effect, LookAt, Nothing
+from nimbus.engine.decision import ArchiveOutcomes, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
@@ -113,8 +113,8 @@ class Reign:
         self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
         self._young: dict[AttemptId, float] = {}
         """Attempts that are watched for their END alone, with when all of them is to be looked at."""
-        self._archiving_refusals = False
-        self._archived_refusals: tuple[CommandId, ...] = ()
+        self._archiving_outcomes = False
+        self._archived_outcomes: tuple[CommandId, ...] = ()
         """To be forgotten."""
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
@@ -224,7 +224,7 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.RefusalsArchived() | n.PurgeStored():
+                case n.RunArchived() | n.OutcomesArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
@@ -233,14 +233,14 @@ class Reign:
                 case _:
                     continue
 
-    def _hear_of_history(self, news: n.RunArchived | n.RefusalsArchived | n.PurgeStored) -> None:
+    def _hear_of_history(self, news: n.RunArchived | n.OutcomesArchived | n.PurgeStored) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.run_archived(run)
             case n.PurgeStored(command, answer):
                 self.state.purge_stored(command, answer)
-            case n.RefusalsArchived(commands):
-                self._archiving_refusals, self._archived_refusals = False, commands
+            case n.OutcomesArchived(commands):
+                self._archiving_outcomes, self._archived_outcomes = False, commands
                 if commands:
                     self._prune_due_s = self._clock.elapsed_s()
 
@@ -530,16 +530,16 @@ class Reign:
             self._prune_outcomes(now_s)
 
     def _prune_outcomes(self, now_s: float) -> None:
-        """Forget old outcomes; refusals once history has them."""
-        if self._archived_refusals:
-            self._store.forget_outcomes(self._archived_refusals)
-            self._archived_refusals = ()
+        """Forget old outcomes once history has them."""
+        if self._archived_outcomes:
+            self._store.forget_outcomes(self._archived_outcomes)
+            self._archived_outcomes = ()
         pruned = self._store.prune_outcomes(self._clock.now() - OUTCOMES_KEPT, MOST_OUTCOMES)
-        if pruned.refused and not self._archiving_refusals:
-            self._archiving_refusals = True
-            self._start_effect(ArchiveRefusals(pruned.refused))
+        if pruned.old and not self._archiving_outcomes:
+            self._archiving_outcomes = True
+            self._start_effect(ArchiveOutcomes(pruned.old))
         self._store.prune_keys(self._clock.now() - KEYS_KEPT, MOST_KEYS)
-        more = pruned.more and not self._archiving_refusals
+        more = pruned.more and not self._archiving_outcomes
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 
     def _try_again(self) -> None:

@@ -70,7 +70,7 @@ from nimbus.engine.agenda import (
 )
 from nimbus.engine.command_lines import CommandLines
 from nimbus.engine.decision import (
-    ArchiveRefusals,
+    ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
     Decision,
@@ -266,7 +266,7 @@ class State:
                     self.building.add(subject)
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
-                case LookAt() | ArchiveRefusals():
+                case LookAt() | ArchiveOutcomes():
                     pass  # part of no decision: see `Looks` and `Reign.tend`
                 case ResignLeadership():
                     self.resigning = True

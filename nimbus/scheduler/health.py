@@ -10,6 +10,7 @@ from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -74,6 +75,8 @@ class SelfReport:
         clock: Clock,
     ) -> None:
         self._identity = identity
+        self._scheme = urlsplit(identity.address).scheme or "http"
+        """Of all schedulers' addresses: the same configuration is on all hosts."""
         self._election = election
         self._engine_status = engine_status
         self._required = required
@@ -185,13 +188,13 @@ class SelfReport:
             return None
         return LeaderView(
             id=found.participant.id,
-            address=_url(found.participant.host, found.participant.port),
+            address=_url(self._scheme, found.participant.host, found.participant.port),
             epoch=found.epoch,
         )
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:

@@ -36,6 +36,7 @@ from nimbus.domain.purge import (
     PurgeOrder,
     Used,
     losing,
+    parts_of,
     reused_runs,
     takes,
     used_runs,
@@ -165,7 +166,7 @@ class RunPurge:
         used, noted, among = self._used(), [], set(ids)
         for run in self._runs(order, ids):
             self._go_on(stopping)
-            kept = self._why_kept(run, used, among=among)
+            kept = self._why_kept(run, order.what, used, among)
             tally.kept += kept is not None
             with _OfOne(run, tally):
                 if parts := losing(order.what, kept):
@@ -201,7 +202,7 @@ class RunPurge:
     def _purge(
         self, run: Run, before: Purged, parts: tuple[Part, ...], order: PurgeOrder, used: Used
     ) -> None:
-        kept = self._why_kept(run, used)
+        kept = self._why_kept(run, order.what, used)
         left = losing(order.what, kept)
         noted = before.with_parts(left, order.said)
         if left != parts:  # a rerun came in between
@@ -230,9 +231,10 @@ class RunPurge:
             raise _NotLeadingError
         self._purges.mark_done(noted, part)
 
-    def _why_kept(self, run: Run, used: Used, among: Iterable[RunId] = ()) -> Kept | None:
+    def _why_kept(self, run: Run, what: PurgeRuns, used: Used, among: Iterable[RunId] = ()) -> Kept | None:
         """`among`: runs that are looked at together; newer ones are purged first."""
-        return why_kept(run, used, set(self._history.reusers(run.id)).difference(among))
+        reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
+        return why_kept(run, used, set(reusers).difference(among))
 
     def _used(self) -> Used:
         commands = self._state.all_commands()  # before runs: they become such

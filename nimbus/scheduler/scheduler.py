@@ -1,8 +1,8 @@
 """One scheduler: its parts, in the order in which they start and stop.
 
-Start: API port, sync, registration and announcement, engine, election, collection of garbage, worker.
+Start: API port, access, sync, registration and announcement, engine, election, collection of garbage, worker.
 Stop: worker (drained, its runners go on), election (the lock is released, so a successor leads at once),
-engine, collection, announcement, registration, sync, API.
+engine, collection, announcement, registration, sync, access, API.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from leader import Elector, SessionState
 from nimbus.adapters.store_session import StoreSession
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
+from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.collector import Collector
@@ -67,6 +68,7 @@ class Parts:
     session: StoreSession
     syncer: Syncer
     follower: CatalogFollower
+    access: AccessFollower
     registrar: Registrar
     announcer: ReplicaAnnouncer
     engine: Engine
@@ -92,6 +94,7 @@ class Scheduler:
         parts = self._parts
         parts.api.start()  # a busy port is found before anything else is touched
         parts.session.add_listener(self._on_session)
+        parts.access.start()
         parts.syncer.start()
         parts.follower.start()
         parts.registrar.start()
@@ -107,6 +110,7 @@ class Scheduler:
         if state is SessionState.CONNECTED:
             self._parts.registrar.changed()
             self._parts.follower.look()
+            self._parts.access.look()
 
     def stop(self) -> None:
         """Stop all parts; each failure is logged, and the rest is stopped all the same."""
@@ -127,6 +131,7 @@ class Scheduler:
         self._step("replicas withdrawn", lambda: parts.announcer.stop(STEP))
         self._step("registration withdrawn", lambda: parts.registrar.stop(STEP))
         self._step("syncer stopped", lambda: parts.syncer.close(STEP))
+        self._step("access follower stopped", lambda: parts.access.stop(STEP))
         self._step("api stopped", lambda: parts.api.stop(STEP))
         self._step("session closed", lambda: parts.session.close(STEP))
 

@@ -286,7 +286,8 @@ class Worker:
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
         """What was prepared for an earlier attempt of the release, if it still does."""
-        if order.task.kind.uses_spark:  # its Java, class archive or Connect server may be another one now
+        # Its Java, class archive or Connect server may be another one now; a secret, too.
+        if order.task.kind.uses_spark or order.task.secrets:
             return None
         plan = self._plans.get(_prepared(order))
         try:
@@ -337,7 +338,8 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            self._plans[_prepared(order)] = plan
+            if not plan.secrets:  # those of one task are not for another
+                self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
             self._submit(self._fetch_pool, prepare, order, cluster, waits)
@@ -354,6 +356,8 @@ class Worker:
             # This session has seen the order, so it sees all that was kept until the attempts before ended.
             found = self._board.read_all(dict.fromkeys(before))
             plan = replace(plan, checkpoint=inherited(found))
+        if order.task.env:
+            plan = replace(plan, environment={**plan.environment, **order.task.env})
         self._executor_of(order).launch(order, plan)
 
     def _executor_of(self, order: Assignment) -> Executor:

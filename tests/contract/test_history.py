@@ -12,6 +12,7 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryHistory
 from nimbus.adapters.s3_history import S3History
+from nimbus.domain.access import AccessRole, Principal, PrincipalSource
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -167,30 +168,48 @@ def a_refusal(number: int, pipeline: str = "p") -> CommandOutcome:
 
 
 def test_refusals_are_listed_newest_first_each_once_and_by_pipeline(bench: Bench) -> None:
-    assert bench.history.refusals(None, 10) == ()
+    assert bench.history.outcomes(None, 10) == ()
     first, second, third, fourth = (a_refusal(n, "q" if n == 2 else "p") for n in range(4))
-    bench.history.store_refusals([first, second])
-    bench.history.store_refusals([first, second])
-    bench.history.store_refusals([second, third])  # by a successor: the leader had not forgotten them yet
-    bench.history.store_refusals([fourth])
+    bench.history.store_outcomes([first, second])
+    bench.history.store_outcomes([first, second])
+    bench.history.store_outcomes([second, third])  # by a successor: the leader had not forgotten them yet
+    bench.history.store_outcomes([fourth])
 
-    assert bench.history.refusals(None, 10) == (fourth, third, second, first)
-    assert bench.history.refusals(None, 2) == (fourth, third)
-    assert bench.history.refusals(PipelineName("q"), 10) == (third,)
+    assert bench.history.outcomes(None, 10) == (fourth, third, second, first)
+    assert bench.history.outcomes(None, 2) == (fourth, third)
+    assert bench.history.outcomes(PipelineName("q"), 10) == (third,)
     bench.break_down()
-    for call in (lambda: bench.history.refusals(None, 1), lambda: bench.history.store_refusals([first])):
+    for call in (lambda: bench.history.outcomes(None, 1), lambda: bench.history.store_outcomes([first])):
         with pytest.raises(NimbusError) as raised:
             call()
         assert raised.value.retryable
 
 
+def test_accepted_commands_are_kept_beside_refusals_with_who_asked(bench: Bench) -> None:
+    by = Principal(
+        name="ann",
+        role=AccessRole.OPERATOR,
+        source=PrincipalSource.TOKEN,
+        token_id="0" * 12,
+        address="10.0.0.7",
+        reason="incident 7",
+    )
+    done = replace(a_refusal(1), accepted=True, code="ok", asked_by=by)
+    bench.history.store_outcomes([a_refusal(0), done, a_refusal(2)])
+    bench.history.store_outcomes([done])
+
+    assert bench.history.outcomes(None, 10) == (a_refusal(2), done, a_refusal(0))
+    assert bench.history.outcomes(None, 2) == (a_refusal(2), done)
+    assert bench.history.outcomes(None, 10, refused=True) == (a_refusal(2), a_refusal(0))
+
+
 def test_refusals_in_history_that_cannot_be_read_hide_no_others() -> None:
     store = MemoryObjectStore()
     history = S3History(store)
-    history.store_refusals([a_refusal(1)])
+    history.store_outcomes([a_refusal(1)])
     store.write("history/refusals/0000000000~cmd-9.json", b"broken")
 
-    assert history.refusals(None, 10) == (a_refusal(1),)
+    assert history.outcomes(None, 10) == (a_refusal(1),)
 
 
 def test_a_run_in_history_that_cannot_be_read_hides_no_other() -> None:

@@ -113,7 +113,8 @@ def test_purge_deletes_all_of_one_run_and_nothing_of_another(store: ObjectStore,
         purge.apply_retention(threading.Event())
 
     assert outputs.runs() == {"old-2"}
-    assert history.recent(None, 10) == (runs[1],)
+    assert [*history.created_before(NOW + days, None)] == ["old-2"]
+    assert history.read(RunId("old-2")) == runs[1]
     assert history.results(runs[1].id) == {TaskName("t"): {"rows": 1}}
     assert logs.read(AttemptId(runs[1].id, TaskName("t"), 1)) == b"hello"
     assert [info.key for info in store.list("logs/old/")] == []

@@ -14,10 +14,13 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus import records
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store_session import calls_on
+from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
+from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.workers import WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import Registrations, WorkerIdInUseError
@@ -242,3 +245,26 @@ def test_a_registration_of_an_older_version_names_no_worker_that_backs_off() -> 
 
     assert records.SCHEDULER.decode(told, "").refusals == refused
     assert records.SCHEDULER.decode(json.dumps(body).encode(), "").refusals == {}
+
+
+def test_token_is_seen_by_every_scheduler_and_a_change_is_told(
+    any_sessions: Sessions | SqliteSessions, zk_root: str, eventually: Eventually
+) -> None:
+    one, other = (ZooKeeperAccess(any_sessions.new(), zk_root) for _ in range(2))
+    told: list[str] = []
+    assert one.tokens(lambda: told.append("one")) == {}
+    token = Token(id="0" * 12, name="ada", role=AccessRole.ADMIN, sha256="0" * 64, created_at=NOW)
+    session = any_sessions.new()
+    calls_on(session).set(
+        f"{zk_root}/settings", records.SETTINGS.encode(ClusterSettings(tokens={token.id: token}))
+    )
+
+    eventually(lambda: told == ["one"])
+    assert one.tokens(lambda: None) == other.tokens(lambda: None) == {token.id: token}
+
+
+def test_key_of_sessions_is_made_once(any_sessions: Sessions | SqliteSessions, zk_root: str) -> None:
+    one, other = (ZooKeeperAccess(any_sessions.new(), zk_root) for _ in range(2))
+
+    assert len(one.session_key()) == 32
+    assert other.session_key() == one.session_key()

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from nimbus.access.gate import Gate
 from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
@@ -109,6 +110,8 @@ class World:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
         self.hook_secrets = HookProvider()
+        self.gate = Gate()
+        self.gate.know_store({}, b"k" * 32)
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
@@ -168,6 +171,7 @@ class World:
             changes=self.cluster.changes(),
             hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
+            gate=self.gate,
         )
 
     def _send(self, target: str) -> None:

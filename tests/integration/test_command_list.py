@@ -32,7 +32,7 @@ def test_waiting_commands_outcomes_and_old_refusals_are_listed_newest_first(
     world: Any, api: httpx.Client
 ) -> None:
     refusal = _old_refusal(world)
-    world.history.store_refusals([refusal])
+    world.history.store_outcomes([refusal])
     world.deciding = False
     world.cluster.put(world.new_run("r1"))
     world.cluster.submit(StopRun(run_id=RunId("r1"), reason="x"), submitted_by="bob")
@@ -55,17 +55,65 @@ def test_waiting_commands_outcomes_and_old_refusals_are_listed_newest_first(
     assert len(api.get("/commands", params={"limit": 1}).json()["commands"]) == 1
 
 
+def test_list_says_who_asked_from_where_and_why_and_keeps_it(
+    world: Any, api: httpx.Client, api_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"X-Nimbus-User": "ann", "X-Nimbus-Reason": "incident 7"}
+    world.deciding = False
+    api.post("/pipelines/sums/pause", headers=headers)
+    (queued,) = world.cluster.commands()
+    (pending,) = api.get("/commands").json()["commands"]
+    world.cluster.answer(
+        CommandOutcome(
+            command=queued.id,
+            accepted=True,
+            code="ok",
+            message="done",
+            decided_at=queued.submitted_at,
+            epoch=7,
+            submitted_by=queued.submitted_by,
+            asked_by=queued.asked_by,
+        )
+    )
+    (decided,) = api.get("/commands").json()["commands"]
+
+    assert {key: pending[key] for key in ("address", "reason", "epoch")} == {
+        "address": "127.0.0.1",
+        "reason": "incident 7",
+        "epoch": None,
+    }
+    assert (decided["submitted_by"], decided["address"], decided["reason"], decided["epoch"]) == (
+        "ann",
+        "127.0.0.1",
+        "incident 7",
+        7,
+    )
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    shown = CliRunner().invoke(cli, ["command", "list"]).stdout
+    assert all(word in shown for word in ("ann", "127.0.0.1", "incident 7"))
+
+
+def test_reason_of_a_command_is_that_of_the_list(world: Any, api: httpx.Client) -> None:
+    world.deciding = False
+    world.cluster.put(world.new_run("r1"))
+    api.post("/runs/r1/stop", json={"reason": "wrong month"})
+
+    assert [row["reason"] for row in api.get("/commands").json()["commands"]] == ["wrong month"]
+
+
 def test_the_list_says_when_history_is_down(world: Any, api: httpx.Client) -> None:
     world.history.set_down(True)
 
-    assert api.get("/commands").json() == {"commands": [], "history_complete": False}
+    answer = api.get("/commands").json()
+
+    assert (answer["commands"], answer["history_complete"]) == ([], False)
 
 
 def test_the_command_prints_why_something_was_refused(
     world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    world.history.store_refusals([_old_refusal(world)])
+    world.history.store_outcomes([_old_refusal(world)])
 
     shown = CliRunner().invoke(cli, ["command", "list", "--refused", "--pipeline", "old"])
 

@@ -28,7 +28,7 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
-    ArchiveRefusals,
+    ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
     LookAt,
@@ -43,8 +43,8 @@ from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
     News,
+    OutcomesArchived,
     PurgeStored,
-    RefusalsArchived,
     ReleasePrepared,
     RenderingFailed,
     RunArchived,
@@ -243,14 +243,14 @@ def test_refusals_are_stored_once_storage_is_back_and_then_told(bench: Bench, ev
         epoch=1,
     )
     bench.history.set_down(True)
-    bench.effects.start(ArchiveRefusals((refusal,)))
+    bench.effects.start(ArchiveOutcomes((refusal,)))
     bench.effects.start(ResignLeadership("it goes on"))
     eventually(lambda: bench.resigned)
     assert bench.told == []
 
     bench.history.set_down(False)
-    eventually(lambda: RefusalsArchived((refusal.command,)) in bench.told)
-    assert bench.history.refusals(None, 9) == (refusal,)
+    eventually(lambda: OutcomesArchived((refusal.command,)) in bench.told)
+    assert bench.history.outcomes(None, 9) == (refusal,)
 
 
 def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually) -> None:
@@ -620,6 +620,9 @@ def test_run_does_not_reuse_outputs_that_are_purged() -> None:
     runs.check_outputs(earlier, run)
 
     history.notes[earlier.id] = note.with_parts([Part.OUTPUTS], said)
+    history.set_down(True)
+    EarlierRuns(lambda _: earlier, lambda _: {}, history).check_outputs(earlier, run)  # it is in ZooKeeper
+    history.set_down(False)
 
     with pytest.raises(RefusedError, match="purged on 2026-03-01 by ann") as refused:
         runs.check_outputs(earlier, run)

@@ -127,3 +127,32 @@ def test_attempt_is_refused_with_the_name_when_a_secret_is_not_there(
     end = bench.await_end()
     assert (end.outcome, end.reason) == (Outcome.REFUSED, "there is no secret warehouse")
     assert end.pipeline_at_fault
+
+
+def test_secret_of_one_task_is_not_in_the_environment_of_the_next(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    start(bench, workers, warehouse=VALUE)
+    order(bench, "import os; print(len(os.environ['DB_PASSWORD']))")
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+    script = bench.script(
+        "other.py", "import os; print(sorted(os.environ)); assert 'DB_PASSWORD' not in os.environ"
+    )
+    bench.board.assign("w1", bench.order(script, attempt="run1.other.1"))
+
+    assert bench.await_end("run1.other.1").outcome is Outcome.SUCCEEDED
+
+
+def test_retry_asks_for_the_secret_again(bench: Bench, workers: list[Worker]) -> None:
+    given = iter(["first", VALUE])
+    worker = bench.worker("w1", settings={"secrets": lambda _: next(given)})
+    worker.start()
+    workers.append(worker)
+    text = f"import os; assert os.environ['DB_PASSWORD'] == {VALUE!r}"
+    order(bench, text)
+    assert bench.await_end().outcome is Outcome.FAILED
+
+    order(bench, text, attempt="run1.task.2")
+
+    assert bench.await_end("run1.task.2").outcome is Outcome.SUCCEEDED

@@ -56,7 +56,7 @@ def refusals_forgotten_before_they_are_stored() -> Iterator[None]:
 
     def prune(self: Any, before: Any, most: int) -> Pruned:
         pruned = original(self, before, most)
-        self.forget_outcomes([refusal.command for refusal in pruned.refused])
+        self.forget_outcomes([refusal.command for refusal in pruned.old])
         return pruned
 
     with replaced(MemoryLeaderStore, prune_outcomes=prune):

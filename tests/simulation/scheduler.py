@@ -26,7 +26,7 @@ from nimbus.domain.waits import Look, Seen
 from nimbus.engine import news as n
 from nimbus.engine.agenda import Subject
 from nimbus.engine.decision import (
-    ArchiveRefusals,
+    ArchiveOutcomes,
     ArchiveRun,
     BuildRun,
     Effect,
@@ -98,7 +98,7 @@ class Scheduler:
         self.boot += 1
         self.jobs: deque[
             tuple[
-                ArchiveRun | ArchiveRefusals | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
+                ArchiveRun | ArchiveOutcomes | BuildRun | PrepareRelease | RenderTask | LookAt | SendAlert,
                 float,
             ]
         ]
@@ -214,7 +214,7 @@ class Scheduler:
         match job:
             case ArchiveRun(run):
                 done = self._archive(run)
-            case ArchiveRefusals(refusals):
+            case ArchiveOutcomes(refusals):
                 done = self._archive_refusals(refusals)
             case BuildRun(subject, draft):
                 done = self._build(subject, draft)
@@ -242,7 +242,7 @@ class Scheduler:
         if not self.world.storage.available:
             return False
         self.world.storage.refusals |= {refusal.command: refusal for refusal in refusals}
-        self.engine.tell(n.RefusalsArchived(tuple(refusal.command for refusal in refusals)))
+        self.engine.tell(n.OutcomesArchived(tuple(refusal.command for refusal in refusals)))
         return True
 
     def _build(self, subject: Subject, draft: Draft) -> bool:

@@ -327,7 +327,8 @@ def test_derived_values_follow_what_they_derive_from_and_yield_to_what_is_given(
     assert settings.worker.work_dir == Path("/x/worker")
     assert settings.scheduler.advertise_url == "http://[::1]:99"
 
-    everywhere = load(tmp_path, GOOD | {"scheduler": {"state_dir": "/x", "host": "0.0.0.0"}})
+    asked = {"api": {"auth": "required"}}
+    everywhere = load(tmp_path, GOOD | asked | {"scheduler": {"state_dir": "/x", "host": "0.0.0.0"}})
     assert everywhere.scheduler.advertise_url == f"http://{socket.gethostname()}:8470"
 
     given = load(tmp_path, GOOD | {"worker": {"id": "w9", "work_dir": "/w", "data_dir": "/d"}})
@@ -595,3 +596,23 @@ def test_an_elector_of_ones_own_and_its_place_in_the_queue_are_read(tmp_path: Pa
     leadership = load(tmp_path, {**GOOD, "leadership": told}).leadership
 
     assert (leadership.elector, leadership.priority, leadership.nofailover) == ("my.electors:make", -2, True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "nimbus.example.com", "127.0.0.1.example.com"])
+def test_address_off_loopback_without_required_tokens_is_refused(tmp_path: Path, host: str) -> None:
+    document = GOOD | {"scheduler": {"state_dir": "/x", "host": host}}
+
+    with pytest.raises(InvalidConfigurationError) as refused:
+        load(tmp_path, document)
+
+    (problem,) = refused.value.problems
+    assert problem.key == "scheduler.host"
+    assert "api.auth" in problem.message
+    assert "nimbus token create" in problem.message
+    assert refused.value.exit_code == 2
+    assert load(tmp_path, document | {"api": {"auth": "required"}}).scheduler.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_address_on_loopback_needs_no_tokens(tmp_path: Path, host: str) -> None:
+    assert load(tmp_path, GOOD | {"scheduler": {"state_dir": "/x", "host": host}}).api.auth == "optional"

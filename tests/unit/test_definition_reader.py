@@ -823,3 +823,25 @@ def test_secrets_are_names_by_variable() -> None:
 )
 def test_secret_that_cannot_be_is_refused(more: str, words: str) -> None:
     assert words in "".join(refusal(task(more)))
+
+
+def test_env_of_a_task_has_texts() -> None:
+    (_, b) = parse_definition(task("env: {REGION: eu, LEVEL: 3, ON: true}").encode(), "x", TEMPLATES).tasks
+
+    assert (b.env, schema_for(b)) == ({"REGION": "eu", "LEVEL": "3", "ON": "true"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("env: {NIMBUS_RUN_ID: a}", "NIMBUS_RUN_ID means something to Nimbus"),
+        ("env: {TMPDIR: /x}", "TMPDIR means something to Nimbus"),
+        ("env: {1X: a}", "not a name of an environment variable"),
+        ("env: {X: [a]}", "a variable must be text"),
+        ("env: {X: '{{ ds }}'}", "env takes no templates"),
+        (f"env: {{X: {'x' * 1025}}}", "a variable has 1024 bytes at most"),
+        ("env: {X: a}, secrets: {X: b}", "tasks.b.env.X: is the variable of a secret, too"),
+    ],
+)
+def test_env_that_cannot_be_is_refused(more: str, words: str) -> None:
+    assert words in "".join(refusal(task(more)))

@@ -18,8 +18,8 @@ from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.slots import Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
-from nimbus.engine.decision import ArchiveRefusals, ArchiveRun, BuildRun, Effect, ResignLeadership
-from nimbus.engine.news import BuildingFailed, RefusalsArchived, RunArchived
+from nimbus.engine.decision import ArchiveOutcomes, ArchiveRun, BuildRun, Effect, ResignLeadership
+from nimbus.engine.news import BuildingFailed, OutcomesArchived, RunArchived
 from nimbus.engine.reign import TIDY_EVERY_S, YOUNG_S
 from nimbus.ports import StoreUnavailableError
 from tests.definitions import active
@@ -218,27 +218,27 @@ def test_a_refusal_is_forgotten_once_history_has_it_also_under_a_successor() -> 
     bench.decide()
     bench.clocks.pass_s(7200)
 
-    def archiving() -> list[ArchiveRefusals]:
-        return [effect for effect in bench.effects if isinstance(effect, ArchiveRefusals)]
+    def archiving() -> list[ArchiveOutcomes]:
+        return [effect for effect in bench.effects if isinstance(effect, ArchiveOutcomes)]
 
     bench.reign.tend()
     bench.clocks.pass_s(7200)
     bench.reign.tend()
     assert len(archiving()) == 1, "one at a time"
-    (refusal,) = archiving()[0].refusals
+    (refusal,) = archiving()[0].outcomes
     assert (refusal.command, refusal.kind, refusal.submitted_by) == (key, "stop_run", "ann")
     assert key in bench.cluster.world.outcomes
 
     bench.elect(2)
     bench.reign.tend()
-    assert [effect.refusals for effect in archiving()] == [(refusal,)] * 2
-    bench.reign.hear((RefusalsArchived(()),))  # it failed, through no outage
+    assert [effect.outcomes for effect in archiving()] == [(refusal,)] * 2
+    bench.reign.hear((OutcomesArchived(()),))  # it failed, through no outage
     bench.reign.tend()
     assert key in bench.cluster.world.outcomes
     bench.clocks.pass_s(TIDY_EVERY_S)
     bench.reign.tend()
     assert len(archiving()) == 3
-    bench.reign.hear((RefusalsArchived((key,)),))
+    bench.reign.hear((OutcomesArchived((key,)),))
     bench.reign.tend()
     assert key not in bench.cluster.world.outcomes
 

@@ -221,11 +221,11 @@ def test_retention_of_history_purges_refusals_too(stage: Stage) -> None:
         refusal = CommandOutcome(
             command=COMMAND, accepted=False, code="busy", message="", decided_at=NOW - age, epoch=1
         )
-        stage.history.store_refusals([refusal])
+        stage.history.store_outcomes([refusal])
 
     stage.retain(history=MONTH)
 
-    assert [one.decided_at for one in stage.history.refusals(None, 10)] == [NOW - YOUNG]
+    assert [one.decided_at for one in stage.history.outcomes(None, 10)] == [NOW - YOUNG]
 
 
 def test_second_retention_reads_no_run_whose_logs_are_purged(stage: Stage) -> None:

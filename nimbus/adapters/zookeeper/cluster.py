@@ -22,6 +22,7 @@ from nimbus.adapters.zookeeper.leader_store import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
 from nimbus.adapters.zookeeper.watched import WatchedNodes
+from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
 from nimbus.domain.backfill import Backfill
 from nimbus.domain.catalog import PipelineRecord
@@ -154,6 +155,7 @@ class ZooKeeperCommandQueue:
         command: Command,
         *,
         submitted_by: str,
+        asked_by: Principal | None = None,
         key: CommandKey | None = None,
     ) -> CommandId:
         """Queue a command as the next sequential node; with a key, in one transaction with its node."""
@@ -161,6 +163,7 @@ class ZooKeeperCommandQueue:
             command=command,
             submitted_at=datetime.now(UTC).isoformat(),
             submitted_by=submitted_by,
+            asked_by=asked_by,
             key=key,
         )
         self._calls.ensure(self._paths.commands)

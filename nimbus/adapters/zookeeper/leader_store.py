@@ -184,13 +184,10 @@ class ZooKeeperLeaderStore:
         )
         old = [o for o in found if o.decided_at < before or o.command in beyond]
         lost = set(names[: max(0, len(names) - 2 * most)])
-        refused = tuple(o for o in old if not o.accepted and o.command not in lost)
-        gone = [o.command for o in old if o.accepted or o.command in lost]
-        if dropped := sum(not o.accepted for o in old) - len(refused):
-            _log.warning("refusals_dropped", count=dropped)
-        if gone:
+        if gone := [o.command for o in old if o.command in lost]:
+            _log.warning("outcomes_dropped", count=len(gone))
             self.forget_outcomes(gone)
-        return Pruned(refused, more=len(old) == MOST_PRUNED)
+        return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MOST_PRUNED)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget some outcomes, in one transaction."""
@@ -371,6 +368,7 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
         command=body.command,
         submitted_at=submitted_at,
         submitted_by=body.submitted_by,
+        asked_by=body.asked_by,
         key=body.key,
     )
 
@@ -383,9 +381,9 @@ def _is_old_key(name: str, data: bytes, before: datetime) -> bool:
         return False
 
 
-def read_settings(calls: Calls, paths: Paths) -> ClusterSettings:
+def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> ClusterSettings:
     """Pools and cordoned workers; those of a broken record are as if they were not there."""
-    data = calls.get(paths.settings)
+    data = calls.get(paths.settings, changed)
     found = [("settings", data)] if data else []
     return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
 

@@ -113,6 +113,11 @@ class Paths:
         return f"{self.root}/attempt-key"
 
     @property
+    def session_key(self) -> str:
+        """The secret that sessions of browsers are signed with."""
+        return f"{self.root}/session-key"
+
+    @property
     def unfinished(self) -> str:
         """While the cluster is being made or removed by a command: which. No daemon starts then."""
         return f"{self.root}/unfinished"

@@ -67,6 +67,7 @@ class ClusterTree:
         known = {
             *self._paths.always(),
             self._paths.attempt_key,
+            self._paths.session_key,
             self._paths.unfinished,
             *(election.queue, election.epoch, election.leader, election.members),
             *(election.control, election.components),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
 from nimbus.domain.commands import (
     Abdicate,
@@ -14,6 +15,7 @@ from nimbus.domain.commands import (
     ActivatePipeline,
     CordonWorker,
     CreateBackfill,
+    CreateToken,
     DecideApproval,
     MarkTask,
     PausePipeline,
@@ -25,6 +27,8 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     ResumeRun,
+    RevokeToken,
+    SetOwner,
     SetPool,
     SetVariable,
     StartRun,
@@ -51,6 +55,7 @@ from nimbus.domain.writes import (
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.refusal import Refusal
+from nimbus.engine.rules.access import check_access
 from nimbus.engine.rules.backfill_commands import (
     backfills_of,
     check_none_open,
@@ -67,6 +72,7 @@ from nimbus.engine.rules.new_run import built
 from nimbus.engine.rules.outcome import outcome_of
 from nimbus.engine.rules.purges import purge_ordered
 from nimbus.engine.rules.settings import changed, check_pools, check_targets, check_variables
+from nimbus.engine.rules.tokens import changed_tokens
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
@@ -78,6 +84,10 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     queued = state.commands.get(command)
     if queued is None:
         return Nothing()
+    try:
+        check_access(state, queued, now)
+    except AccessDeniedError as exc:
+        return _consumed(state, queued, now, code=exc.code, message=str(exc))
     if isinstance(queued.command, StopRun) and (starts := state.waiting_reruns(queued)):
         return _withdrawn(state, queued, queued.command, starts, now)
     if not state.lines.is_first(queued):
@@ -109,7 +119,9 @@ def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now
 
 def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
     match queued.command:
-        case PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() as command:
+        case (
+            PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() | SetOwner() as command
+        ):
             return _answer_about_pipeline(state, queued, command, now)
         case StartRun() as command:
             return _start(state, queued, command, now)
@@ -127,6 +139,9 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             | UncordonWorker() as command
         ):
             settings, message = changed(state, command)
+            return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
+        case CreateToken() | RevokeToken() as command:
+            settings, message = changed_tokens(state.settings, command, queued.submitted_by, now)
             return _consumed(state, queued, now, message=message, writes=(PutSettings(settings),))
         case PurgeRuns() as command:
             said = purge_ordered(state, queued, command, now)
@@ -148,7 +163,7 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
 def _answer_about_pipeline(
     state: State,
     queued: QueuedCommand,
-    command: PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline,
+    command: PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | SetOwner,
     now: datetime,
 ) -> Answer:
     match command:
@@ -160,6 +175,8 @@ def _answer_about_pipeline(
             return _pause(state, queued, command, now)
         case RemovePipeline():
             return _remove(state, queued, command, now)
+        case SetOwner():
+            return _set_owner(state, queued, command, now)
 
 
 def _consumed(
@@ -247,6 +264,8 @@ def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: 
         return spec
     before = state.pipelines.get(command.pipeline)
     record = published(state, before, release, spec, now)
+    if before is None and queued.asked_by is not None:
+        record = replace(record, owner=queued.asked_by.owner)
     if command.activate:
         record = activated(record, release, spec, now)
     said = "published and activated" if command.activate else "published"
@@ -289,6 +308,15 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
         message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
         writes=(put(state, paused, record),),
     )
+
+
+def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: datetime) -> Decision:
+    record = _known(state, command.pipeline)
+    if state.schema < 2:
+        raise RefusedError("schema_too_old", _too_old(state, "a pipeline with an owner", 2))
+    owned = replace(record, owner=command.owner, updated_at=now)
+    message = f"{record.name} is {f'of {command.owner}' if command.owner else 'without owner'}"
+    return _consumed(state, queued, now, message=message, writes=(put(state, owned, record),))
 
 
 def _remove(state: State, queued: QueuedCommand, command: RemovePipeline, now: datetime) -> Decision:

@@ -24,6 +24,7 @@ def outcome_of(
         kind=queued.command.type,
         pipeline=_pipeline(state, queued),
         submitted_by=queued.submitted_by,
+        asked_by=queued.asked_by,
         key=queued.key,
     )
 

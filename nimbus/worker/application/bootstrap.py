@@ -340,11 +340,19 @@ def text_in(file: Path) -> str | None:
 class Task:
     """The task's process, with all that it starts."""
 
-    def __init__(self, folder: Path, *, uses_spark: bool, access: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        uses_spark: bool,
+        access: Mapping[str, Any] | None,
+        variables: Mapping[str, str],
+    ) -> None:
         kit = folder / "kit.zip"
         archives = f"{folder / 'release.tar'}#{ARCHIVE},{kit}#{KIT}" if uses_spark else ""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         environment |= {
+            **variables,
             "NIMBUS_CONTEXT": str(folder / "context.json"),
             **({} if access is None else {DATA_ACCESS: json.dumps({"door": access})}),
             "TMPDIR": str(folder / "work" / "tmp"),
@@ -468,7 +476,8 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         return EXIT_NOT_STARTED
     started_at = datetime.now(UTC)
     access = data_access(startup, nonce, door.endpoints)
-    task = Task(folder, uses_spark=startup["driver"]["kind"] in ("pyspark", "sql"), access=access)
+    uses_spark, variables = startup["driver"]["kind"] in ("pyspark", "sql"), startup.get("environment", {})
+    task = Task(folder, uses_spark=uses_spark, access=access, variables=variables)
     log = LogThread(door, nonce, folder / "log")
     ordered = watch(task, startup, beats)
     status = task.poll()

@@ -107,6 +107,7 @@ def startup_document(
             "stop_grace_s": plan.stop_grace_s,
             "driver": driver_document(plan, order),
             "context": context,
+            "environment": dict(order.task.env),
         },
         separators=(",", ":"),
     )

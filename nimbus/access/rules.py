@@ -1,0 +1,86 @@
+"""The role that a command needs, and who owns a pipeline. For the scheduler that takes it, and the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import TypeGuard
+
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
+from nimbus.domain.commands import (
+    Abdicate,
+    Command,
+    CreateToken,
+    PublishRelease,
+    PurgeRuns,
+    RemovePipeline,
+    RevokeToken,
+    SetOwner,
+    Unreadable,
+)
+
+_NEEDS: Mapping[type, AccessRole] = MappingProxyType(
+    {
+        Abdicate: AccessRole.ADMIN,
+        PurgeRuns: AccessRole.ADMIN,
+        CreateToken: AccessRole.ADMIN,
+        RevokeToken: AccessRole.ADMIN,
+        SetOwner: AccessRole.ADMIN,
+        PublishRelease: AccessRole.AUTHOR,
+        RemovePipeline: AccessRole.AUTHOR,
+    }
+)
+"""All others: operator."""
+
+
+def needed_role(command: Command | Unreadable) -> AccessRole:
+    """The least role that may ask for a command."""
+    return _NEEDS.get(type(command), AccessRole.OPERATOR)
+
+
+def needs_owner(
+    command: Command | Unreadable, principal: Principal
+) -> TypeGuard[PublishRelease | RemovePipeline]:
+    """Whether the answer depends on who owns the pipeline of the command."""
+    return isinstance(command, PublishRelease | RemovePipeline) and principal.role is AccessRole.AUTHOR
+
+
+def check_role(principal: Principal, needed: AccessRole, what: str) -> None:
+    """Raise AccessDeniedError if a principal has a lower role."""
+    if not principal.role.includes(needed):
+        raise AccessDeniedError(
+            "role_too_low", f"{what} needs the role {needed}, and {principal.name} has {principal.role}."
+        )
+
+
+def check_owner(principal: Principal, pipeline: str, owner: str | None) -> None:
+    """Raise AccessDeniedError if a pipeline of the catalog is somebody else's."""
+    if principal.role is not AccessRole.ADMIN and not principal.owns(owner):
+        whose = f"{owner}'s" if owner else "without owner"
+        raise AccessDeniedError(
+            "not_owner",
+            f"pipeline {pipeline} is {whose}, so {principal.name} may not change it: an admin can "
+            f"(`nimbus pipeline own {pipeline} OWNER`).",
+        )
+
+
+def as_of_now(principal: Principal, tokens: Mapping[str, Token], now: datetime) -> Principal:
+    """The principal with the role that its token has now.
+
+    `tokens` are those of the cluster: a token of a scheduler's file is that scheduler's matter.
+
+    Raises:
+        AccessDeniedError: the token was revoked, or has expired.
+    """
+    if principal.source is not PrincipalSource.TOKEN:
+        return principal
+    token = tokens.get(principal.token_id)
+    if token is None or token.is_expired(now):
+        raise AccessDeniedError(
+            "token_revoked",
+            f"token {principal.token_id} of {principal.name} was revoked, or has expired, before the leader "
+            "decided: nothing was done.",
+        )
+    return replace(principal, role=token.role, teams=token.teams)

@@ -1,0 +1,35 @@
+"""What schedulers share to know who asks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+
+from kazoo.exceptions import NodeExistsError
+
+from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper.leader_store import read_settings
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.domain.access import Token
+from nimbus.ports import Enqueue
+
+
+class ZooKeeperAccess:
+    """See `nimbus.ports.AccessStore`. For one thread, but for the watches."""
+
+    def __init__(self, session: StoreSession, root: str) -> None:
+        self._calls, self._paths = calls_on(session), Paths(root)
+
+    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
+        """The tokens of the cluster, with a watch on their record."""
+        self._calls.ensure(self._paths.settings)
+        return read_settings(self._calls, self._paths, changed).tokens
+
+    def session_key(self) -> bytes:
+        """Read the secret, or make one. Of several who make one, the first one wins."""
+        self._calls.ensure(self._paths.root)
+        while (key := self._calls.get(self._paths.session_key)) is None:
+            with suppress(NodeExistsError):
+                self._calls.create(self._paths.session_key, secrets.token_bytes(32))
+        return key

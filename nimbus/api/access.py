@@ -1,0 +1,114 @@
+"""Who sends a request, and whether it may: asked before a body is read, and again by the leader."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
+
+import structlog
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nimbus.access import tokens
+from nimbus.access.gate import Credentials, Gate, Refusal
+from nimbus.access.rules import check_role
+from nimbus.api.asking import enter, principal
+from nimbus.api.needs import NEEDS, is_open
+from nimbus.api.problems import problem
+from nimbus.domain.access import AccessRole, Principal
+
+_log = structlog.stdlib.get_logger(__name__)
+
+COOKIE, PLAIN_COOKIE = "__Host-nimbus", "nimbus"
+"""Browsers take the first over TLS alone; the second is for loopback without it."""
+REASON = "X-Nimbus-Reason"
+LOGIN = "/ui/login"
+
+
+class Authenticate:
+    """Answers 401 to who must say who they are and does not, 429 to who asks too often. Plain ASGI."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app, self._gate = app, gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        if tokens.is_in_url(scope["path"], scope["query_string"].decode("latin-1")):
+            _log.warning("token_in_url", address=_address(scope))
+            return problem(
+                400,
+                "token_in_url",
+                "Addresses are kept in histories and logs, so a token must not be in one: send it as "
+                "`Authorization: Bearer`, and revoke this one.",
+            )
+        if is_open(scope["path"]):
+            return None
+        headers = Headers(scope=scope)
+        session = _cookie(headers, COOKIE if self._gate.secure else PLAIN_COOKIE)
+        found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
+        if isinstance(found, Refusal):
+            return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
+        enter(replace(found, reason=headers.get(REASON, "")[:500]))
+        return None
+
+
+def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -> Principal | Refusal:
+    """Who sends a request with these credentials, or why it is not answered."""
+    sent = Credentials(authorization=authorization, session=session, address=_address(scope))
+    found = gate.admit(sent, datetime.now(UTC), time.monotonic())
+    if isinstance(found, Refusal):
+        _log.info("request_denied", code=found.code, address=sent.address, path=scope["path"])
+    return found
+
+
+async def authorize(request: Request) -> None:
+    """Raise AccessDeniedError if who asks may not use the route; a dependency of all of them."""
+    if is_open(request.url.path):
+        return
+    path = getattr(request.scope.get("route"), "path", "")
+    needed = NEEDS.get(f"{request.method} {path}", AccessRole.ADMIN)
+    check_role(principal(), needed, f"{request.method} {path}")
+
+
+def answer_to(refusal: Refusal) -> Response:
+    """The problem document of a refusal."""
+    headers = {}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="nimbus"'
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    return problem(refusal.status, refusal.code, refusal.message, headers=headers)
+
+
+def _shows_pages(scope: Scope, headers: Headers, refusal: Refusal) -> bool:
+    """Whether a person looks at a page, who is better shown where to log in."""
+    is_page = scope["path"].partition("/ui")[0] == "" and "text/html" in headers.get("accept", "")
+    return is_page and refusal.status == 401 and scope["method"] in ("GET", "HEAD")
+
+
+def _login_page(scope: Scope) -> Response:
+    query = scope["query_string"].decode("latin-1")
+    after = quote(f"{scope['path']}?{query}" if query else scope["path"], safe="")
+    return RedirectResponse(f"{LOGIN}?next={after}", 303, headers={"Cache-Control": "no-store"})
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value

@@ -1,0 +1,86 @@
+"""What a connection to the API may cost: how many there are, and how slow a client may be.
+
+Without it each connection that sends nothing holds a file descriptor for ever, and a scheduler that has
+none left can neither reach ZooKeeper nor write a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 1000
+HEAD_WITHIN_S = 10.0
+"""From the first byte of a request, or from the connection, to the end of its head."""
+TAKEN_WITHIN_S = 60.0
+"""Longest time in which a client takes nothing of an answer."""
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol with deadlines. Make a class of its own for each server, see `bounded`."""
+
+    most: ClassVar[int]
+    head_within_s: ClassVar[float]
+    taken_within_s: ClassVar[float]
+    waiting: ClassVar[dict[BoundedProtocol, None]]
+    """Connections that owe a request, those that have owed one the longest first."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _taken_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol. One connection too many costs that which has owed a request the longest."""
+        super().connection_made(transport)
+        self._look_at_head()
+        if len(self.connections) > self.most:
+            next(iter(self.waiting)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._owe_nothing()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        super().data_received(data)
+        self._look_at_head()
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol: the client does not take what is sent."""
+        super().pause_writing()
+        if self._taken_timer is None:
+            self._taken_timer = self.loop.call_later(self.taken_within_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        super().resume_writing()
+        if self._taken_timer is not None:
+            self._taken_timer.cancel()
+            self._taken_timer = None
+
+    def _look_at_head(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._owe_nothing()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(self.head_within_s, self.transport.abort)
+            self.waiting[self] = None
+
+    def _owe_nothing(self) -> None:
+        self.waiting.pop(self, None)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def bounded(
+    most: int | None = None, head_within_s: float = HEAD_WITHIN_S, taken_within_s: float = TAKEN_WITHIN_S
+) -> type[BoundedProtocol]:
+    """A protocol for one server. `most`: of connections; None: half of the process's file descriptors."""
+    if most is None:
+        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    limits = {"most": most, "head_within_s": head_within_s, "taken_within_s": taken_within_s, "waiting": {}}
+    return type("BoundedProtocol", (BoundedProtocol,), limits)

@@ -1,0 +1,97 @@
+"""The role that each route needs. A route that is missing here fails a test, and is an admin's until then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from nimbus.domain.access import AccessRole
+
+_ADMIN, _AUTHOR, _OPERATOR, _VIEWER = (
+    AccessRole.ADMIN,
+    AccessRole.AUTHOR,
+    AccessRole.OPERATOR,
+    AccessRole.VIEWER,
+)
+_API: Mapping[str, AccessRole] = {
+    "GET /alerts": _VIEWER,
+    "POST /alerts/targets/{name}/test": _OPERATOR,
+    "POST /backfill-plan": _VIEWER,
+    "GET /backfills": _VIEWER,
+    "POST /backfills": _OPERATOR,
+    "GET /backfills/{backfill}": _VIEWER,
+    "POST /backfills/{backfill}/{verb}": _OPERATOR,
+    "POST /cluster/abdicate": _ADMIN,
+    "GET /commands": _VIEWER,
+    "GET /commands/{command_id}": _VIEWER,
+    "GET /events": _VIEWER,
+    "GET /leader": _VIEWER,
+    "GET /participants": _VIEWER,
+    "GET /pipelines": _VIEWER,
+    "GET /pipelines/{name}": _VIEWER,
+    "DELETE /pipelines/{name}": _AUTHOR,
+    "POST /pipelines/{name}/activate": _OPERATOR,
+    "GET /pipelines/{name}/explanation": _VIEWER,
+    "GET /pipelines/{name}/intervals": _VIEWER,
+    "PUT /pipelines/{name}/owner": _ADMIN,
+    "POST /pipelines/{name}/pause": _OPERATOR,
+    "POST /pipelines/{name}/releases": _AUTHOR,
+    "GET /pools": _VIEWER,
+    "PUT /pools/{name}": _OPERATOR,
+    "DELETE /pools/{name}": _OPERATOR,
+    "POST /purge-plan": _VIEWER,
+    "POST /purges": _ADMIN,
+    "GET /runs": _VIEWER,
+    "POST /runs": _OPERATOR,
+    "GET /runs/{run_id}": _VIEWER,
+    "GET /runs/{run_id}/explanation": _VIEWER,
+    "POST /runs/{run_id}/pause": _OPERATOR,
+    "GET /runs/{run_id}/replay": _VIEWER,
+    "POST /runs/{run_id}/rerun": _OPERATOR,
+    "GET /runs/{run_id}/results": _VIEWER,
+    "POST /runs/{run_id}/resume": _OPERATOR,
+    "POST /runs/{run_id}/stop": _OPERATOR,
+    "POST /runs/{run_id}/tasks/{task}/approval": _OPERATOR,
+    "GET /runs/{run_id}/tasks/{task}/children": _VIEWER,
+    "GET /runs/{run_id}/tasks/{task}/events": _VIEWER,
+    "GET /runs/{run_id}/tasks/{task}/log": _VIEWER,
+    "POST /runs/{run_id}/tasks/{task}/mark": _OPERATOR,
+    "GET /runs/{run_id}/timeline": _VIEWER,
+    "GET /status": _VIEWER,
+    "GET /tokens": _ADMIN,
+    "PUT /tokens/{token_id}": _ADMIN,
+    "DELETE /tokens/{token_id}": _ADMIN,
+    "GET /variables": _VIEWER,
+    "PUT /variables/{name}": _OPERATOR,
+    "DELETE /variables/{name}": _OPERATOR,
+    "GET /whoami": _VIEWER,
+    "GET /workers": _VIEWER,
+    "POST /workers/{worker}/cordon": _OPERATOR,
+    "POST /workers/{worker}/uncordon": _OPERATOR,
+}
+"""Below `/api/v1`."""
+_OTHERS: Mapping[str, AccessRole] = {
+    "GET /metrics": _VIEWER,
+    "GET /openapi.json": _VIEWER,
+}
+
+
+def _below_prefix(route: str) -> str:
+    method, _, path = route.partition(" ")
+    return f"{method} /api/v1{path}"
+
+
+NEEDS: Mapping[str, AccessRole] = MappingProxyType(
+    {_below_prefix(route): role for route, role in _API.items()} | dict(_OTHERS)
+)
+"""By method and path, such as `GET /api/v1/runs/{run_id}`."""
+
+OPEN = frozenset({"/healthz", "/readyz", "/ui/login", "/ui/logout"})
+"""Asked by supervisors and load balancers, which have no token, and by browsers, to get in and out."""
+OPEN_BELOW = ("/hooks/", "/attempt/v1/", "/ui/static/")
+"""These have credentials of their own, a signature and the token of an attempt, or are no secret."""
+
+
+def is_open(path: str) -> bool:
+    """Whether a path is answered without asking who sends the request."""
+    return path in OPEN or path.startswith(OPEN_BELOW)

@@ -1,0 +1,124 @@
+"""Routes about tokens, and about who asks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
+
+from nimbus.access.tokens import TOKEN_ID
+from nimbus.api.asking import principal
+from nimbus.api.models import CommandModel, Model
+from nimbus.api.requests import PipelineNameText, RequestBody, in_utc
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.domain.access import AccessRole, PrincipalSource
+from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
+_TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]
+_Name = Annotated[str, StringConstraints(pattern=NAME)]
+
+
+class TokenBody(RequestBody):
+    """A token; its secret stays with who makes it."""
+
+    name: _Name = Field(description="Whose it is; a name in the list of commands.")
+    role: AccessRole
+    teams: list[_Name] = Field(default_factory=list, max_length=20)
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(
+        description="Of the secret, the part after `nbs_<id>_`: 43 characters, made of 32 random bytes."
+    )
+    expires_at: Annotated[AwareDatetime, AfterValidator(in_utc)] | None = None
+
+
+class OwnerBody(RequestBody):
+    """Whose a pipeline is."""
+
+    owner: _Name | None = Field(description="A principal or a team; null: nobody's but the admins'.")
+
+
+class TokenModel(Model):
+    """A token, of which nothing can be used."""
+
+    id: str
+    name: str
+    role: AccessRole
+    teams: list[str]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+
+
+class TokensModel(Model):
+    """The tokens of the cluster; those in files of schedulers are not among them."""
+
+    tokens: list[TokenModel]
+
+
+class PrincipalModel(Model):
+    """Who asks, as this scheduler sees it."""
+
+    name: str
+    role: AccessRole
+    teams: list[str]
+    source: PrincipalSource
+    token_id: str
+    address: str
+
+
+def router(services: ApiServices, prefix: str) -> APIRouter:
+    """Build the routes over `services`, below `prefix`."""
+    routes = APIRouter(tags=["access"], prefix=prefix)
+
+    @routes.get("/whoami")
+    async def whoami() -> PrincipalModel:
+        """Who asks, and with which role."""
+        return PrincipalModel.model_validate(principal())
+
+    @routes.get("/tokens")
+    def tokens() -> TokensModel:
+        """The tokens of the cluster, by name."""
+        found = services.reader.settings().tokens.values()
+        rows = [TokenModel.model_validate(token) for token in found]
+        return TokensModel(tokens=sorted(rows, key=lambda row: (row.name, row.id)))
+
+    @routes.put("/tokens/{token_id}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def create_token(
+        token_id: _TokenId, body: TokenBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Let somebody in. Asked again with the same secret, it changes nothing."""
+
+        def command() -> CreateToken:
+            check_schema(services, "a token")
+            return CreateToken(
+                id=token_id,
+                name=body.name,
+                role=body.role,
+                teams=tuple(body.teams),
+                sha256=body.sha256,
+                expires_at=body.expires_at,
+            )
+
+        return await submit(services, command, response, wait_s=wait)
+
+    @routes.delete("/tokens/{token_id}", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def revoke_token(token_id: _TokenId, response: Response, wait: Wait = 0) -> CommandModel:
+        """Let a token be of no use any more."""
+        return await submit(services, lambda: RevokeToken(id=token_id), response, wait_s=wait)
+
+    @routes.put("/pipelines/{name}/owner", status_code=202, responses=ACCEPTED_RESPONSES)
+    async def set_owner(
+        name: PipelineNameText, body: OwnerBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Say whose a pipeline is: their authors may publish and remove it."""
+
+        def command() -> SetOwner:
+            return SetOwner(pipeline=known_pipeline(services, name).name, owner=body.owner)
+
+        return await submit(services, command, response, wait_s=wait)
+
+    return routes

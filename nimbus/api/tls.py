@@ -1,0 +1,89 @@
+"""The certificate of the API, exchanged while it serves."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from nimbus.domain.errors import NimbusError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class CertificateError(NimbusError):
+    """The files of the certificate cannot be used, so the API cannot be served."""
+
+    code = "bad_certificate"
+    exit_code = 2
+
+
+class ReloadingTls:
+    """A TLS context that takes the certificate of each handshake from another one, which `look` exchanges.
+
+    Loading a wrong pair into a context that serves makes every handshake fail, so a new one is loaded into a
+    fresh context first.
+
+    Args:
+        certificate: PEM, with its chain.
+        key: PEM, without password.
+        registry: Where exchanges are counted.
+
+    Raises:
+        CertificateError: the pair cannot be used.
+    """
+
+    def __init__(self, certificate: Path, key: Path, registry: CollectorRegistry) -> None:
+        self._certificate, self._key = certificate, key
+        self._reloads = Counter(
+            "nimbus_api_certificate_reloads_total",
+            "Certificates of the API that were found changed, by what became of them.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("loaded", "refused"):
+            self._reloads.labels(outcome)
+        self._seen: tuple[int, ...] = ()
+        try:
+            self._seen = self._stamp()
+            self.context, self._current = self._loaded(), self._loaded()
+        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+            raise CertificateError(
+                f"api.tls: {certificate} and {key} cannot be used ({exc}); both must be PEM, the key the "
+                "certificate's own, without a password."
+            ) from exc
+        self.context.sni_callback = self._choose
+
+    def look(self) -> None:
+        """Exchange the certificate if its files have changed. One that does not work leaves the old one."""
+        try:
+            seen = self._stamp()
+            if seen == self._seen:
+                return
+            self._current = self._loaded()
+        except (OSError, ValueError) as exc:
+            self._reloads.labels("refused").inc()
+            _log.error("certificate_refused", certificate=str(self._certificate), error=str(exc))
+            return
+        self._seen = seen
+        self._reloads.labels("loaded").inc()
+        _log.info("certificate_loaded", certificate=str(self._certificate))
+
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _of: ssl.SSLContext
+    ) -> None:
+        """Called in each handshake, also without SNI."""
+        connection.context = self._current
+
+    def _stamp(self) -> tuple[int, ...]:
+        files = (self._certificate.stat(), self._key.stat())
+        return tuple(number for file in files for number in (file.st_mtime_ns, file.st_ino, file.st_size))
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Without this, OpenSSL asks for a password on the terminal.
+        context.load_cert_chain(self._certificate, self._key, password=lambda: "")
+        return context

@@ -1,0 +1,33 @@
+"""Builds what finds out who uses the API."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.access.gate import Gate
+from nimbus.api.tls import ReloadingTls
+from nimbus.config import Settings
+from nimbus.ports import AccessStore
+from nimbus.scheduler.access_follower import AccessFollower, TokensFile
+
+
+def build_gate(settings: Settings) -> Gate:
+    """Says who sends a request. Knows no token yet."""
+    api = settings.api
+    secure = settings.scheduler.advertise_url.startswith("https:")
+    return Gate(required=api.auth == "required", per_s=api.requests_per_second, secure=secure)
+
+
+def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls | None:
+    """What the API is served with; None: plain HTTP. CertificateError: the files cannot be used."""
+    tls = settings.api.tls
+    return None if tls is None else ReloadingTls(tls.certificate, tls.key, registry)
+
+
+def build_access_follower(
+    settings: Settings, store: AccessStore, gate: Gate, tls: ReloadingTls | None
+) -> AccessFollower:
+    """Tells the gate which tokens there are, and looks at the certificate."""
+    path = settings.api.tokens_file
+    file = None if path is None else TokensFile(path)
+    return AccessFollower(store, gate, file, () if tls is None else (tls.look,))

@@ -1,0 +1,53 @@
+"""`nimbus login`: keeps a token for a scheduler."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from nimbus.cli.credentials import keep_tokens, kept_tokens
+from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.options import examples, server_option
+from nimbus.cli.output import Output, output_option
+
+
+@click.command(
+    epilog=examples(
+        "nimbus login --server https://nimbus.example.com:8470",
+        "nimbus login < token.txt",
+        "nimbus login --forget",
+    )
+)
+@click.option("--forget", is_flag=True, help="Remove the token that is kept.")
+@server_option
+@output_option
+def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
+    """Keep a token for a scheduler, in a file of yours; NIMBUS_TOKEN wins over it. Asks for the token.
+
+    It is tried first. The file is ~/.config/nimbus/credentials.json, readable by you alone.
+    """
+    from nimbus.access.tokens import id_in
+    from nimbus.cli.client import Api
+    from nimbus.cli.servers import servers
+
+    out, urls = Output(output), servers(server_urls)
+    kept = kept_tokens()
+    if forget:
+        place = keep_tokens({url: token for url, token in kept.items() if url not in urls})
+        out.line(f"no token for {', '.join(urls)} is in {place}")
+        return
+    token = (click.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()).strip()
+    if id_in(token) is None:
+        raise CliError(
+            "that is no token: it begins with nbs_, as `nimbus token create` printed it.",
+            code="bad_token",
+            exit_code=Exit.USAGE,
+        )
+    with Api(urls, token=token) as api:
+        who = api.get("/whoami")
+    place = keep_tokens({**kept, **dict.fromkeys(urls, token)})
+    if out.as_json:
+        out.data(who)
+        return
+    out.line(f"you are {who['name']} ({who['role']}) for {', '.join(urls)}; the token is in {place}")

@@ -1,0 +1,113 @@
+"""Clients that are slow, or too many: real sockets to a real server, which goes on serving others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from nimbus.api.connections import bounded
+from nimbus.api.middleware import BodyLimit
+from nimbus.api.server import ApiServer
+
+Eventually = Callable[..., None]
+LARGE = 64 << 20
+MANY = 300
+"""Connections that send nothing; the server takes a tenth of them."""
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    large = b"x" * LARGE if scope["path"] == "/large" else b"hello"
+    await PlainTextResponse(large)(scope, receive, send)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., ApiServer]]:
+    made: list[ApiServer] = []
+
+    def start(**limits: float) -> ApiServer:
+        app: Any = BodyLimit(answer, within_s=0.2)
+        made.append(ApiServer(app, protocol=bounded(**limits)))  # type: ignore[arg-type]
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.stop()
+
+
+def connect(server: ApiServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 30)
+
+
+def ends(client: socket.socket) -> bool:
+    """Whether the server has closed it. Waits at most as long as the socket does."""
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_connection_that_owes_the_head_of_a_request_too_long_is_closed(
+    serve: Callable[..., ApiServer], sent: bytes
+) -> None:
+    with connect(serve(head_within_s=0.1)) as client:
+        client.sendall(sent)
+
+        assert ends(client)
+
+
+def test_next_request_of_a_kept_connection_has_the_same_deadline(serve: Callable[..., ApiServer]) -> None:
+    with connect(serve(head_within_s=0.1)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET / HT")
+
+        assert ends(client)
+
+
+def test_body_that_comes_too_slowly_is_refused(serve: Callable[..., ApiServer]) -> None:
+    with connect(serve()) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nab")
+
+        assert client.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def test_client_that_takes_nothing_of_an_answer_is_closed(
+    serve: Callable[..., ApiServer], eventually: Eventually
+) -> None:
+    server = serve(taken_within_s=0.1)
+    assert server._server is not None
+    with connect(server) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        taken = len(client.recv(1))
+        eventually(lambda: not server._server.server_state.connections)
+        try:
+            while piece := client.recv(65536):
+                taken += len(piece)
+        except ConnectionResetError:
+            pass
+
+        assert 0 < taken < LARGE
+
+
+def test_many_silent_connections_keep_nobody_out(serve: Callable[..., ApiServer]) -> None:
+    server = serve(most=MANY // 10)
+    silent = [connect(server) for _ in range(MANY)]
+    try:
+        answers = [httpx.get(f"{server.url}/", timeout=60).status_code for _ in range(20)]
+
+        assert answers == [200] * 20
+        assert ends(silent[0]), "those that have been silent the longest are closed"
+    finally:
+        for client in silent:
+            client.close()

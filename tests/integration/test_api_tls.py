@@ -1,0 +1,161 @@
+"""The API over TLS, with real handshakes: a certificate exchanged under load, and a wrong pair refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse
+
+from nimbus.api.server import ApiServer
+from nimbus.api.tls import CertificateError, ReloadingTls
+from tests.integration.test_leader_tls import Authority
+
+Eventually = Callable[..., None]
+
+
+def put(place: Path, made: Path) -> None:
+    """Exchange a file as certificate clients do: whole, by its name."""
+    part = place.with_suffix(".part")
+    part.write_bytes(made.read_bytes())
+    part.replace(place)
+
+
+@dataclass
+class Served:
+    """An API over TLS; `one` is served at first, `other` is not, and both are of one authority."""
+
+    authority: Authority
+    one: Path
+    other: Path
+    place: Path
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def start(self) -> ApiServer:
+        self.install(self.one, self.one)
+        self.tls = ReloadingTls(self.place / "api.pem", self.place / "api.key", self.registry)
+        server = ApiServer(PlainTextResponse("hello"), tls=self.tls.context)  # type: ignore[arg-type]  # an ASGI app
+        server.start()
+        return server
+
+    def install(self, certificate: Path, key: Path) -> None:
+        """Both are PEM files that hold certificate and key."""
+        put(self.place / "api.pem", certificate)
+        put(self.place / "api.key", key)
+
+    def reloads(self, outcome: str) -> float | None:
+        return self.registry.get_sample_value("nimbus_api_certificate_reloads_total", {"outcome": outcome})
+
+    def serial(self, server: ApiServer, name: str | None = None) -> bytes:
+        """The certificate that a handshake is given, verified."""
+        context = ssl.create_default_context(cafile=self.authority.file)
+        context.check_hostname = name is not None
+        with (
+            socket.create_connection(("127.0.0.1", server.port), 30) as plain,
+            context.wrap_socket(plain, server_hostname=name) as shaken,
+        ):
+            found = shaken.getpeercert(binary_form=True)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    authority = Authority(tmp_path, "nimbus")
+    return Served(authority, authority.certificate("one"), authority.certificate("other"), tmp_path)
+
+
+@pytest.fixture
+def server(served: Served) -> Iterator[ApiServer]:
+    server = served.start()
+    yield server
+    server.stop()
+
+
+def test_handshake_is_given_the_new_certificate_with_and_without_a_name(
+    served: Served, server: ApiServer
+) -> None:
+    before = served.serial(server)
+    assert server.url.startswith("https://")
+    served.tls.look()
+    assert served.serial(server) == before
+
+    served.install(served.other, served.other)
+    served.tls.look()
+
+    assert before != served.serial(server) == served.serial(server, "127.0.0.1")
+    assert (served.reloads("loaded"), served.reloads("refused")) == (1, 0)
+
+
+def test_wrong_pair_is_refused_and_the_old_one_kept_until_the_pair_is_whole(
+    served: Served, server: ApiServer
+) -> None:
+    before = served.serial(server)
+    put(served.place / "api.pem", served.other)  # the key still is that of the first
+    served.tls.look()
+    assert served.serial(server) == before
+    (served.place / "api.key").write_text("no key")
+    served.tls.look()
+    (served.place / "api.key").unlink()
+    served.tls.look()
+    assert served.serial(server) == before
+    assert (served.reloads("loaded"), served.reloads("refused")) == (0, 3)
+
+    put(served.place / "api.key", served.other)
+    served.tls.look()
+
+    assert served.serial(server) != before
+    assert served.reloads("loaded") == 1
+
+
+def test_certificate_is_exchanged_under_load_without_a_failed_handshake(
+    served: Served, server: ApiServer, eventually: Eventually
+) -> None:
+    stop, done, failed = threading.Event(), [], []
+    verify = ssl.create_default_context(cafile=served.authority.file)
+
+    def load() -> None:
+        while not stop.is_set():
+            try:
+                with httpx.Client(verify=verify, timeout=60) as client:  # a handshake for each
+                    done.append(client.get(f"{server.url}/").status_code)
+            except httpx.HTTPError as exc:
+                failed.append(repr(exc))
+
+    clients = [threading.Thread(target=load) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for number in range(6):
+        made = (served.other, served.one)[number % 2]
+        put(served.place / "api.pem", made)
+        served.tls.look()  # sees half of the pair
+        put(served.place / "api.key", made)
+        served.tls.look()
+        count = len(done)
+        eventually(lambda count=count: len(done) > count + 4 or failed)
+    stop.set()
+    for client in clients:
+        client.join(60)
+
+    assert failed == []
+    assert set(done) == {200}
+    assert (served.reloads("loaded"), served.reloads("refused")) == (6, 6)
+
+
+def test_pair_that_cannot_be_used_keeps_the_api_from_being_built(served: Served) -> None:
+    (served.place / "api.key").write_text("no key")
+
+    with pytest.raises(CertificateError) as refused:
+        ReloadingTls(served.one, served.place / "api.key", served.registry)
+
+    assert refused.value.exit_code == 2
+    assert "api.tls" in str(refused.value)
+    assert os.fspath(served.one) in str(refused.value)

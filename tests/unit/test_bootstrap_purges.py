@@ -1,0 +1,76 @@
+"""When a scheduler purges runs, and where it finds their outputs, as its settings say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.bootstrap.purges import add_purges, output_place
+from nimbus.config.sections import Data, Retention, Storage, Worker
+from nimbus.scheduler.collector import Collector
+from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.telemetry.artifacts import GarbageMetrics
+
+
+def a_worker(**keys: Any) -> Worker:
+    return Worker(id="w1", work_dir=Path("/w"), **keys)
+
+
+def some_settings(worker: Worker, retention: Retention | None = None) -> Any:
+    return SimpleNamespace(
+        worker=worker,
+        data=Data(),
+        storage=Storage(bucket="artifacts"),
+        cluster=SimpleNamespace(root="/nimbus"),
+        retention=retention or Retention(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("retention", "intervals_s"),
+    [
+        (Retention(), [60]),
+        (Retention(logs=timedelta(days=30), interval=timedelta(hours=2)), [60, 7200]),
+    ],
+    ids=["orders-alone", "by-age-too"],
+)
+def test_scheduler_that_leads_does_purges(retention: Retention, intervals_s: list[int]) -> None:
+    foundation: Any = SimpleNamespace(
+        settings=some_settings(a_worker(), retention), session=object(), store=object(), clock=SystemClock()
+    )
+    collector, leads = Collector(foundation.clock), lambda: True
+
+    add_purges(collector, foundation, GarbageMetrics(CollectorRegistry()), leads)
+
+    assert [task.interval_s for task in collector._tasks] == intervals_s
+    assert {task.may for task in collector._tasks} == {leads}
+
+
+@pytest.mark.parametrize(
+    ("worker", "folder"),
+    [
+        (a_worker(data="/mnt/data"), Path("/mnt/data")),
+        (a_worker(data_dir=Path("/mnt/data")), Path("/mnt/data")),
+        (a_worker(embedded=False), None),
+    ],
+    ids=["folder", "folder-by-its-old-name", "not-known"],
+)
+def test_outputs_are_deleted_in_the_folder_of_the_workers(worker: Worker, folder: Path | None) -> None:
+    place = output_place(some_settings(worker), lambda: True, GarbageMetrics(CollectorRegistry()))
+
+    assert isinstance(place, FolderOutputs)
+    assert place._folder == folder
+
+
+def test_outputs_are_deleted_in_the_bucket_of_the_workers() -> None:
+    settings = some_settings(a_worker(data="s3://results/x"))
+
+    place = output_place(settings, lambda: True, GarbageMetrics(CollectorRegistry()))
+
+    assert isinstance(place, BucketOutputs)

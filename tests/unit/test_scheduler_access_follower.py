@@ -1,0 +1,125 @@
+"""The follower of tokens: what the gate learns, and what it keeps when something cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nimbus import records
+from nimbus.access.gate import Credentials, Gate
+from nimbus.access.tokens import new_token
+from nimbus.domain.access import AccessRole, Principal, Token
+from nimbus.ports import Enqueue, StoreUnavailableError
+from nimbus.scheduler import access_follower
+from nimbus.scheduler.access_follower import AccessFollower, TokensFile
+
+Eventually = Callable[..., None]
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+MADE = new_token()
+TOKEN = Token(id=MADE.id, name="ada", role=AccessRole.VIEWER, sha256=MADE.sha256, created_at=NOW)
+
+
+class Store:
+    """See `nimbus.ports.AccessStore`."""
+
+    def __init__(self) -> None:
+        self.found: Mapping[str, Token] = {}
+        self.down = False
+        self.reads = 0
+        self.watch: Enqueue = lambda: None
+
+    def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
+        self.reads += 1
+        if self.down:
+            raise StoreUnavailableError("no answer")
+        self.watch = changed
+        return self.found
+
+    def session_key(self) -> bytes:
+        if self.down:
+            raise StoreUnavailableError("no answer")
+        return b"k" * 32
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def followed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    monkeypatch.setattr(access_follower, "LOOK_AGAIN_S", 60.0)
+    gate = Gate(required=True)
+    follower = AccessFollower(store, gate, TokensFile(tmp_path / "tokens.json"))
+    follower.start()
+    yield gate
+    follower.stop(timedelta(seconds=30))
+
+
+def who(gate: Gate) -> str:
+    found = gate.admit(Credentials(authorization=f"Bearer {MADE.text}"), NOW, 0.0)
+    return f"{found.role} by {found.source}" if isinstance(found, Principal) else found.code
+
+
+def write(folder: Path, *tokens: Token) -> None:
+    part = folder / "part"
+    part.write_bytes(records.TOKENS.encode(records.TokensBody(tokens=tokens)))
+    part.replace(folder / "tokens.json")
+
+
+def test_change_of_the_clusters_tokens_is_followed(
+    store: Store, followed: Gate, eventually: Eventually
+) -> None:
+    eventually(lambda: who(followed) == "token_unknown")
+    store.found = {TOKEN.id: TOKEN}
+    store.watch()
+    eventually(lambda: who(followed) == "viewer by token")
+    store.found = {}
+    store.watch()
+
+    eventually(lambda: who(followed) == "token_unknown")
+
+
+def test_outage_of_the_store_locks_nobody_out(store: Store, followed: Gate, eventually: Eventually) -> None:
+    store.found = {TOKEN.id: TOKEN}
+    eventually(lambda: store.reads == 1)
+    store.watch()
+    eventually(lambda: who(followed) == "viewer by token")
+    reads = store.reads
+    store.down = True
+    store.watch()
+    eventually(lambda: store.reads > reads)
+
+    assert who(followed) == "viewer by token"
+
+
+def test_file_is_read_again_when_it_changes_and_kept_while_it_is_broken(
+    store: Store,
+    followed: Gate,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access_follower, "LOOK_AGAIN_S", 0.01)
+    eventually(lambda: who(followed) == "token_unknown")
+    write(tmp_path, TOKEN)
+    store.watch()
+    eventually(lambda: who(followed) == "viewer by file")
+    write(tmp_path, replace(TOKEN, role=AccessRole.ADMIN))
+    eventually(lambda: who(followed) == "admin by file")
+    (tmp_path / "tokens.json").write_text("{")
+    reads = store.reads
+    eventually(lambda: store.reads > reads + 2)
+    assert who(followed) == "admin by file"
+    (tmp_path / "tokens.json").unlink()
+    reads = store.reads
+    eventually(lambda: store.reads > reads + 2)
+    assert who(followed) == "admin by file"
+
+    write(tmp_path)
+
+    eventually(lambda: who(followed) == "token_unknown")
