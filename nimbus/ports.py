@@ -685,6 +685,10 @@ class LogArchive(Protocol):
         """At most `limit` stored bytes from `offset` on; empty where nothing is (yet)."""
         ...
 
+    def size(self, attempt: AttemptId) -> int:
+        """Bytes of an attempt's log that are stored, up to the first gap."""
+        ...
+
 
 class Clock(Protocol):
     """Time, so that tests can hold it."""

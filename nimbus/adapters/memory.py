@@ -425,3 +425,8 @@ class MemoryLogs:
         """See `nimbus.ports.LogArchive.read`."""
         with self._lock:
             return bytes(self._logs.get((attempt, kept), b"")[offset : offset + limit])
+
+    def size(self, attempt: AttemptId) -> int:
+        """See `nimbus.ports.LogArchive.size`."""
+        with self._lock:
+            return len(self._logs.get((attempt, Kept.LOG), b""))

@@ -67,6 +67,21 @@ class S3LogArchive:
             raise StorageUnavailableError(f"{kept} of {attempt} cannot be read: {exc}") from exc
         return found
 
+    def size(self, attempt: AttemptId) -> int:
+        """Size of its chunks that lie together, from one listing; or as its pack says."""
+        end = None
+        try:
+            for info in self._store.list(_prefix(attempt, Kept.LOG)):
+                start, end = int(info.key.rpartition("/")[2]), end or 0
+                if start > end:
+                    break
+                end = max(end, start + info.size_bytes)
+            if end is None:
+                _, (_, end) = self._place_in_pack(attempt) or ("", (0, 0))
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"log of {attempt} cannot be read: {exc}") from exc
+        return end
+
     def _chunks(self, prefix: str, offset: int, limit: int) -> bytes | None:
         """None: the log is not in chunks."""
         out: bytearray | None = None
@@ -83,15 +98,21 @@ class S3LogArchive:
         return None if out is None else bytes(out[:limit])
 
     def _packed(self, attempt: AttemptId, offset: int, limit: int) -> bytes:
+        found = self._place_in_pack(attempt)
+        if found is None:
+            return b""
+        key, (start, size) = found
+        wanted = min(size - offset, limit)
+        if wanted <= 0:
+            return b""
+        return b"".join(self._store.read(key, start=start + offset, size_bytes=wanted))
+
+    def _place_in_pack(self, attempt: AttemptId) -> tuple[str, tuple[int, int]] | None:
+        """Key of the pack that has its log, with first byte and size; None: no pack has it."""
         for key, index in self._packs_of(attempt.run):
-            place = index.get(_name(attempt))
-            if place is not None:
-                start, size = place
-                wanted = min(size - offset, limit)
-                if wanted <= 0:
-                    return b""
-                return b"".join(self._store.read(key, start=start + offset, size_bytes=wanted))
-        return b""
+            if (place := index.get(_name(attempt))) is not None:
+                return key, place
+        return None
 
     def _packs_of(self, run: RunId) -> Iterator[tuple[str, Index]]:
         for info in self._store.list(_packs(run)):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from nimbus.api.explain_aside import why_aside
+from nimbus.definition.backfill_dates import dates_left
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.leader_report import SetAside
@@ -60,7 +61,7 @@ def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
 
 
 def _last_dates(backfill: Backfill) -> str:
-    total = backfill.request.total
-    if total is not None and backfill.started + backfill.skipped >= total:
+    done = backfill.position is not None if backfill.request.as_one_run else not any(dates_left(backfill))
+    if done:
         return "all dates are dealt with: it ends with the last of its runs"
     return f"its next date starts as soon as the leader has release {backfill.release[:12]}"

@@ -34,6 +34,8 @@ _log = structlog.stdlib.get_logger(__name__)
 
 MAX_RUNS = 500
 """In one answer."""
+_RECENT = 20
+"""Runs in history that are looked at for the last success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,21 @@ def list_runs(
         at_least=len(ahead),
         complete=complete,
     )
+
+
+def last_success(services: ApiServices, run: Run) -> Run | None:
+    """The last run of its pipeline that succeeded, of those created before it.
+
+    Looks at what is in ZooKeeper and at the newest runs in history.
+    """
+    listed = services.reader.run_list().values()
+    near = [one for one in listed if one.pipeline == run.pipeline and one.state is RunState.SUCCEEDED]
+    before = (one for one in near if one.created_at < run.created_at)
+    newest = max(before, key=lambda one: (one.created_at, one.id), default=None)
+    found = [] if newest is None else list(services.reader.runs([newest.id]).values())
+    found += services.history.recent(run.pipeline, _RECENT).runs
+    fitting = (one for one in found if one.state is RunState.SUCCEEDED and one.created_at < run.created_at)
+    return max(fitting, key=lambda one: (one.created_at, one.id), default=None)
 
 
 def _past_runs(

@@ -127,9 +127,9 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
 
 def _live_run(services: ApiServices, around: Surroundings, run_id: RunId) -> ReasonModel:
     """The first reason of a live run, and how many more it has."""
-    run = services.reader.run(run_id)
+    run = services.reader.runs([run_id]).get(run_id)
     if run is None:
-        return ReasonModel(about=f"run {run_id}", why="it has just ended")
+        return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")
     slots = services.reader.slots(run.open_attempts())
     first, *others = explain_run(run, slots, around) or [ReasonModel(about="run", why="it ends next")]
     of = "" if first.about == "run" else f"{first.about}: "

@@ -87,7 +87,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         Readable as soon as its start is answered: `pending` until a leader decides, or `refused`.
         """
         found = look_for_run(services, run_id)
-        return _shown(services, found) if isinstance(found, FoundRun) else found
+        return shown_run(services, found) if isinstance(found, FoundRun) else found
 
     @routes.get("/{run_id}/results")
     def results(
@@ -178,8 +178,8 @@ def _kept(
     """A piece of what is kept of an attempt, and headers that tell of both. `place`: run, task, attempt."""
     run_id, task, attempt = place
     found = find_run(services, run_id)
-    number, state = _attempt(found, task, attempt)
-    if (gone := _purged_parts(services, found).get(Part.LOGS)) is not None:
+    number, state = known_attempt(found, task, attempt)
+    if (gone := purged_parts(services, found).get(Part.LOGS)) is not None:
         raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state was read before the bytes: "ended, and nothing more" can then be believed.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
@@ -194,16 +194,17 @@ def _kept(
     }
 
 
-def _shown(services: ApiServices, found: FoundRun) -> RunModel:
+def shown_run(services: ApiServices, found: FoundRun) -> RunModel:
+    """A run as the API shows it, with what is known of its open attempts."""
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
     shown = views.run_model(run, slots, around, services.spark_history, archived=found.archived)
-    gone = _purged_parts(services, run) if found.archived else {}
+    gone = purged_parts(services, run) if found.archived else {}
     return shown.model_copy(update={"purged": [purged_part(part, said) for part, said in gone.items()]})
 
 
-def _purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
+def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
     """What is gone of a run. Nothing is, as long as it has not ended."""
     gone = services.history.purged(run.id) if run.state.is_final else None
     return {} if gone is None else gone.parts
@@ -273,8 +274,12 @@ def unknown_task(run: Run, task: str) -> NotFoundError:
     )
 
 
-def _attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
-    """Number and state of the attempt that is asked for; without a number, of the last one."""
+def known_attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
+    """Number and state of the attempt that is asked for; without a number, of the last one.
+
+    Raises:
+        NotFoundError: there is no such task, or no such attempt.
+    """
     known = run.tasks.get(TaskName(task))
     if known is None:
         raise unknown_task(run, task)

@@ -74,6 +74,7 @@ from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
 from nimbus.telemetry.sync import SyncMetrics
 from nimbus.templates.helper import TemplateHelper
+from nimbus.web.app import add_pages
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
@@ -180,7 +181,7 @@ def build_parts(foundation: Foundation) -> Parts:
     )
     gate, tls = build_gate(settings), build_tls(settings, registry)
     api = create_app(
-        ApiServices(
+        services := ApiServices(
             reader=foundation.reader,
             definitions=releases,
             commands=ZooKeeperCommandQueue(session, root),
@@ -206,6 +207,7 @@ def build_parts(foundation: Foundation) -> Parts:
         ),
         allowed_hosts=_allowed_hosts(settings),
     )
+    add_pages(api, services)
     garbage = GarbageMetrics(registry)
     collector = build_collector(foundation, garbage, leads=late.leads)
     add_purges(collector, foundation, garbage, late.leads)

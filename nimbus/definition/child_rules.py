@@ -8,11 +8,11 @@ from math import prod
 from nimbus.config.problems import KeyPath
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, TaskModel
-from nimbus.domain.children import DEFAULT_MOST_ITEMS, SCALAR
+from nimbus.domain.children import DEFAULT_MOST_ITEMS, MOST_AT_A_DEPTH, SCALAR
 from nimbus.domain.pipeline import TaskKind
 from nimbus.templates.client import Templates
 
-MOST_ITEMS_OF_PIPELINE = 20_000
+MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
 """Of all its tasks together, by their `max_items`: their states stand in one node of 128 KiB."""
 MOST_GIVEN_LISTS = 8
 """Tasks of a pipeline whose lists come from results: these stand in the same node."""

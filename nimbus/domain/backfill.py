@@ -41,7 +41,7 @@ class Reprocess(StrEnum):
     """Which dates get a run, by how the last run of their interval ended."""
 
     MISSING = "missing"
-    """Those that are not known to have had any."""
+    """Those that are not known to have had any, or whose only one was stopped while it was queued."""
     FAILED = "failed"
     """Those, and those whose last run did not succeed."""
     ALL = "all"
@@ -126,7 +126,7 @@ class Backfill:
             case Reprocess.FAILED:
                 return last is None or last.outcome is not RunState.SUCCEEDED
             case Reprocess.MISSING:
-                return last is None
+                return last is None or not last.started
 
     def after_end(self, run: RunId, state: RunState) -> Backfill:
         """What it is after one of its runs has ended."""

@@ -88,6 +88,19 @@ def spec_of(task: TaskRun) -> ChildSpec | None:
     return spec if spec is None or children is None else spec.with_lists(children.lists)
 
 
+def width_of(run: Run, name: TaskName, count: int) -> int:
+    """The width of the child runs of a task, see `Parent`.
+
+    Args:
+        run: The run.
+        name: Of the task.
+        count: Of its items.
+    """
+    others = (spec for other in run.tasks.in_order() if other.spec.name != name and (spec := spec_of(other)))
+    all_tasks = count + sum(spec.max_items if spec.templates else spec.count for spec in others)
+    return (1 if run.parent is None else run.parent.width) * all_tasks
+
+
 def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) -> Run:
     """Begin the next attempt. Items that have succeeded are not repeated.
 
@@ -106,7 +119,15 @@ def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) 
         raise InvalidTransitionError(f"run {run.id} ({run.state}): task {name} ({task.state}) cannot begin")
     lists = lists if task.children is None else task.children.lists
     whole = spec.with_lists(lists)
-    children = begun(task.children, whole, lists=lists, attempt=task.tried + 1, epoch=epoch, now=now)
+    children = begun(
+        task.children,
+        whole,
+        lists=lists,
+        width=width_of(run, name, whole.count),
+        attempt=task.tried + 1,
+        epoch=epoch,
+        now=now,
+    )
     return _with_task(run, replace(task, state=TaskState.RUNNING, retry_at=None, children=children))
 
 

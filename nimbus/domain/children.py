@@ -23,6 +23,8 @@ MOST_ITEMS = 1000
 DEFAULT_MOST_ITEMS = 200
 DEEPEST = 8
 """Child runs of child runs: a run without a parent has depth 0."""
+MOST_AT_A_DEPTH = 20_000
+"""Child runs of one depth below one run; repeated attempts are not counted. See `Parent.width`."""
 SCALAR = ""
 """Key of `for_each` when it is one list: then an item is a value, not a mapping."""
 
@@ -80,6 +82,11 @@ class Parent:
     """Of its item, from 0."""
     depth: int
     """Of the child: 1 if the parent has no parent."""
+    width: int = 1
+    """How many child runs of this depth there can be: the parent's width, times all that its tasks can start.
+    Where no width is above n there are at most n of them, whatever the shape of the tree, since each
+    one's share, 1 / width, adds up to 1 (Kraft's inequality). So nothing has to be counted or stored.
+    """
 
 
 class ItemState(StrEnum):
@@ -112,6 +119,8 @@ class Children:
     """
     lists: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Those of `for_each` that came from results. They never change."""
+    width: int = 1
+    """Of its child runs, see `Parent`."""
     reason: str = ""
     """Why the first item that did not succeed did not."""
 
@@ -144,6 +153,7 @@ def begun(
     spec: ChildSpec,
     *,
     lists: Mapping[str, tuple[Any, ...]],
+    width: int,
     attempt: int,
     epoch: int,
     now: datetime,
@@ -153,7 +163,9 @@ def begun(
     for state in (ItemState.FAILED, ItemState.STOPPED, ItemState.REFUSED):
         states = states.replace(state, ItemState.WAITING)
     tried = (0,) * spec.count if before is None else before.tried
-    return Children(attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried, lists=lists)
+    return Children(
+        attempt=attempt, began_at=now, epoch=epoch, states=states, tried=tried, lists=lists, width=width
+    )
 
 
 def repeats(one: ChildSpec, other: ChildSpec) -> bool:

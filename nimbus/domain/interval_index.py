@@ -28,6 +28,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 _Row = tuple[int, int, str, str, int]
 """End, start, outcome, run, when it ended. Times are microseconds since the year 1."""
+_NEVER_STARTED = "never_started"
+"""Outcome of a run that was stopped while it was queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Ended:
     outcome: RunState
     run: RunId
     at: datetime
+    started: bool = True
+    """False: it was stopped while it was queued, so that nothing has run for the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,16 @@ class IntervalIndex:
         return None
 
     def last(self, interval: DataInterval) -> Ended | None:
-        """How the last run ended that stood for this interval, or for a longer one that covers it."""
+        """How the last run ended that stood for this interval, or for a longer one that covers it.
+
+        One that never started is the answer only if there is no other.
+        """
         covering = (
             one
             for one in self.overlapping(interval)
             if one.interval.start <= interval.start and one.interval.end >= interval.end
         )
-        return max(covering, key=lambda one: one.at, default=None)
+        return max(covering, key=lambda one: (one.started, one.at), default=None)
 
     def knows(self, interval: DataInterval) -> bool:
         """Whether an interval that is not in the index is known to have had no run that ended."""
@@ -108,7 +115,9 @@ class IntervalIndex:
         interval, at = run.data_interval, run.finished_at
         if interval is None or at is None:
             return self
-        row: _Row = (_us(interval.end), _us(interval.start), run.state.value, run.id, _us(at))
+        never_started = run.started_at is None and run.state is RunState.STOPPED and run.layout > 1
+        outcome = _NEVER_STARTED if never_started else run.state.value
+        row: _Row = (_us(interval.end), _us(interval.start), outcome, run.id, _us(at))
         place = max(bisect_right(self.pages, _name(row), key=lambda page: page.name) - 1, 0)
         rows = self.pages[place].rows() if self.pages else []
         found = bisect_left(rows, row[:2], key=lambda other: other[:2])
@@ -154,7 +163,9 @@ def _name(row: _Row) -> str:
 def _ended(row: _Row) -> Ended:
     end, start, outcome, run, at = row
     interval = DataInterval(start=_moment(start), end=_moment(end))
-    return Ended(interval, RunState(outcome), RunId(run), _moment(at))
+    started = outcome != _NEVER_STARTED
+    state = RunState(outcome) if started else RunState.STOPPED
+    return Ended(interval, state, RunId(run), _moment(at), started)
 
 
 def _us(moment: datetime) -> int:

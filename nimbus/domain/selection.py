@@ -162,7 +162,7 @@ def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | Non
         return replace(task, state=TaskState.SKIPPED, left_out=was.left_out)
     if earlier is None or was is None or was.state is not TaskState.SUCCEEDED:
         return replace(task, state=TaskState.SKIPPED, left_out=True)
-    origin = was.reused or Reused(run=earlier.id, attempt=was.attempts[-1] if was.attempts else None)
+    origin = was.reused or Reused(run=earlier.id, attempt=was.committed)
     return replace(task, state=TaskState.SUCCEEDED, reused=replace(origin, result=result))
 
 

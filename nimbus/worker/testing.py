@@ -286,6 +286,10 @@ class FileLogs:
         """See `nimbus.ports.LogArchive`."""
         return (read_if_there(self._place(attempt, kept)) or b"")[offset : offset + limit]
 
+    def size(self, attempt: AttemptId) -> int:
+        """See `nimbus.ports.LogArchive`."""
+        return len(read_if_there(self._place(attempt, Kept.LOG)) or b"")
+
     def _place(self, attempt: AttemptId, kept: Kept) -> Path:
         return self._root / (str(attempt) if kept is Kept.LOG else f"{attempt}.{kept}")
 

@@ -146,6 +146,18 @@ def test_reading_goes_on_where_it_stopped_while_the_log_grows(logs: LogArchive) 
     assert seen == text
 
 
+def test_size_of_a_log_is_where_reading_ends(logs: LogArchive) -> None:
+    assert logs.size(ATTEMPT) == 0
+    for offset, data in ((0, b"0123"), (4, b"4567"), (2, b"23")):
+        logs.append(ATTEMPT, offset, data)
+    logs.append(ATTEMPT, 0, b"and", Kept.EVENTS)
+    packed = AttemptId(RunId("r"), TaskName("u"), 1)
+    logs.append_all({packed: b"four\n"})
+
+    assert (logs.size(ATTEMPT), logs.size(packed)) == (8, 5)
+    assert logs.size(AttemptId(RunId("r"), TaskName("t"), 2)) == 0
+
+
 # S3 alone: chunks are objects of their own, and small logs of a run share one.
 
 
@@ -174,6 +186,7 @@ def test_a_gap_ends_what_can_be_read_until_it_is_filled(s3_logs: S3LogArchive) -
     assert s3_logs.read(ATTEMPT) == b"0123"
     assert s3_logs.read(ATTEMPT, 4) == b""
     assert s3_logs.read(ATTEMPT, 8) == b"89"
+    assert s3_logs.size(ATTEMPT) == 4
 
     s3_logs.append(ATTEMPT, 4, b"4567")
     assert s3_logs.read(ATTEMPT) == b"0123456789"

@@ -28,6 +28,7 @@ from nimbus.domain.slots import Claim, End, Slots
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import AlertNotSentError
+from nimbus.web.app import add_pages
 from tests.definitions import OnDisk, active
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
@@ -283,7 +284,10 @@ def world() -> World:
 @pytest.fixture
 def server(world: World) -> Iterator[ApiServer]:
     """A real server over `world`, on a free port."""
-    server = ApiServer(create_app(world.services()))
+    services = world.services()
+    app = create_app(services)
+    add_pages(app, services)
+    server = ApiServer(app)
     server.start()
     yield server
     server.stop()

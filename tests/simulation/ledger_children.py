@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nimbus.domain import writes as w
-from nimbus.domain.child_runs import child_of
+from nimbus.domain.child_runs import child_of, spec_of
 from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.run import Run, RunState, TaskRun
@@ -34,8 +34,10 @@ class ChildLaws:
     def written(self, write: w.Write) -> None:
         """Take in one write."""
         match write:
-            case w.CreateRun(run) if run.parent is not None:
-                self._created(run, run.parent)
+            case w.CreateRun(run):
+                self._reuses_items(run)
+                if run.parent is not None:
+                    self._created(run, run.parent)
             case w.PutRun(run, before):
                 for was, task in run.tasks.changes_since(before.tasks):
                     if task.children is not None:
@@ -54,6 +56,26 @@ class ChildLaws:
 
     def _live(self) -> list[Run]:
         return [run for run in self._runs.live.values() if not run.state.is_final]
+
+    def _reuses_items(self, run: Run) -> None:
+        """A rerun takes over the items whose child runs have succeeded for the same item, and no others."""
+        for name, task in run.tasks.items():
+            spec, children = spec_of(task), task.children
+            if spec is None or children is None:
+                continue
+            was = None if run.rerun_of is None else self._runs.all[run.rerun_of].tasks[name]
+            before = None if was is None else spec_of(was)
+            states = "" if was is None or was.children is None else was.children.states
+            for index, state in enumerate(children.states):
+                good = states[index : index + 1] == ItemState.SUCCEEDED.value
+                same = (
+                    before is not None
+                    and before.pipeline == spec.pipeline
+                    and index < before.count
+                    and before.item(index) == spec.item(index)
+                )
+                taken = state == ItemState.SUCCEEDED.value
+                hold(Law.RERUN, taken == (good and same), run.id, name, "item", index, state, "was", states)
 
     def _created(self, run: Run, link: Parent) -> None:
         key = link.run, link.task, link.attempt, link.index

@@ -8,6 +8,7 @@ from typing import Any
 
 from nimbus.domain import child_runs, lifecycle
 from nimbus.domain import writes as w
+from nimbus.domain.children import ItemState
 from nimbus.domain.run import TaskState
 from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
@@ -83,4 +84,16 @@ def stopped_parent_does_not_wait_for_its_child_runs() -> Iterator[None]:
         return replace(run, tasks=run.tasks.replaced(ended))
 
     with replaced(lifecycle, _stopping=stopping):
+        yield
+
+
+@mutant
+def rerun_takes_over_items_that_did_not_succeed() -> Iterator[None]:
+    """What failed or never ran for one item counts as done when the run is repeated."""
+    original = child_runs.succeeded_alone
+
+    def succeeded_alone(before: Any) -> Any:
+        return original(replace(before, states=ItemState.SUCCEEDED * len(before.states)))
+
+    with replaced(child_runs, succeeded_alone=succeeded_alone):
         yield

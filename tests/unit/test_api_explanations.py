@@ -576,6 +576,13 @@ def backfilled() -> Stage:
     return stage
 
 
+def backfilled_as_one_run() -> Stage:
+    stage = scheduled()
+    request = BackfillRequest(first=NOW - 240 * HOUR, last=NOW, total=10, max_parallel=2, as_one_run=True)
+    stage.ask(CreateBackfill(pipeline=NAME, backfill=BackfillId("b1"), request=request))
+    return stage
+
+
 def _set_aside(subject: Subject) -> Stage:
     stage = backfilled()
     stage.bench.reign.state.put_aside(subject, "RuntimeError: boom")
@@ -631,6 +638,11 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
     (cluster_full, ("runs.max_running of the cluster is 1, reached by run x",), None),
     (files_lack, ("scheduler s2 lacks a.py of it, and fetches them",), None),
     (backfilled, ("backfill b1: max_parallel, 1, is under way", "run b1-"), NOW + 18 * HOUR),
+    (
+        backfilled_as_one_run,
+        ("backfill b1: all dates are dealt with: it ends with the last of its runs",),
+        ...,
+    ),
     (
         lambda: _set_aside(about_pipeline(NAME)),
         ("pipeline: the leader has set it aside, since it could not", "RuntimeError: boom"),

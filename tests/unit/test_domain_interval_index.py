@@ -65,6 +65,18 @@ def test_run_that_never_started_takes_no_others_place_but_is_listed() -> None:
     assert outcome(EMPTY.with_run(ended(of_day(1))).with_run(stopped), of_day(1)) == "succeeded r"
 
 
+def test_run_that_never_started_is_told_apart_and_hides_no_longer_interval() -> None:
+    stopped = replace(ended(of_day(2), RunState.STOPPED, "r2", after_s=9), started_at=None)
+    index = EMPTY.with_run(stopped)
+
+    found = index.last(of_day(2))
+    assert found is not None
+    assert (found.outcome, found.started) == (RunState.STOPPED, False)
+    index = index.with_run(ended(of_day(1, days=3), name="range", after_s=1))
+    assert outcome(index, of_day(2)) == "succeeded range"
+    assert outcome(index.with_run(ended(of_day(2), RunState.STOPPED, "r3")), of_day(2)) == "succeeded range"
+
+
 def test_run_without_an_interval_changes_nothing() -> None:
     assert EMPTY.with_run(ended(None)) is EMPTY
 

@@ -12,7 +12,7 @@ from nimbus import records, run_record
 from nimbus.domain import lifecycle
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
+from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Reused, Run, RunCause, RunState, TaskRun
 from nimbus.domain.run import TaskState as S
 from nimbus.domain.selection import Scope, Selection, entered
@@ -162,6 +162,18 @@ def test_marked_task_counts_as_it_is_marked_and_what_follows_runs() -> None:
     assert run.tasks[B].settled == Settlement(at=NOW, by="ann", reason="by hand")
     assert tried(run, C).state is RunState.SUCCEEDED
     assert states(chosen(Scope.FAILED, of=earlier(), marks={B: S.SKIPPED}, reason="x")) == "skks"
+
+
+def test_reused_task_that_was_marked_after_a_failed_attempt_gives_no_output_of_that() -> None:
+    old = tried(with_spec(a_run(OLD), A, retries=RetryPolicy(limit=1)), A, Outcome.TIMED_OUT)
+    said = Settlement(at=NOW, by="ann", reason="by hand")
+    old = lifecycle.mark_task(old, A, state=S.SUCCEEDED, settlement=said, now=NOW)
+    old = tried(tried(old, D), B, Outcome.FAILED)
+
+    run = chosen(Scope.FAILED, of=old)
+
+    assert run.tasks[A].reused == Reused(run=OLD, attempt=None)
+    assert lifecycle.committed_outputs(run, (A,)) == lifecycle.committed_outputs(old, (A,))
 
 
 def test_task_that_the_release_has_since_then_is_run_with_what_failed() -> None:

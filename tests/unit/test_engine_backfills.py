@@ -26,7 +26,7 @@ from nimbus.domain.commands import (
     StopRun,
 )
 from nimbus.domain.concurrency import Concurrency
-from nimbus.domain.ids import BackfillId, CommandId, PipelineName, TaskName
+from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Outcome, Run, RunCause, RunState
@@ -199,6 +199,20 @@ def test_second_backfill_reprocesses_what_is_asked(reprocess: Reprocess, days: l
 
     assert live(bench) == days
     assert bench.cluster.world.backfills[BackfillId("b2")].skipped == 3 - len(days)
+
+
+def test_date_is_missing_when_its_only_run_was_stopped_while_it_was_queued() -> None:
+    bench = led(replace(SPEC, concurrency=Concurrency(limit=1)))
+    create(bench, 3, max_parallel=3, on_failure=OnFailure.CONTINUE)
+    ask(bench, StopRun(run_id=RunId("b1-20260102t060000z"), reason="asked"))
+    end_one(bench)
+    end_one(bench)
+    assert live(bench) == []
+    request = BackfillRequest(first=FIRST, last=FIRST + 3 * DAY, max_parallel=9)
+
+    ask(bench, CreateBackfill(pipeline=NAME, backfill=BackfillId("b2"), request=request))
+
+    assert live(bench) == ["01-02"]
 
 
 def test_failure_pauses_the_backfill_and_resume_goes_on_with_the_next_date() -> None:

@@ -13,7 +13,7 @@ from nimbus import run_record
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState, ReleaseOf
 from nimbus.domain.child_runs import child_of
-from nimbus.domain.children import DEEPEST
+from nimbus.domain.children import DEEPEST, MOST_ITEMS
 from nimbus.domain.commands import PauseRun, PublishRelease, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import PipelineName, RunId, TaskName
@@ -296,6 +296,32 @@ def test_child_runs_are_refused_below_the_deepest_level() -> None:
     deepest = max(run.parent.depth for run in map(_run_of, stage.done) if run is not None and run.parent)
     assert deepest == DEEPEST
     assert stage.run().state is RunState.FAILED
+
+
+def test_fan_out_is_refused_before_it_starts_when_the_tree_of_runs_could_become_too_large() -> None:
+    many = tuple(f"{number}" for number in range(MOST_ITEMS))
+    mid = PipelineName("mid")
+    wide = starting(mid, for_each={"": many[:21]}, parameters={})
+    most = starting(for_each={"region": many}, max_items=MOST_ITEMS)
+    stage = Stage(LOAD, parent(most, mid), parent(wide))
+
+    stage.start()
+    made = [run for run in map(_run_of, stage.done) if run is not None and run.parent]
+    fan = stage.run(made[0].id).tasks[FAN]
+
+    assert [(run.parent.depth, run.parent.width) for run in made] == [(1, 21)] * 21
+    assert fan.state is TaskState.FAILED
+    assert fan.settled is not None
+    assert "21000 child runs of depth 2 (1000 of this task), and 20000 is the most" in fan.settled.reason
+
+
+def test_fan_out_of_a_run_without_a_parent_is_as_wide_as_its_pipeline_may_be() -> None:
+    lists = tuple(f"{number}" for number in range(MOST_ITEMS))
+    stage = Stage(LOAD, parent(starting(for_each={"region": lists}, max_items=MOST_ITEMS, max_parallel=2)))
+
+    stage.start()
+
+    assert [child.parent and child.parent.width for child in stage.children()] == [MOST_ITEMS] * 2
 
 
 def _run_of(done: Decision):  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from nimbus.domain import child_runs, lifecycle
 from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.children import DEEPEST, ChildSpec, ItemState, Parent, child_id
+from nimbus.domain.children import DEEPEST, MOST_AT_A_DEPTH, ChildSpec, ItemState, Parent, child_id
 from nimbus.domain.drafts import Draft
 from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import RefusedError
@@ -86,7 +86,7 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
     spec = found.children
     about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
-    if fault := _fault(run, spec):  # which no retry would change
+    if fault := _fault(run, name, spec):  # which no retry would change
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
         about["reason"] = fault
         return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
@@ -94,7 +94,7 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     return Decision(name="child_runs_begun", writes=(PutRun(begun, run),), about=about)
 
 
-def _fault(run: Run, spec: ChildSpec) -> str:
+def _fault(run: Run, name: TaskName, spec: ChildSpec) -> str:
     """Why no child run of a task can be started at all; empty: they can."""
     if spec.release is None:
         return (
@@ -105,6 +105,12 @@ def _fault(run: Run, spec: ChildSpec) -> str:
         return f"for_each has {spec.count} items, max_items is {spec.max_items}: nothing was started."
     if _depth(run) > DEEPEST:
         return f"child runs can be {DEEPEST} deep, and run {run.id} is that deep: it starts none."
+    width = child_runs.width_of(run, name, spec.count)
+    if run.parent is not None and width > MOST_AT_A_DEPTH:
+        return (
+            f"the run that began all this could come to have {width} child runs of depth {_depth(run)} "
+            f"({spec.count} of this task), and {MOST_AT_A_DEPTH} is the most: nothing was started."
+        )
     return ""
 
 
@@ -157,7 +163,14 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
         data_interval=run.data_interval,
         cause=RunCause.PARENT,
         priority=run.priority,
-        parent=Parent(run=run.id, task=name, attempt=children.attempt, index=index, depth=_depth(run)),
+        parent=Parent(
+            run=run.id,
+            task=name,
+            attempt=children.attempt,
+            index=index,
+            depth=_depth(run),
+            width=children.width,
+        ),
         layout=state.schema,
         asked_at=now,
         submitted_by=run.submitted_by,

@@ -1,0 +1,45 @@
+"""Puts the pages together, as an application of its own below `/ui`. Called once, by `nimbus.bootstrap`."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from nimbus.api.problems import NotFoundError
+from nimbus.api.services import ApiServices
+from nimbus.web import actions, problems, routes_runs, routes_search, routes_tasks
+from nimbus.web.frame import Frames
+from nimbus.web.pages import Pages
+
+
+def add_pages(api: FastAPI, services: ApiServices) -> None:
+    """Serve pages below `/ui` of `api`.
+
+    Args:
+        api: With all of its own routes: forms send their requests to it.
+        services: What pages read from.
+    """
+    pages = Pages(Frames(services))
+    web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    problems.install(web, pages)
+    for part in (routes_runs, routes_tasks, routes_search):
+        web.include_router(part.router(services, pages))
+    web.include_router(actions.router(api, pages))
+
+    @web.get("/")
+    def home() -> RedirectResponse:
+        return RedirectResponse("/ui/runs")
+
+    @web.get("/help")
+    def keys(request: Request) -> Response:
+        return pages.answer(request, "help.html", {})
+
+    @web.get("/static/{version}/{name}")
+    async def asset(request: Request, version: str, name: str) -> Response:
+        found = pages.assets.answer(request, version, name)
+        if found is None:
+            raise NotFoundError("not_found", f"there is no file {name}.")
+        return found
+
+    api.mount("/ui", web)

@@ -1,0 +1,190 @@
+"""The graph of a run as SVG: what a release fixes is laid out once, states are filled in for each page.
+
+More than twelve tasks that have the same place in the graph are one node: a thousand side by side would be
+180,000 pixels wide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from markupsafe import Markup
+
+from nimbus.api.models_runs import TaskModel
+from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
+
+MOST_ALIKE = 12
+"""Tasks with the same place in the graph that are drawn one by one."""
+_LONGEST_LABEL = 21
+_LAYOUTS_KEPT = 64
+
+Needs = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A graph without states."""
+
+    layout: Layout
+    folds: Mapping[str, Sequence[str]]
+    """Nodes that stand for several tasks, by the first of them."""
+    edges: Markup
+    """Of all edges, the `d` of one SVG path."""
+
+
+class Drawings:
+    """Drawings that were made last. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[object, Drawing] = OrderedDict()
+
+    def of(self, needs: Needs, unfolded: frozenset[str]) -> Drawing:
+        """The drawing of a graph; all runs of a release share it.
+
+        Args:
+            needs: Tasks with those that each needs.
+            unfolded: Folds that are drawn task by task.
+        """
+        key = (tuple((name, tuple(of)) for name, of in needs.items()), unfolded)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        drawing = draw(needs, unfolded)
+        with self._lock:
+            self._kept[key] = drawing
+            while len(self._kept) > _LAYOUTS_KEPT:
+                self._kept.popitem(last=False)
+        return drawing
+
+
+def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
+    """Fold a graph, and lay it out."""
+    folds = {first: names for first, names in _alike(needs).items() if first not in unfolded}
+    node = {name: first for first, names in folds.items() for name in names}
+    folded: dict[str, list[str]] = {}
+    for name, of in needs.items():
+        into = folded.setdefault(node.get(name, name), [])
+        into += (found for need in of if (found := node.get(need, need)) not in into)
+    layout = place(folded)
+    return Drawing(layout, folds, Markup("{}").format("".join(map(_curve, layout.edges))))
+
+
+def _alike(needs: Needs) -> dict[str, list[str]]:
+    """Tasks with the same place in the graph, more than `MOST_ALIKE`, by the first of them."""
+    dependents: dict[str, list[str]] = {name: [] for name in needs}
+    for name, of in needs.items():
+        for need in of:
+            dependents[need].append(name)
+    above, below = _places(needs, dependents), _places(dependents, needs)
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name in needs:
+        groups.setdefault((above[name], below[name]), []).append(name)
+    return {names[0]: names for names in groups.values() if len(names) > MOST_ALIKE}
+
+
+def _places(needs: Needs, dependents: Needs) -> dict[str, int]:
+    """A number for each node: equal where all paths to it look the same."""
+    numbers: dict[tuple[int, ...], int] = {}
+    places: dict[str, int] = {}
+    left = {name: len(of) for name, of in needs.items()}
+    ready = [name for name, count in left.items() if not count]
+    while ready:
+        name = ready.pop()
+        key = tuple(sorted(places[need] for need in needs[name]))
+        places[name] = numbers.setdefault(key, len(numbers))
+        for dependent in dependents[name]:
+            left[dependent] -= 1
+            if not left[dependent]:
+                ready.append(dependent)
+    return places
+
+
+def _curve(points: Sequence[tuple[int, int]]) -> str:
+    """An edge: straight through bends, curved between layers."""
+    (x, y), *others = points
+    parts = [f"M{x} {y}"]
+    for number, (to_x, to_y) in enumerate(others):
+        if x == to_x:
+            parts.append(f"V{to_y}")
+        elif number % 2:
+            parts.append(f"L{to_x} {to_y}")
+        else:
+            middle = (y + to_y) // 2
+            parts.append(f"C{x} {middle} {to_x} {middle} {to_x} {to_y}")
+        x, y = to_x, to_y
+    return "".join(parts)
+
+
+def shortened(name: str, longest: int = _LONGEST_LABEL) -> str:
+    """A name that fits a label: long ones differ at their ends, so the middle is left out."""
+    if len(name) <= longest:
+        return name
+    tail = longest // 2
+    return f"{name[: longest - tail - 1]}…{name[-tail:]}"
+
+
+_ORDER = ("failed", "running", "waiting", "not_run", "skipped", "succeeded")
+_SAID = {"not_run": "not run"}
+
+
+def _state_of(counts: Mapping[str, int]) -> str:
+    """The state that a fold is shown in: the one that needs attention first."""
+    return next(state for state in _ORDER if counts.get(state))
+
+
+_SVG = Markup(
+    '<svg id="graph" class="graph" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
+    'aria-label="Graph of {count} tasks"><path class="edges" d="{edges}"/>{nodes}</svg>'
+)
+_NODE = Markup(
+    '<a id="n-{name}" href="{href}" class="{state}"><title>{title}</title>'
+    '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="5"/>'
+    '<use href="#i-{state}" x="{ix}" y="{iy}" width="14" height="14"/>'
+    '<text x="{tx}" y="{ty}">{label}</text><text class="w" x="{tx}" y="{wy}">{said}</text></a>'
+)
+
+
+def svg(
+    drawing: Drawing,
+    tasks: Mapping[str, TaskModel],
+    href: Callable[[str], str],
+    unfold: Callable[[str], str],
+) -> Markup:
+    """The graph with the states of a run.
+
+    Args:
+        drawing: Of the run's release.
+        tasks: By name.
+        href: Address of a task's page.
+        unfold: Address of the same page with one fold drawn task by task.
+    """
+    nodes = []
+    for name, (x, y) in drawing.layout.nodes.items():
+        alike = drawing.folds.get(name)
+        if alike is None:
+            state = tasks[name].state.value
+            label, said, target = shortened(name), _SAID.get(state, state), href(name)
+            title = f"{name}: {said}"
+        else:
+            counts = Counter(tasks[one].state.value for one in alike)
+            state = _state_of(counts)
+            said = f"{counts[state]} {_SAID.get(state, state)}"
+            label, target = f"{len(alike)} alike", unfold(name)
+            others = ", ".join(f"{counts[one]} {_SAID.get(one, one)}" for one in _ORDER if counts[one])
+            title = f"{len(alike)} alike, such as {name}: {others}"
+        corner = {"x": x, "y": y, "ix": x + 8, "iy": y + 13, "tx": x + 28, "ty": y + 17, "wy": y + 32}
+        size = {"w": NODE_WIDTH, "h": NODE_HEIGHT}
+        words = {"name": name, "href": target, "label": label, "said": said, "title": title}
+        nodes.append(_NODE.format(**corner, **size, **words, state=state))
+    return _SVG.format(
+        w=drawing.layout.width,
+        h=drawing.layout.height,
+        count=len(tasks),
+        edges=drawing.edges,
+        nodes=Markup("").join(nodes),
+    )

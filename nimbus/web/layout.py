@@ -1,0 +1,231 @@
+"""Places the nodes of a directed acyclic graph in layers, top to bottom. Pure: equal graphs, equal layouts.
+
+As Sugiyama does it: layers by longest path, edges across several layers become chains of bends, sweeps by
+barycentres with swaps of neighbours order each layer, and least squares give the positions within it.
+
+Source: Sugiyama, Tagawa, Toda 1981; Gansner et al. 1993; de Leeuw et al. 2009.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+NODE_WIDTH = 172
+NODE_HEIGHT = 40
+_GAP_X, _GAP_Y, _BEND_WIDTH, _MARGIN = 20, 44, 0, 8
+_SWEEPS, _SWAPS, _LARGEST_TO_SWAP = 8, 3, 40_000
+_BENDS_PER_NODE = 2
+"""With more, edges are straight: a graph of so many long edges is not read edge by edge."""
+_BEND_GAP = 10
+
+Node = str | tuple[str, str, int]
+"""A node's name; or a bend: of which edge, and in which layer."""
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything lies, in pixels."""
+
+    width: int
+    height: int
+    nodes: Mapping[str, Point]
+    """Left upper corners."""
+    edges: Sequence[Sequence[Point]]
+    """From the lower side of a node, by its bends, to the upper side of the one that needs it."""
+
+
+def place(needs: Mapping[str, Sequence[str]]) -> Layout:
+    """Lay a graph out.
+
+    Args:
+        needs: Nodes with those that each needs; all of them are keys, and there is no cycle.
+    """
+    if not needs:
+        return Layout(0, 0, {}, ())
+    depth = _depths(needs)
+    chains = _chains(needs, depth)
+    layers: list[list[Node]] = [[] for _ in range(max(depth.values()) + 1)]
+    for name in needs:
+        layers[depth[name]].append(name)
+    for chain in chains:
+        for bend in chain[1:-1]:
+            if not isinstance(bend, str):
+                layers[bend[2]].append(bend)
+    above: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
+    below: dict[Node, list[Node]] = {node: [] for layer in layers for node in layer}
+    for chain in chains:
+        for upper, lower in pairwise(chain):
+            above[lower].append(upper)
+            below[upper].append(lower)
+    _order(layers, above, below)
+    middles = _middles(layers, above, below)
+    return _layout(needs, depth, chains, middles)
+
+
+def _depths(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Layer of each node, by its longest path. Without recursion: a chain may have any length."""
+    depth: dict[str, int] = {}
+    for start in needs:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            missing = [need for need in needs[name] if need not in depth] if name not in depth else []
+            if missing:
+                stack += missing
+                continue
+            depth.setdefault(name, max((1 + depth[need] for need in needs[name]), default=0))
+            stack.pop()
+    # What needs nothing is placed just above what needs it: else the first layer takes them all.
+    first_use: dict[str, int] = {}
+    for name, of in needs.items():
+        for need in of:
+            first_use[need] = min(depth[name], first_use.get(need, depth[name]))
+    return {name: depth[name] if needs[name] else first_use.get(name, 1) - 1 for name in needs}
+
+
+def _chains(needs: Mapping[str, Sequence[str]], depth: Mapping[str, int]) -> list[list[Node]]:
+    """Each edge as a chain of nodes in neighbouring layers."""
+    edges = [(need, name) for name, of in needs.items() for need in dict.fromkeys(of)]
+    bends = sum(depth[name] - depth[need] - 1 for need, name in edges)
+    if bends > _BENDS_PER_NODE * len(needs):
+        return [[need, name] for need, name in edges]
+    return [
+        [need, *((need, name, layer) for layer in range(depth[need] + 1, depth[name])), name]
+        for need, name in edges
+    ]
+
+
+def _order(
+    layers: list[list[Node]], above: Mapping[Node, list[Node]], below: Mapping[Node, list[Node]]
+) -> None:
+    """Order each layer so that few edges cross."""
+    at = {node: float(place) for layer in layers for place, node in enumerate(layer)}
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else reversed(layers):
+            beside = above if down else below
+            middle = {node: _mean([at[other] for other in beside[node]], at[node]) for node in layer}
+            layer.sort(key=middle.__getitem__)
+            at.update((node, float(place)) for place, node in enumerate(layer))
+    for _ in range(_SWAPS if sum(map(len, above.values())) < _LARGEST_TO_SWAP else 0):
+        swapped = sum(_swap(layer, at, above, below) for layer in layers)
+        if not swapped:
+            break
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _swap(
+    layer: list[Node],
+    at: dict[Node, float],
+    above: Mapping[Node, list[Node]],
+    below: Mapping[Node, list[Node]],
+) -> bool:
+    """Swap neighbours in a layer where that leaves fewer crossings; whether any was swapped."""
+    swapped = False
+    for place in range(len(layer) - 1):
+        left, right = layer[place], layer[place + 1]
+        now, then = 0, 0
+        for beside in (above, below):
+            lefts, rights = ([at[other] for other in beside[node]] for node in (left, right))
+            now += _crossings(lefts, rights)
+            then += _crossings(rights, lefts)
+        if then < now:
+            layer[place], layer[place + 1] = right, left
+            at[right], at[left] = float(place), float(place + 1)
+            swapped = True
+    return swapped
+
+
+def _crossings(lefts: Sequence[float], rights: Sequence[float]) -> int:
+    """Pairs of edges that cross, of a node and its right neighbour."""
+    ordered = sorted(rights)
+    return sum(bisect_left(ordered, left) for left in lefts)
+
+
+def _middles(
+    layers: Sequence[Sequence[Node]], above: Mapping[Node, list[Node]], below: Mapping[Node, list[Node]]
+) -> dict[Node, float]:
+    """Middle of each node across the layers: near its neighbours, apart from those beside it."""
+    at: dict[Node, float] = {}
+    for layer in layers:
+        at.update(zip(layer, _apart(layer, [0.0] * len(layer)), strict=True))
+    for sweep in range(_SWEEPS):
+        beside = (above, below)[sweep % 2]
+        for layer in layers if sweep % 2 == 0 else reversed(layers):
+            wanted = [_mean([at[other] for other in beside[node]], at[node]) for node in layer]
+            at.update(zip(layer, _apart(layer, wanted), strict=True))
+    return at
+
+
+def _width(node: Node) -> int:
+    return NODE_WIDTH if isinstance(node, str) else _BEND_WIDTH
+
+
+def _apart(layer: Sequence[Node], wanted: Sequence[float]) -> list[float]:
+    """Positions with gaps between, as near as can be to those that are wanted, by least squares."""
+    offsets, offset = [], 0.0
+    for place, node in enumerate(layer):
+        if place:
+            before = layer[place - 1]
+            gap = _GAP_X if isinstance(before, str) or isinstance(node, str) else _BEND_GAP
+            offset += (_width(before) + _width(node)) / 2 + gap
+        offsets.append(offset)
+    blocks: list[tuple[float, int]] = []
+    for value in (want - offset for want, offset in zip(wanted, offsets, strict=True)):
+        total, size = value, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / size:
+            earlier, more = blocks.pop()
+            total, size = total + earlier, size + more
+        blocks.append((total, size))
+    flat = [total / size for total, size in blocks for _ in range(size)]
+    return [value + offset for value, offset in zip(flat, offsets, strict=True)]
+
+
+def _layout(
+    needs: Mapping[str, Sequence[str]],
+    depth: Mapping[str, int],
+    chains: Sequence[Sequence[Node]],
+    middles: Mapping[Node, float],
+) -> Layout:
+    left = min(middle - _width(node) / 2 for node, middle in middles.items()) - _MARGIN
+    right = max(middle + _width(node) / 2 for node, middle in middles.items()) + _MARGIN
+
+    def x(node: Node) -> int:
+        return round(middles[node] - left)
+
+    def y(node: Node) -> int:
+        layer = depth[node] if isinstance(node, str) else node[2]
+        return _MARGIN + layer * (NODE_HEIGHT + _GAP_Y)
+
+    nodes = {name: (x(name) - NODE_WIDTH // 2, y(name)) for name in needs}
+    edges = []
+    for chain in chains:
+        points = [(x(chain[0]), y(chain[0]) + NODE_HEIGHT)]
+        for bend in chain[1:-1]:
+            points += [(x(bend), y(bend)), (x(bend), y(bend) + NODE_HEIGHT)]
+        edges.append([*points, (x(chain[-1]), y(chain[-1]))])
+    height = max(at for _, at in nodes.values()) + NODE_HEIGHT + _MARGIN
+    return Layout(round(right - left), height, nodes, edges)
+
+
+def crossings(layout: Layout) -> int:
+    """How many pairs of edges cross as straight lines between layers; to judge a layout by."""
+    found = 0
+    by_layer: dict[int, list[tuple[int, int]]] = {}
+    for edge in layout.edges:
+        for (from_x, from_y), (to_x, to_y) in pairwise(edge):
+            if to_y - from_y == _GAP_Y:
+                by_layer.setdefault(from_y, []).append((from_x, to_x))
+    for parts in by_layer.values():
+        seen: list[int] = []
+        for _, to_x in sorted(parts):
+            found += len(seen) - bisect_left(seen, to_x + 1)
+            insort(seen, to_x)
+    return found

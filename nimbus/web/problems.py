@@ -1,0 +1,60 @@
+"""Every refusal as a page: what happened, to what, and where to go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import WebSocketRequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from nimbus.api import problems
+from nimbus.web.pages import Pages
+
+_KEPT = ("retry-after", "allow", "location", "www-authenticate")
+
+
+def install(web: FastAPI, pages: Pages) -> None:
+    """Make `web` answer every error with a page that says what the API's problem document says."""
+    problems.install(web)
+    web.add_exception_handler(HTTPException, _http)
+    for kind, handler in list(web.exception_handlers.items()):
+        if kind is not WebSocketRequestValidationError:
+            web.exception_handlers[kind] = _page_of(handler, pages)
+
+
+def problem_page(
+    request: Request, pages: Pages, document: Mapping[str, Any], headers: Mapping[str, str]
+) -> Response:
+    """The page of a problem document. `headers`: of the answer that had it."""
+    status = int(document["status"])
+    template = "unavailable.html" if status == HTTPStatus.SERVICE_UNAVAILABLE else "problem.html"
+    answer = pages.answer(request, template, {"problem": document}, status=status)
+    answer.headers.update({name: value for name, value in headers.items() if name.lower() in _KEPT})
+    return answer
+
+
+def _page_of(
+    handler: Callable[[Request, Any], Any], pages: Pages
+) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, exc: Exception) -> Response:
+        told = handler(request, exc)
+        return problem_page(request, pages, json.loads(bytes(told.body)), told.headers)
+
+    return answer
+
+
+def _http(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)  # noqa: S101 - the handler is registered for it alone
+    status = HTTPStatus(exc.status_code)
+    detail = (
+        f"{request.url.path}: {exc.detail}."
+        if status is not HTTPStatus.NOT_FOUND
+        else (f"There is no page {request.url.path}.")
+    )
+    return problems.problem(status, status.name.lower(), detail, headers=dict(exc.headers or {}))

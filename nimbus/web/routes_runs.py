@@ -1,0 +1,146 @@
+"""Pages about runs: the list, and one run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, BeforeValidator, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nimbus.api import views
+from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
+from nimbus.api.models_runs import RunModel
+from nimbus.api.paging import CursorText, decoded, encoded
+from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
+from nimbus.api.routes_runs import run_place, shown_run
+from nimbus.api.services import ApiServices
+from nimbus.api.timeline import timeline
+from nimbus.domain.ids import CommandId
+from nimbus.domain.run import Run, RunState, TaskState
+from nimbus.web import gantt, graph
+from nimbus.web.comparison import compare
+from nimbus.web.pages import Pages, segment
+from nimbus.web.start_command import start_command
+
+MOST_EVENTS = 300
+"""On a page that does not ask for all."""
+_RUNS = 100
+_SHOWN_FAILURES = 5
+
+View = Literal["graph", "gantt", "events", "compare", "parameters"]
+
+
+def _none_if_empty(value: Any) -> Any:
+    """A form sends what is not filled in as empty text."""
+    return None if value == "" else value
+
+
+PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(_none_if_empty)]
+StateFilter = Annotated[RunState | None, BeforeValidator(_none_if_empty)]
+TaskFilter = Annotated[TaskState | None, BeforeValidator(_none_if_empty)]
+
+
+class Asked(BaseModel):
+    """What the address of a run's page asks for."""
+
+    view: View = "graph"
+    state: TaskFilter = None
+    unfold: list[str] = []
+    everything: Annotated[bool, Field(alias="all")] = False
+
+
+def router(services: ApiServices, pages: Pages) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter()
+    drawings = graph.Drawings()
+
+    @routes.get("/runs")
+    def runs(
+        request: Request,
+        pipeline: PipelineFilter = None,
+        state: StateFilter = None,
+        cursor: CursorText = None,
+    ) -> Response:
+        after = run_place(decoded(cursor))
+        found = list_runs(services, pipeline=pipeline, state=state, limit=_RUNS, after=after)
+        shown = {
+            "runs": [views.run_summary(run, archived=archived) for run, archived in found.rows],
+            "history_complete": found.complete,
+            "is_later_page": cursor is not None,
+            "older": None if found.next_after is None else encoded(found.next_after),
+            "given": {"pipeline": pipeline, "state": state},
+            "states": [one.value for one in RunState],
+            "names": sorted(record.name for record in services.reader.pipelines()),
+        }
+        return pages.answer(request, "runs.html", shown)
+
+    @routes.get("/runs/{run_id}")
+    def run(
+        request: Request,
+        run_id: RunIdText,
+        asked: Annotated[Asked, Query()],
+        command: CommandIdText | None = None,
+    ) -> Response:
+        found = look_for_run(services, run_id)
+        decided = None if command is None else services.commands.outcome(CommandId(command))
+        shown: dict[str, Any] = {
+            "command": command,
+            "decided": decided,
+            "base": f"/ui/runs/{segment(run_id)}",
+        }
+        if not isinstance(found, FoundRun):
+            return pages.answer(request, "requested_run.html", {**shown, "run": found})
+        model = shown_run(services, found)
+        shown |= _of_run(model, asked) | _panel(services, drawings, found.run, model, asked)
+        return pages.answer(request, "run.html", shown)
+
+    return routes
+
+
+def _of_run(run: RunModel, asked: Asked) -> dict[str, Any]:
+    """What every view of a run shows."""
+    failed = [task for task in run.tasks if task.state is TaskState.FAILED]
+    return {
+        "run": run,
+        "view": asked.view,
+        "given": {"view": None if asked.view == "graph" else asked.view, "state": asked.state},
+        "counts": Counter(task.state.value for task in run.tasks),
+        "rows": [task for task in run.tasks if asked.state in (None, task.state)],
+        "failures": failed[:_SHOWN_FAILURES],
+        "more_failures": len(failed[_SHOWN_FAILURES:]),
+        "start": start_command(run),
+    }
+
+
+def _panel(
+    services: ApiServices, drawings: graph.Drawings, run: Run, model: RunModel, asked: Asked
+) -> dict[str, Any]:
+    """What the view that is asked for shows."""
+    tasks_below = f"/ui/runs/{segment(run.id)}/tasks/"
+    match asked.view:
+        case "graph":
+            needs = {task.name: task.needs for task in model.tasks}
+            drawing = drawings.of(needs, frozenset(asked.unfold))
+            known = {task.name: task for task in model.tasks}
+            unfold = asked.unfold
+
+            def unfolded(name: str) -> str:
+                return f"?{urlencode({'unfold': [*unfold, name]}, doseq=True)}"
+
+            return {"svg": graph.svg(drawing, known, lambda name: tasks_below + segment(name), unfolded)}
+        case "gantt":
+            now = services.clock.now()
+            return {"svg": gantt.svg(model, now, lambda name: tasks_below + segment(name))}
+        case "events":
+            events = timeline(run).events[::-1]
+            shown = events if asked.everything else events[:MOST_EVENTS]
+            return {"events": shown, "left_out": len(events) - len(shown)}
+        case "compare":
+            earlier = last_success(services, run)
+            return {"earlier": earlier, "comparison": earlier and compare(run, earlier)}
+        case "parameters":
+            return {}

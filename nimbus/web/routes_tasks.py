@@ -1,0 +1,119 @@
+"""Pages about one task of a run, and its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nimbus.api.children import children_list
+from nimbus.api.finding import FoundRun, find_run
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import RunIdText, TaskNameText
+from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task
+from nimbus.api.services import ApiServices
+from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.purge_parts import Part as Purged
+from nimbus.domain.run import Run
+from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
+from nimbus.web.pages import Pages, segment
+
+_TAIL_BYTES = 32 * 1024
+"""Of a log that a task's page shows without scripts."""
+_CHILDREN = 200
+
+Offset = Annotated[int | None, Query(ge=0, le=1 << 53)]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=1 << 31)]
+
+
+def router(services: ApiServices, pages: Pages) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter()
+
+    @routes.get("/runs/{run_id}/tasks/{task}")
+    def task(
+        request: Request, run_id: RunIdText, task: TaskNameText, attempt: AttemptNumber = None
+    ) -> Response:
+        run = find_run(services, run_id)
+        if task not in run.tasks:
+            raise unknown_task(run, task)
+        # Of its tasks this one alone: why others wait is not asked here.
+        one = run.tasks[TaskName(task)]
+        model = shown_run(services, FoundRun(run, archived=False))
+        shown = next(found for found in model.tasks if found.name == task)
+        log = _log(services, run, task, attempt) if shown.attempts else None
+        children = children_list(run, one).children if shown.children is not None else []
+        about = {
+            "run": model,
+            "task": shown,
+            "spec": one.spec,
+            "log": log,
+            "base": f"/ui/runs/{segment(run_id)}",
+            "children": children[:_CHILDREN],
+            "more_children": len(children[_CHILDREN:]),
+            "needed_by": sorted(run.tasks.dependents(TaskName(task))),
+        }
+        return pages.answer(request, "task.html", about)
+
+    @routes.get("/runs/{run_id}/tasks/{task}/log")
+    def log(
+        request: Request,
+        run_id: RunIdText,
+        task: TaskNameText,
+        attempt: AttemptNumber = None,
+        offset: Offset = None,
+        until: Offset = None,
+        q: Annotated[str, Query(max_length=200)] = "",
+        start: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
+    ) -> Response:
+        run = find_run(services, run_id)
+        found = _log(services, run, task, attempt, Part(offset, until, WINDOW_BYTES))
+        if q:
+            found["search"] = search(found["read"], q, start, found["size"])
+        about = {"run": run, "log": found, "q": q, "base": f"/ui/runs/{segment(run_id)}", "name": task}
+        return pages.answer(request, "log.html", about)
+
+    return routes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a log. Without a beginning, its end."""
+
+    start: int | None = None
+    until: int | None = None
+    most: int = _TAIL_BYTES
+
+
+def _log(
+    services: ApiServices, run: Run, task: str, attempt: int | None, part: Part = Part()
+) -> dict[str, Any]:
+    """What a page shows of a log."""
+    try:
+        number, state = known_attempt(run, task, attempt)
+    except NotFoundError as exc:
+        if exc.code != "no_attempt":
+            raise
+        return {"number": None, "why_none": str(exc)}
+    if (gone := purged_parts(services, run).get(Purged.LOGS)) is not None:
+        return {"number": None, "why_none": f"The logs of this run were {gone}."}
+    # The state was read before the size: a log that has ended does not grow beyond it for long.
+    place = AttemptId(RunId(run.id), TaskName(task), number)
+    size, read = services.logs.size(place), partial(services.logs.read, place)
+    end = size if part.until is None else min(part.until, size)
+    start = line_start(read, max(0, size - part.most)) if part.start is None else min(part.start, end)
+    shown = pieces(read, start, end, whole=state != "open" or end < size)
+    return {
+        "number": number,
+        "state": state,
+        "size": size,
+        "pieces": shown,
+        "start": start,
+        "end": shown[-1].end if shown else start,
+        "earlier": max(0, start - part.most),
+        "read": read,
+    }

@@ -1,0 +1,13 @@
+import * as keys from "./keys.js";
+import * as live from "./live.js";
+import * as logs from "./logs.js";
+import * as times from "./times.js";
+
+times.begin();
+keys.begin();
+logs.begin();
+addEventListener("nimbus:shown", logs.begin);
+live.begin();
+// A graph that does not fit is shown from its middle: its roots are there.
+const graph = document.getElementById("graph")?.parentElement;
+if (graph) graph.scrollLeft = (graph.scrollWidth - graph.clientWidth) / 2;

@@ -1,0 +1,67 @@
+// Keys: everything that a page offers can be reached without a pointer.
+const THEMES = ["auto", "light", "dark"];
+let going = 0;
+
+function theme() {
+  const root = document.documentElement;
+  root.dataset.theme = THEMES[(THEMES.indexOf(root.dataset.theme) + 1) % THEMES.length];
+  try { localStorage.setItem("theme", root.dataset.theme); } catch { /* only for this page then */ }
+}
+
+function step(by) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const at = rows.findIndex((row) => row === document.activeElement || row.closest("tr,li")?.contains(document.activeElement));
+  rows[at < 0 ? 0 : Math.min(Math.max(at + by, 0), rows.length - 1)]?.focus();
+}
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+/** The node of a drawing that lies next in a direction: near, and not far aside. */
+function walk(from, [right, down]) {
+  const box = (node) => node.querySelector("rect, text").getBoundingClientRect();
+  const here = box(from);
+  let best = null, least = Infinity;
+  for (const node of from.ownerSVGElement.querySelectorAll("a")) {
+    const there = box(node), dx = there.x - here.x, dy = there.y - here.y;
+    const along = dx * right + dy * down, aside = Math.abs(dx * down) + Math.abs(dy * right);
+    if (along > 1 && along + 2 * aside < least) { best = node; least = along + 2 * aside; }
+  }
+  best?.focus();
+}
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const active = document.activeElement;
+  if (event.key in ARROWS && active?.ownerSVGElement) { event.preventDefault(); return walk(active, ARROWS[event.key]); }
+  if (active?.matches("input,select,textarea") || document.querySelector("dialog[open]")) {
+    if (event.key === "Escape") active?.blur();
+    return;
+  }
+  const goes = performance.now() - going < 1500 && document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+  going = 0;
+  const does = {
+    "/": () => document.getElementById("q").focus(),
+    "?": () => document.getElementById("keys").showModal(),
+    g: () => { going = performance.now(); },
+    j: () => step(1), k: () => step(-1), t: theme,
+  }[event.key];
+  const link = goes || document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);
+  if (!goes && does) { event.preventDefault(); does(); } else if (link) { event.preventDefault(); link.click(); }
+}
+
+async function copy(event) {
+  const button = event.target.closest?.("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  button.textContent = "Copied";
+}
+
+function reveal() { for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard; }
+
+export function begin() {
+  addEventListener("keydown", pressed);
+  addEventListener("click", copy);
+  addEventListener("nimbus:shown", reveal);
+  document.getElementById("keys-link").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("keys").showModal(); });
+  reveal();
+}

@@ -1,0 +1,71 @@
+// Fetches this page again and takes over what differs. An answer in the form of a document needs no trusted type.
+import { morph } from "./morph.js";
+import { show } from "./times.js";
+
+let tag = null, busy = false, again = false, failed = 0, notBefore = 0;
+const notice = document.getElementById("notice");
+
+export function get(url, headers = {}) {
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", url);
+    request.responseType = "document";
+    request.timeout = 30000;
+    request.setRequestHeader("Accept", "text/html"); // who has to log in is led there
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+    request.onloadend = () => resolve(request);
+    request.send();
+  });
+}
+
+function say(text) {
+  notice.hidden = !text;
+  if (notice.textContent !== text) notice.textContent = text;
+}
+
+function unreachable() {
+  const by = document.querySelector(".by b")?.textContent ?? "The scheduler";
+  say(`${by} does not answer. It is asked again every few seconds.`);
+  for (const link of document.querySelectorAll("#others a")) {
+    const other = link.cloneNode(true);
+    other.textContent = `Go on at ${link.textContent}`;
+    notice.append(" ", other);
+  }
+}
+
+/** Whether the page is what the scheduler shows now. Calls while one is under way count as one. */
+export async function refresh() {
+  if (busy) { again = true; return; }
+  busy = true;
+  do {
+    again = false;
+    const wait = notBefore - performance.now();
+    if (wait > 0) await new Promise((done) => setTimeout(done, wait));
+    const began = performance.now();
+    const request = await get(location.href, tag ? { "If-None-Match": tag } : {});
+    // Never more than a quarter of the time: a page of a thousand tasks is work for both sides.
+    notBefore = performance.now() + 3 * (performance.now() - began);
+    take(request);
+  } while (again && !document.hidden);
+  busy = false;
+}
+
+function take(request) {
+  failed = request.status && request.status < 500 ? 0 : failed + 1;
+  if (request.status === 304) return say("");
+  const place = request.responseURL && new URL(request.responseURL).pathname;
+  if (place && place !== location.pathname) return location.assign(request.responseURL); // to log in
+  // Not asked for where there is no body: the browser would make a document that says so, with inline styles.
+  const fresh = request.status ? request.response : null;
+  if (!fresh?.getElementById("main")) return unreachable();
+  if (request.status >= 500) return say(`${fresh.getElementById("why")?.textContent.trim()} What is shown is from before.`);
+  tag = request.getResponseHeader("ETag");
+  say("");
+  if (document.title !== fresh.title) document.title = fresh.title;
+  morph(document.body, fresh.body);
+  show();
+  dispatchEvent(new Event("nimbus:shown"));
+}
+
+export const topics = () => document.getElementById("main").dataset.topics.split(" ").filter(Boolean);
+export const reachable = () => failed === 0;

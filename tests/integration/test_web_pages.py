@@ -1,0 +1,292 @@
+"""Every page in every state, over real HTTP: links, ids, sizes, policy, and what hostile texts do."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote, urldefrag, urljoin, urlsplit
+
+import httpx
+import pytest
+
+from nimbus.domain.ids import AttemptId, TaskName
+from tests.web_samples import HOSTILE, fan, finished, hostile, layered, part_done
+
+LARGEST_PAGE = 60_000
+LARGEST_SCRIPTS = 40_000
+
+
+class Parsed(HTMLParser):
+    """What a test asks of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.faults: list[str] = []
+        self.scripts: list[str] = []
+        self._in_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "id" in given:
+            self.ids[given["id"] or ""] += 1
+        self.faults += [f"<{tag} {name}>" for name in given if name == "style" or name.startswith("on")]
+        self.links += [given[name] or "" for name in ("href", "src", "action") if name in given]
+        if tag == "script":
+            self.scripts.append(given.get("src") or "inline")
+        if tag in ("style", "iframe", "img", "object", "base"):
+            self.faults.append(f"<{tag}>")
+        self._in_script = tag == "script"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script and data.strip():
+            self.faults.append("inline script")
+
+
+@pytest.fixture
+def web(api_url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=api_url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def sample(world: Any) -> Any:
+    """A cluster with runs of every kind."""
+    finished(world, "sums-old", layered(8), hours_ago=20)
+    part_done(world, "sums-live", layered(8), parameters={"day": "2026-03-01"})
+    part_done(world, "sums-fan", fan(14))
+    hostile(world)
+    world.failed("sums-failed")
+    for number in (1, 2):
+        attempt = AttemptId(world.cluster.run("sums-failed").id, TaskName("extract"), number)
+        world.logs.append(attempt, 0, b"".join(b"line %d\n" % n for n in range(5_000)))
+    world.deciding = False
+    return world
+
+
+PAGES = [
+    "/ui/runs",
+    "/ui/runs?state=failed",
+    "/ui/runs?state=&pipeline=",
+    "/ui/runs?pipeline=none-such",
+    "/ui/runs/sums-live",
+    "/ui/runs/sums-live?state=failed",
+    "/ui/runs/sums-live?state=skipped",
+    "/ui/runs/sums-live?view=gantt",
+    "/ui/runs/sums-live?view=events",
+    "/ui/runs/sums-live?view=compare",
+    "/ui/runs/sums-live?view=parameters",
+    "/ui/runs/sums-fan",
+    "/ui/runs/sums-fan?unfold=part-0000",
+    "/ui/runs/sums-old?view=parameters",
+    "/ui/runs/sums-old?view=compare",
+    "/ui/runs/hostile-1",
+    "/ui/runs/hostile-1?view=gantt",
+    "/ui/runs/hostile-1?view=events",
+    "/ui/runs/hostile-1?view=parameters",
+    "/ui/runs/hostile-1/tasks/task-0001",
+    "/ui/runs/hostile-1/tasks/task-0003",
+    "/ui/runs/hostile-1/tasks/task-0001/log",
+    "/ui/runs/sums-failed",
+    "/ui/runs/sums-failed/tasks/extract",
+    "/ui/runs/sums-failed/tasks/extract?attempt=1",
+    "/ui/runs/sums-failed/tasks/load",
+    "/ui/runs/sums-failed/tasks/extract/log",
+    "/ui/runs/sums-failed/tasks/extract/log?attempt=1&offset=0",
+    "/ui/runs/sums-failed/tasks/extract/log?q=line+4999",
+    "/ui/runs/sums-failed/tasks/load/log",
+    "/ui/search?q=sums",
+    "/ui/search?q=nothing-of-this",
+    "/ui/search",
+    "/ui/help",
+]
+
+
+def test_pages_are_whole_in_every_state(sample: Any, web: httpx.Client) -> None:
+    for path in PAGES:
+        answer = web.get(path)
+        page = Parsed(answer.text)
+
+        assert answer.status_code == 200, path
+        assert page.faults == [], path
+        assert [name for name, count in page.ids.items() if count > 1] == [], path
+        assert "inline" not in page.scripts
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> None:
+    pages = {path: Parsed(web.get(path).text) for path in PAGES}
+    links = {urljoin(path, link) for path, page in pages.items() for link in page.links}
+    links.discard("/ui/runs/nothing-of-this")  # what was searched for, as the id of an earlier run
+    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval")
+
+    # One of each form: tasks and lines of logs have numbers.
+    forms = {re.sub(r"\d+", "0", urldefrag(link).url): urldefrag(link).url for link in sorted(links)}
+    for link in forms.values():
+        if not urlsplit(link).netloc and not urlsplit(link).path.endswith(posts):
+            assert web.get(link, follow_redirects=True).status_code == 200, link
+    for path, page in pages.items():
+        assert [link for link in page.links if link[:1] == "#" and link[1:] not in page.ids] == [], path
+
+
+def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) -> None:
+    for path in [*filter(re.compile("hostile").search, PAGES), "/ui/runs", f"/ui/search?q={quote(HOSTILE)}"]:
+        text = web.get(path).text
+
+        assert "<script>alert" not in text, path
+        assert "<img" not in text, path
+        assert "{{7*7}}" in text or "view=gantt" in path, path
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/ui/nothing", 404, "There is no page"),
+        ("/ui/runs/none", 404, "neither live nor in history"),
+        ("/ui/runs/%3Cscript%3E", 422, "&lt;script&gt;"),
+        ("/ui/runs/..%2f..%2fetc", 404, "There is no page"),
+        ("/ui/runs/sums-live/tasks/none", 404, "no task none"),
+        ("/ui/runs/sums-failed/tasks/extract?attempt=9", 404, "no attempt 9"),
+        ("/ui/runs?state=lost", 422, "state"),
+        ("/ui/static/x/none.js", 404, "no file"),
+    ],
+)
+def test_what_is_not_there_is_a_page_that_says_so(
+    sample: Any, web: httpx.Client, path: str, status: int, said: str
+) -> None:
+    answer = web.get(path)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert said in answer.text
+    assert Parsed(answer.text).faults == []
+
+
+def test_page_says_since_when_zookeeper_cannot_be_reached_and_heals(world: Any, web: httpx.Client) -> None:
+    world.cluster.set_down(True)
+    down = web.get("/ui/runs")
+    world.cluster.set_down(False)
+
+    assert (down.status_code, down.headers["retry-after"]) == (503, "2")
+    assert "cannot be reached since" in down.text
+    assert 'datetime="2026-03-01T06:00:00+00:00"' in down.text
+    assert web.get("/ui/runs").status_code == 200
+
+
+def test_page_without_a_leader_or_without_runs_says_so(world: Any, web: httpx.Client) -> None:
+    world.health.leading = None
+
+    text = web.get("/ui/runs").text
+
+    assert "no leader" in text
+    assert "No run yet" in text
+    assert "answered by <b" in text
+
+
+def test_page_says_that_history_is_incomplete(sample: Any, web: httpx.Client) -> None:
+    sample.history.set_down(True)
+
+    assert "Storage does not answer" in web.get("/ui/runs").text
+
+
+def test_unchanged_page_is_not_sent_again(sample: Any, web: httpx.Client) -> None:
+    first = web.get("/ui/runs/sums-live")
+    again = web.get("/ui/runs/sums-live", headers={"If-None-Match": first.headers["etag"]})
+    sample.failed("sums-live")
+    changed = web.get("/ui/runs/sums-live", headers={"If-None-Match": first.headers["etag"]})
+
+    assert first.headers["etag"].startswith('W/"')
+    assert (again.status_code, again.content) == (304, b"")
+    assert changed.status_code == 200
+
+
+@pytest.mark.parametrize("view", ["", "?view=gantt", "?view=events"])
+@pytest.mark.parametrize("tasks", ["layered", "fan"])
+def test_page_of_a_thousand_tasks_is_small(world: Any, web: httpx.Client, tasks: str, view: str) -> None:
+    part_done(world, "large", {"layered": layered, "fan": fan}[tasks](1000))
+
+    with web.stream("GET", f"/ui/runs/large{view}", headers={"Accept-Encoding": "gzip"}) as answer:
+        sent = b"".join(answer.iter_raw())
+
+    assert len(sent) < LARGEST_PAGE
+    assert b'id="t-' in gzip.decompress(sent)
+
+
+def test_scripts_are_small_and_kept_for_good(web: httpx.Client) -> None:
+    page = Parsed(web.get("/ui/help").text)
+    version = page.scripts[0].split("/")[3]
+    names = ("app", "keys", "live", "logs", "morph", "page", "theme", "times")
+    files = [web.get(f"/ui/static/{version}/{name}.js") for name in names]
+
+    assert sum(len(file.content) for file in files) < LARGEST_SCRIPTS
+    assert {file.headers["cache-control"] for file in files} == {"public, max-age=31536000, immutable"}
+    assert web.get("/ui/static/other/app.js").headers["cache-control"] == "no-store"
+
+
+def test_form_stops_a_run_and_the_page_shows_the_decision(sample: Any, web: httpx.Client) -> None:
+    sample.deciding = True
+
+    answer = web.post("/ui/runs/sums-live/stop", data={"reason": "not needed"})
+    page = web.get(answer.headers["location"])
+
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/ui/runs/sums-live")
+    assert "Accepted by epoch 7" in page.text
+
+
+def test_form_reruns_from_a_task_and_leads_to_the_new_run(sample: Any, web: httpx.Client) -> None:
+    sample.deciding = True
+
+    answer = web.post("/ui/runs/sums-failed/rerun", data={"scope": "from", "task": "extract"})
+
+    assert answer.status_code == 303
+    new = answer.headers["location"].partition("?")[0].rpartition("/")[2]
+    assert sample.cluster.run(new) is not None
+    assert web.get(answer.headers["location"]).status_code == 200
+
+
+def test_pending_run_has_a_page(sample: Any, web: httpx.Client) -> None:
+    web.post("/api/v1/runs", json={"pipeline": "sums", "run_id": "asked"})
+
+    text = web.get("/ui/runs/asked").text
+
+    assert "Asked for, not started yet" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "status", "said"),
+    [
+        ("/ui/runs/sums-live/stop", {"reason": ""}, 422, "body.reason"),
+        ("/ui/runs/sums-old/stop", {"reason": "x"}, 409, "has succeeded already"),
+        ("/ui/runs/none/pause", {}, 404, "neither live nor in history"),
+        ("/ui/runs/sums-old/rerun", {"scope": "half"}, 422, "scope"),
+    ],
+)
+def test_refused_form_is_a_page_that_says_why(
+    sample: Any, web: httpx.Client, path: str, form: dict[str, str], status: int, said: str
+) -> None:
+    answer = web.post(path, data=form)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert said in answer.text
+
+
+def test_form_of_another_site_is_refused(sample: Any, web: httpx.Client) -> None:
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+        answer = web.post("/ui/runs/sums-live/stop", data={"reason": "x"}, headers=headers)
+
+        assert answer.status_code == 403
+    assert not sample.cluster.commands()
+
+
+def test_search_leads_to_the_run_of_that_id(sample: Any, web: httpx.Client) -> None:
+    answer = web.get("/ui/search?q=sums-live")
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/runs/sums-live")

@@ -1,0 +1,99 @@
+"""Layout, folds and critical path of the graphs that pages show."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nimbus.web.gantt import critical_path
+from nimbus.web.graph import MOST_ALIKE, Drawings, draw
+from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, crossings, place
+
+
+def _random_graph(count: int, seed: int) -> dict[str, list[str]]:
+    dice, names = random.Random(seed), [f"t{number}" for number in range(count)]
+    return {
+        name: dice.sample(names[max(0, n - 12) : n], min(n, dice.choice((0, 1, 2, 3))))
+        for n, name in enumerate(names)
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layout_lays_no_node_on_another_and_each_below_what_it_needs(seed: int) -> None:
+    needs = _random_graph(40, seed)
+
+    layout = place(needs)
+
+    for (x, y), (other_x, other_y) in itertools.combinations(layout.nodes.values(), 2):
+        assert y != other_y or abs(x - other_x) >= NODE_WIDTH
+    for name, of in needs.items():
+        assert all(layout.nodes[need][1] + NODE_HEIGHT < layout.nodes[name][1] for need in of)
+    assert all(0 <= x <= layout.width - NODE_WIDTH for x, _ in layout.nodes.values())
+    assert len(layout.edges) == sum(map(len, needs.values()))
+
+
+def test_layout_uncrosses_what_need_not_cross() -> None:
+    assert crossings(place({"a": [], "b": [], "c": ["b"], "d": ["a"], "e": ["c"], "f": ["d"]})) == 0
+
+
+def test_layout_of_nothing_and_of_a_long_chain_is_made() -> None:
+    chain = {f"t{n}": [f"t{n - 1}"] if n else [] for n in range(3000)}
+
+    assert place({}).nodes == {}
+    assert place(chain).width < 2 * NODE_WIDTH
+
+
+def _fan(count: int) -> dict[str, list[str]]:
+    parts = [f"p{number}" for number in range(count)]
+    return {"split": [], **{part: ["split"] for part in parts}, "join": parts}
+
+
+def test_graph_folds_more_than_twelve_alike_into_one_node() -> None:
+    assert not draw(_fan(MOST_ALIKE)).folds
+    drawing = draw(_fan(1000))
+
+    assert set(drawing.layout.nodes) == {"split", "p0", "join"}
+    assert len(drawing.folds["p0"]) == 1000
+
+
+def test_graph_folds_chains_that_run_side_by_side() -> None:
+    chains = {"join": [f"b{n}" for n in range(50)]}
+    chains |= {f"a{n}": [] for n in range(50)} | {f"b{n}": [f"a{n}"] for n in range(50)}
+
+    assert set(draw(chains).layout.nodes) == {"a0", "b0", "join"}
+
+
+def test_graph_draws_a_fold_task_by_task_when_asked() -> None:
+    assert len(draw(_fan(20), {"p0"}).layout.nodes) == 22
+
+
+def test_drawings_are_kept_by_graph() -> None:
+    drawings = Drawings()
+
+    assert drawings.of(_fan(20), frozenset()) is drawings.of(_fan(20), frozenset())
+    assert drawings.of(_fan(20), frozenset()) is not drawings.of(_fan(21), frozenset())
+    assert drawings.of(_fan(20), frozenset({"p0"})) is not drawings.of(_fan(20), frozenset())
+
+
+def _task(name: str, needs: list[str], end: int | None) -> Any:
+    began = datetime(2026, 3, 1, tzinfo=UTC)
+    attempt = SimpleNamespace(ended_at=None if end is None else began + timedelta(seconds=end))
+    return SimpleNamespace(name=name, needs=needs, attempts=[attempt] if end != 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "path"),
+    [
+        ([], []),
+        ([_task("a", [], 0)], []),
+        ([_task("a", [], 5), _task("b", [], 9), _task("c", ["a", "b"], 12)], ["b", "c"]),
+        ([_task("a", [], 5), _task("b", ["a"], None), _task("c", [], 90)], ["a", "b"]),
+    ],
+)
+def test_critical_path_goes_back_over_what_ended_last(tasks: list[Any], path: list[str]) -> None:
+    assert critical_path(tasks) == path
