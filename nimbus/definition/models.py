@@ -42,8 +42,8 @@ MOST_TASKS = 10_000
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _LARGEST_VARIABLE = 1024
-_LONGEST_VARIABLE_NAME = 128
 """Bytes in UTF-8: it is in the order of each attempt."""
+_LONGEST_VARIABLE_NAME = 128
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")

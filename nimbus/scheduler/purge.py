@@ -172,8 +172,7 @@ class RunPurge:
         self, order: PurgeOrder, ids: Iterable[RunId], tally: _Tally, stopping: threading.Event
     ) -> None:
         used, noted, going = self._used(), [], set[RunId]()
-        for run in self._runs(order, ids):
-            self._go_on(stopping)
+        for run in self._runs(order, ids, stopping):
             kept = self._why_kept(run, order.what, used, going)
             tally.kept += kept is not None
             with _OfOne(run, tally):
@@ -187,9 +186,10 @@ class RunPurge:
                 self._purge(run, before, parts, order, used)
                 tally.purged += 1
 
-    def _runs(self, order: PurgeOrder, ids: Iterable[RunId]) -> Iterator[Run]:
+    def _runs(self, order: PurgeOrder, ids: Iterable[RunId], stopping: threading.Event) -> Iterator[Run]:
         """Those that are meant. One that cannot be read stays as it is."""
         for run_id in ids:
+            self._go_on(stopping)
             try:
                 run = self._history.read(run_id)
             except UnreadableRecordError as exc:

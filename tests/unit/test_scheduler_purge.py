@@ -483,6 +483,28 @@ def test_purge_deletes_nothing_without_leadership(stage: Stage) -> None:
     assert (stage.keys(), stage.keys(store=stage.data)) == before
 
 
+@pytest.mark.parametrize("ends", ["leadership", "process"])
+def test_purge_reads_no_more_runs_once_it_is_to_end(stage: Stage, ends: str) -> None:
+    stage.keep(*(a_run(f"good{number}", OLD) for number in range(3)))
+    what = PurgeRuns(parts=ALL, reason="space", pipeline=P, before=NOW, states=(RunState.FAILED,))
+    stage.history.order_purge(COMMAND, PurgeOrder(what=what, at=NOW, by="ann"))
+    stopping, read, found = threading.Event(), stage.history.read, list[RunId]()
+
+    def reads(run: RunId) -> Run | None:
+        found.append(run)
+        if ends == "leadership":
+            stage.leads = False
+        else:
+            stopping.set()
+        return read(run)
+
+    stage.history.read = reads  # type: ignore[method-assign]
+    stage.purge().carry_out_orders(stopping)
+
+    assert len(found) == 1
+    assert stage.keys("purge-orders") == [f"history/purge-orders/{COMMAND}.json"]
+
+
 def test_purge_passes_over_a_record_that_cannot_be_read(stage: Stage) -> None:
     stage.keep(a_run("broken", OLD), a_run("old", OLD))
     stage.store.write("history/runs/broken.json", b"{")
