@@ -33,11 +33,12 @@ from nimbus.api import (
 from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
 from nimbus.api.cross_site import CrossSiteGuard
-from nimbus.api.document import DocumentedApi
+from nimbus.api.document import DocumentedApi, operation_id
+from nimbus.api.documented_problems import PROBLEMS
+from nimbus.api.entity_tags import EntityTags
 from nimbus.api.event_hub import EventHub
 from nimbus.api.idempotency import note_key
 from nimbus.api.middleware import AnswerHead, BodyLimit, HttpMetrics, Measure, SayVersion
-from nimbus.api.models import ProblemModel
 from nimbus.api.problems import install
 from nimbus.api.services import ApiServices
 
@@ -46,7 +47,7 @@ PREFIX = "/api/v1"
 _DESCRIPTION = """\
 Any scheduler answers reads. Writes become commands, durable once answered, and are decided by the leader:
 ask with `?wait=10` to get the decision with the answer. Errors are problem details (RFC 9457) with a stable
-`code`.
+`code`. A write with the header `Idempotency-Key` may be sent again: it is done once.
 """
 
 
@@ -63,13 +64,15 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         description=_DESCRIPTION,
         docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
         redoc_url=None,
+        responses=PROBLEMS,
+        generate_unique_id_function=operation_id,
         dependencies=[Depends(authorize)],
-        responses={"default": {"model": ProblemModel, "description": "A problem, with a stable `code`."}},
     )
     install(app)
     app.state.events = hub = EventHub(services.changes)
     streams = Gauge("nimbus_event_streams", "Streams of events that are open.", registry=services.metrics)
     streams.set_function(lambda: hub.streams)
+    app.add_middleware(EntityTags)
     app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
     app.add_middleware(Authenticate, gate=services.gate)

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from nimbus.api.models import ProblemModel
 from nimbus.api.problems import MEDIA_TYPE
@@ -31,6 +32,13 @@ class DocumentedApi(FastAPI):
         """The methods of a path template such as `/api/v1/runs/{run_id}`, sorted."""
         methods = {method.upper() for method in self.openapi()["paths"].get(path, {})}
         return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+def operation_id(route: APIRoute) -> str:
+    """Such as `runs.start`, of a route's tag and its function; `runs.list` and `runs.get` of the reads."""
+    tag = str(route.tags[0]) if route.tags else "api"
+    verb = {tag: "list", tag.removesuffix("s"): "get"}.get(route.name, route.name.removesuffix("_"))
+    return f"{tag}.{verb}"
 
 
 def _retype_problems(responses: dict[str, Any]) -> None:

@@ -41,8 +41,7 @@ async def note_key(
         Header(
             alias="Idempotency-Key",
             pattern=r"^[!-~]{1,255}$",
-            description="Your own, new for each request that changes something: sent again within 24 hours "
-            "it is answered as before, and nothing is done twice.",
+            include_in_schema=False,  # tools that try requests would send one key with many
         ),
     ] = None,
 ) -> None:

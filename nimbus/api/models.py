@@ -427,6 +427,8 @@ class ProblemError(Model):
     place: str
     """Where it stands, such as `body.parameters` or `query.limit`."""
     message: str
+    pointer: str | None = None
+    """The same as a JSON pointer into the body, such as `/parameters`; null: it is elsewhere."""
 
 
 class ProblemModel(Model):

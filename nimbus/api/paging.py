@@ -10,6 +10,8 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import Depends, Query
 
+from nimbus.api.problems import NotFoundError
+
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 MOST = 500
@@ -21,10 +23,9 @@ CursorText = Annotated[
 ]
 
 
-class BadCursorError(ValueError):
-    """A cursor is none that this list has given."""
-
-    code = "bad_cursor"
+def unknown_cursor() -> NotFoundError:
+    """Says that a cursor is none of this list."""
+    return NotFoundError("unknown_cursor", "the cursor is none that this list has given: begin without one.")
 
 
 class Page(NamedTuple, Generic[T]):
@@ -47,7 +48,7 @@ class PageQuery:
         """Order rows by a key that no two share, and cut the page out.
 
         Raises:
-            BadCursorError: the cursor is one of another list.
+            NotFoundError: the cursor is one of another list.
         """
         found = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
         if self.after is not None:
@@ -56,7 +57,7 @@ class PageQuery:
                     pair for pair in found if (pair[0] < self.after if newest_first else pair[0] > self.after)
                 ]
             except TypeError as exc:
-                raise BadCursorError("the cursor is one of another list.") from exc
+                raise unknown_cursor() from exc
         shown = found if self.limit is None else found[: self.limit]
         more = len(shown) < len(found)
         return Page([row for _, row in shown], encoded(shown[-1][0]) if more else None, len(found))
@@ -71,13 +72,13 @@ def encoded(key: Key) -> str:
 
 
 def decoded(cursor: str | None) -> Key | None:
-    """The key in a cursor. BadCursorError: it is none."""
+    """The key in a cursor. NotFoundError: it is none."""
     if cursor is None:
         return None
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error) as exc:
-        raise BadCursorError("the cursor is none that this API has given.") from exc
+        raise unknown_cursor() from exc
     if not isinstance(found, list) or not all(isinstance(part, str | int) for part in found):
-        raise BadCursorError("the cursor is none that this API has given.")
+        raise unknown_cursor()
     return tuple(found)

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 
 from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.api.idempotency import KeyReusedError
-from nimbus.api.paging import BadCursorError
 from nimbus.domain.access import AccessDeniedError
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import InvalidNameError
@@ -53,7 +52,7 @@ def problem(
         status: HTTP status.
         code: Stable; what programs look at.
         detail: What happened, to what, what to do.
-        errors: Shape `{place, message}`, for bad input.
+        errors: Shape `{place, message, pointer}`, for bad input; `pointer` where it has one.
         headers: Added to the response.
         extra: Members beside the standard ones.
     """
@@ -80,7 +79,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(StoreUnavailableError, _unavailable)
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
-    app.add_exception_handler(BadCursorError, _bad_name)
     app.add_exception_handler(KeyReusedError, _bad_name)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
@@ -128,11 +126,18 @@ def _bad_name(_request: Request, exc: Exception) -> JSONResponse:
 
 def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RequestValidationError)  # noqa: S101 - the handler is registered for it alone
-    errors = [
-        {"place": ".".join(map(str, error["loc"])), "message": _said(error["msg"])} for error in exc.errors()
-    ]
+    errors = [_place(error) for error in exc.errors()]
     detail = "; ".join(f"{error['place']}: {error['message']}" for error in errors)
     return problem(422, "invalid_request", f"The request is not valid: {detail}.", errors=errors)
+
+
+def _place(error: dict[str, Any]) -> dict[str, str]:
+    """One place of bad input; a part of a body that can be read also by a JSON pointer (RFC 6901)."""
+    found = {"place": ".".join(map(str, error["loc"])), "message": _said(error["msg"])}
+    part, *names = error["loc"]
+    if part == "body" and error["type"] != "json_invalid":
+        found["pointer"] = "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)
+    return found
 
 
 def _said(message: str) -> str:

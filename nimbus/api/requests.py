@@ -54,6 +54,17 @@ def in_utc(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
+def _text(value: Any) -> Any:
+    """Pydantic takes a number for seconds since 1970."""
+    if isinstance(value, int | float):
+        raise ValueError("must be a text, such as 2026-01-31T06:00:00Z")  # noqa: TRY004 - what pydantic turns into a refusal
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_text), AfterValidator(in_utc)]
+"""A time with its offset, in UTC."""
+
+
 def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
     """Refuse what the command's record could not hold: `json` reads more than JSON."""
     try:
@@ -140,8 +151,8 @@ class ActivateBody(RequestBody):
 class DataIntervalBody(RequestBody):
     """The data that a run stands for."""
 
-    start: Annotated[datetime, AfterValidator(in_utc)] = Field(description="With offset.")
-    end: Annotated[datetime, AfterValidator(in_utc)] = Field(description="It ends before this moment.")
+    start: Moment = Field(description="With offset.")
+    end: Moment = Field(description="It ends before this moment.")
 
 
 class SelectionBody(RequestBody):
@@ -182,7 +193,7 @@ class StartRunBody(RequestBody):
         None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
     )
     parameters: StorableParameters = Field(default_factory=dict)
-    logical_date: Annotated[datetime, AfterValidator(in_utc)] | None = Field(
+    logical_date: Moment | None = Field(
         None, description="The time the run stands for, with offset. Without it: the time of acceptance."
     )
     data_interval: DataIntervalBody | None = Field(

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import principal
 from nimbus.api.models import CommandModel, Model
-from nimbus.api.requests import PipelineNameText, RequestBody, in_utc
+from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
@@ -32,7 +32,7 @@ class TokenBody(RequestBody):
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(
         description="Of the secret, the part after `nbs_<id>_`: 43 characters, made of 32 random bytes."
     )
-    expires_at: Annotated[AwareDatetime, AfterValidator(in_utc)] | None = None
+    expires_at: Moment | None = None
 
 
 class OwnerBody(RequestBody):

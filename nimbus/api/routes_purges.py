@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC
 from itertools import islice
-from typing import Annotated, Self
+from typing import Annotated
 
 from fastapi import APIRouter, Response
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import PlannedPurgeModel, PurgePlanModel
@@ -17,6 +17,7 @@ from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
 from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.purge import Kept, losing, takes, used_runs, why_kept
 from nimbus.domain.purge_parts import Part
@@ -38,16 +39,12 @@ class PurgeBody(RequestBody):
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.run_id is None) is (self.pipeline is None):
-            raise ValueError("needs either run_id, or pipeline and before")
-        if (self.pipeline is None) is not (self.before is None):
-            raise ValueError("pipeline and before belong together")
-        return self
-
     def command(self) -> PurgeRuns:
-        """What the leader is asked for."""
+        """What the leader is asked for. RefusedError: it is not clear which runs are meant."""
+        if (self.run_id is None) is (self.pipeline is None):
+            raise RefusedError("bad_purge", "a purge needs either run_id, or pipeline and before.")
+        if (self.pipeline is None) is not (self.before is None):
+            raise RefusedError("bad_purge", "pipeline and before of a purge belong together.")
         return PurgeRuns(
             parts=tuple(part for part in Part if part in self.parts),
             reason=self.reason,

@@ -22,7 +22,7 @@ from nimbus.api.finding import (
 from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import purged_part
 from nimbus.api.models_runs import RequestedRunModel, ResultsModel, RunModel, RunsModel, TimelineModel
-from nimbus.api.paging import BadCursorError, CursorText, Key, Paging, decoded, encoded
+from nimbus.api.paging import CursorText, Key, Paging, decoded, encoded, unknown_cursor
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ApprovalBody, PipelineNameText, RunIdText, StartRunBody
 from nimbus.api.routes_pipelines import known_pipeline
@@ -163,13 +163,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def run_place(key: Key | None) -> RunPlace | None:
-    """The place in a cursor. BadCursorError: it is one of another list."""
+    """The place in a cursor. NotFoundError: it is one of another list."""
     match key:
         case None:
             return None
         case (int(seconds), str(name)):
             return RunPlace(seconds, name)
-    raise BadCursorError("the cursor is one of another list.")
+    raise unknown_cursor()
 
 
 def _kept(

@@ -141,11 +141,11 @@ _SVG = Markup(
     '<svg id="graph" class="graph" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
     'aria-label="Graph of {count} tasks"><path class="edges" d="{edges}"/>{nodes}</svg>'
 )
+_TITLE = Markup("<title>{}</title>")
 _NODE = Markup(
-    '<a id="n-{name}" href="{href}" class="{state}"><title>{title}</title>'
-    '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="5"/>'
-    '<use href="#i-{state}" x="{ix}" y="{iy}" width="14" height="14"/>'
-    '<text x="{tx}" y="{ty}">{label}</text><text class="w" x="{tx}" y="{wy}">{said}</text></a>'
+    '<a id="n-{name}" href="{href}" class="{state}" transform="translate({x},{y})">{title}'
+    '<rect width="{w}" height="{h}" rx="5"/><use href="#i-{state}" x="8" y="13" width="14" height="14"/>'
+    '<text x="28" y="17">{label}</text><text class="w" x="28" y="32">{said}</text></a>'
 )
 
 
@@ -177,10 +177,11 @@ def svg(
             label, target = f"{len(alike)} alike", unfold(name)
             others = ", ".join(f"{counts[one]} {_SAID.get(one, one)}" for one in _ORDER if counts[one])
             title = f"{len(alike)} alike, such as {name}: {others}"
-        corner = {"x": x, "y": y, "ix": x + 8, "iy": y + 13, "tx": x + 28, "ty": y + 17, "wy": y + 32}
-        size = {"w": NODE_WIDTH, "h": NODE_HEIGHT}
-        words = {"name": name, "href": target, "label": label, "said": said, "title": title}
-        nodes.append(_NODE.format(**corner, **size, **words, state=state))
+        place_of = {"x": x, "y": y, "w": NODE_WIDTH, "h": NODE_HEIGHT}
+        # Its texts are its name; a title says what they leave out.
+        hint = "" if label == name else _TITLE.format(title)
+        words = {"name": name, "href": target, "label": label, "said": said, "title": hint}
+        nodes.append(_NODE.format(**place_of, **words, state=state))
     return _SVG.format(
         w=drawing.layout.width,
         h=drawing.layout.height,

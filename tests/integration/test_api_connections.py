@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -31,7 +32,9 @@ def serve() -> Iterator[Callable[..., ApiServer]]:
     made: list[ApiServer] = []
 
     def start(**limits: float) -> ApiServer:
-        app: Any = BodyLimit(answer, within_s=0.2)
+        app = FastAPI()
+        app.state.events = SimpleNamespace(close=lambda: None)
+        app.mount("/", BodyLimit(answer, within_s=0.2))
         made.append(ApiServer(app, protocol=bounded(**limits)))  # type: ignore[arg-type]
         made[-1].start()
         return made[-1]

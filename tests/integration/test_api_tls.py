@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
 
@@ -42,7 +44,10 @@ class Served:
     def start(self) -> ApiServer:
         self.install(self.one, self.one)
         self.tls = ReloadingTls(self.place / "api.pem", self.place / "api.key", self.registry)
-        server = ApiServer(PlainTextResponse("hello"), tls=self.tls.context)  # type: ignore[arg-type]  # an ASGI app
+        app = FastAPI()
+        app.state.events = SimpleNamespace(close=lambda: None)
+        app.mount("/", PlainTextResponse("hello"))
+        server = ApiServer(app, tls=self.tls.context)
         server.start()
         return server
 

@@ -535,7 +535,7 @@ def test_an_unreachable_cluster_is_exit_6_and_names_each_server(
     monkeypatch: pytest.MonkeyPatch, closed_ports: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(client_module, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 0.0})
+    monkeypatch.setattr(Api.__init__, "__kwdefaults__", {"patience_s": 0.0, "token": None})
     words = [word for port in closed_ports for word in ("--server", f"http://127.0.0.1:{port}")]
 
     result = CliRunner().invoke(cli, ["cluster", "status", *words])

@@ -1,11 +1,11 @@
 // Keeps pages live. One tab holds one stream for all: a browser allows six connections to a host. Hidden tabs hold none.
 import { refresh, reachable, topics } from "./page.js";
 
-const POLL = 5000, SILENT = 12000;
+const POLL = 5000, SILENT = 12000, LOOK = 30000;
 const shown = document.getElementById("live"), me = crypto.getRandomValues(new Uint32Array(2)).join("-");
 const channel = new BroadcastChannel("nimbus");
 const wanted = new Map();
-let source = null, release = null, heard = -Infinity, open = "", last = "";
+let looked = 0, source = null, release = null, heard = -Infinity, open = "", last = "";
 
 function say(state) {
   const words = { yes: "live", poll: "every 5 s", no: "not live" }[state];
@@ -85,7 +85,12 @@ function tick() {
   channel.postMessage({ tab: me, want: topics() });
   receive({ data: { tab: me, want: topics() } });
   if (release && source?.readyState === EventSource.OPEN) tell({ alive: true });
-  if (performance.now() - heard > SILENT || !reachable()) refresh().then(state);
+  // A stream that is open says nothing while ZooKeeper is away, so a page looks for itself now and then.
+  const now = performance.now();
+  if (now - heard > SILENT || !reachable() || now - looked > LOOK) {
+    looked = now;
+    refresh().then(state);
+  }
 }
 
 export function begin() {

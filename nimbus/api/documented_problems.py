@@ -1,0 +1,26 @@
+"""The problems that any route may answer, as `/openapi.json` describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nimbus.api.models import ProblemModel
+
+_MEANINGS = {
+    400: "The body cannot be read.",
+    401: "Who asks is not known.",
+    403: "Whoever asks may not.",
+    404: "What it is about is not there.",
+    405: "The path has other methods: see `Allow`.",
+    409: "Refused, by the leader or before it was asked; `code` says why.",
+    413: "The body is too large.",
+    421: "This scheduler does not answer for that `Host`.",
+    422: "The request is not valid; `errors` names the places.",
+    429: "Too much at once: ask again after `Retry-After`.",
+    500: "The server failed; `reference` is in its log.",
+    503: "ZooKeeper or storage does not answer: ask again after `Retry-After`, or another scheduler.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    **{status: {"model": ProblemModel, "description": meaning} for status, meaning in _MEANINGS.items()},
+    "default": {"model": ProblemModel, "description": "A problem, with a stable `code`."},
+}

@@ -1,0 +1,78 @@
+"""The API's document: names of operations, and nothing of v1 that goes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.openapi_changes import COMMITTED, breaks, served
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return served()
+
+
+def test_nothing_that_v1_has_is_removed_or_narrowed(document: Any) -> None:
+    assert list(breaks(json.loads(COMMITTED.read_text()), document)) == []
+
+
+def test_operations_have_names_of_their_own(document: Any) -> None:
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    names = [one["operationId"] for one in operations]
+
+    assert {"runs.start", "runs.list", "runs.get", "pipelines.activate", "cluster.status"} <= set(names)
+    assert len(names) == len(set(names))
+    assert all(one["tags"] for one in operations)
+
+
+def test_problems_are_documented_by_status(document: Any) -> None:
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status in ("404", "422", "429", "503"):
+                content = operation["responses"][status]["content"]
+                assert set(content) & {"application/problem+json", "application/json"}
+    start = document["paths"]["/api/v1/runs"]["post"]["responses"]
+    assert set(start["409"]["content"]) == {"application/problem+json"}
+
+
+def _without_path(document: Any) -> None:
+    del document["paths"]["/api/v1/runs"]
+
+
+def _without_field(document: Any) -> None:
+    del document["components"]["schemas"]["RunModel"]["properties"]["state"]
+
+
+def _required_field(document: Any) -> None:
+    document["components"]["schemas"]["StartRunBody"]["required"].append("priority")
+
+
+def _lower_limit(document: Any) -> None:
+    parameters = document["paths"]["/api/v1/runs"]["get"]["parameters"]
+    next(one for one in parameters if one["name"] == "limit")["schema"]["maximum"] = 100
+
+
+def _without_parameter(document: Any) -> None:
+    operation = document["paths"]["/api/v1/runs"]["get"]
+    operation["parameters"] = [one for one in operation["parameters"] if one["name"] != "state"]
+
+
+def _without_value(document: Any) -> None:
+    document["components"]["schemas"]["RunState"]["enum"].remove("queued")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_without_path, _without_field, _required_field, _lower_limit, _without_parameter, _without_value],
+)
+def test_what_breaks_callers_is_found(document: Any, change: Callable[[Any], None]) -> None:
+    changed = copy.deepcopy(document)
+    change(changed)
+
+    assert len(list(breaks(document, changed))) >= 1
+    assert list(breaks(document, document)) == []
