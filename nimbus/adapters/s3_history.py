@@ -22,7 +22,15 @@ import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, after, results_key, reused_key, run_key
+from nimbus.adapters.s3_index import (
+    ACCEPTED,
+    INDEX_MARK,
+    REFUSED,
+    after,
+    results_key,
+    reused_key,
+    run_key,
+)
 from nimbus.adapters.s3_purges import S3Purges
 from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.commands import CommandOutcome
@@ -35,7 +43,6 @@ from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
-_REFUSED, _ACCEPTED = "history/refusals/", "history/commands/"
 MOST_OUTCOME_OBJECTS = 50
 """That one list of commands reads of each kind, each of up to 500."""
 
@@ -103,8 +110,8 @@ class S3History:
         """Keep outcomes in one object for each kind, named by the newest time and the first command."""
         refused = tuple(one for one in outcomes if not one.accepted)
         accepted = tuple(one for one in outcomes if one.accepted)
-        self._store_kind(_REFUSED, refused, records.OutcomesBody(refusals=refused))
-        self._store_kind(_ACCEPTED, accepted, records.OutcomesBody(accepted=accepted))
+        self._store_kind(REFUSED, refused, records.OutcomesBody(refusals=refused))
+        self._store_kind(ACCEPTED, accepted, records.OutcomesBody(accepted=accepted))
 
     def _store_kind(self, prefix: str, kept: Sequence[CommandOutcome], body: records.OutcomesBody) -> None:
         if not kept:
@@ -121,7 +128,7 @@ class S3History:
     ) -> tuple[CommandOutcome, ...]:
         """Outcomes, newest first. Some may be stored twice: by a leader, and by its successor."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
-        for prefix in (_REFUSED,) if refused else (_REFUSED, _ACCEPTED):
+        for prefix in (REFUSED,) if refused else (REFUSED, ACCEPTED):
             found |= self._newest(prefix, pipeline, limit)
         return tuple(found[key] for key in sorted(found, reverse=True)[:limit])
 

@@ -9,6 +9,8 @@ from nimbus.domain.run_order import place_at
 
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
+REFUSED, ACCEPTED = "history/refusals/", "history/commands/"
+"""Outcomes of commands that left ZooKeeper."""
 
 
 def after(prefix: str, when: datetime) -> str:

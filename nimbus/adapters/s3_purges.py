@@ -21,16 +21,15 @@ import structlog
 
 from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, after, results_key, reused_key, run_key
+from nimbus.adapters.s3_index import INDEX_MARK, results_key, reused_key, run_key
 from nimbus.adapters.storage_error import StorageUnavailableError
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run_order import place_at
+from nimbus.domain.run_order import RunPlace, place_at
 
 _ORDERS = "history/purge-orders/"
 _PURGING = "history/purging/"
-REFUSALS = "history/refusals/"
 _log = structlog.get_logger(__name__)
 
 
@@ -90,15 +89,27 @@ class S3Purges:
             return self._store.size(_done_key(purged, part)) is not None
 
     def unpurged_before(
-        self, when: datetime, parts: Collection[Part], pipeline: PipelineName | None
-    ) -> Iterator[RunId]:
-        """Runs that were created before a moment and have one of the parts, or some of it, newest first."""
-        runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", when)
+        self,
+        when: datetime,
+        parts: Collection[Part],
+        pipeline: PipelineName | None,
+        beyond: RunPlace | None = None,
+    ) -> Iterator[RunPlace]:
+        """Runs that were created before a moment and have one of the parts, or some of it, newest first.
+
+        Args:
+            when: The moment.
+            parts: The parts.
+            pipeline: Only its runs; None: all.
+            beyond: Only runs after this one.
+        """
+        begin = str(beyond) if beyond is not None else str(place_at(when, "~"))
+        runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", begin)
         listed = (part for part in parts if part is not Part.HISTORY)  # a run without it is not listed
-        marks = [_Ascending(self._names(f"history/purged/{part}/", when)) for part in listed]
+        marks = [_Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
         for name in runs:
             if Part.HISTORY in parts or not all(names.has(name) for names in marks):
-                yield RunId(name.partition("~")[2])
+                yield RunPlace.parse(name)
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """See `nimbus.ports.History.reusers`."""
@@ -133,9 +144,9 @@ class S3Purges:
             )
             self._store.delete(f"{_PURGING}{purged.run}")
 
-    def _names(self, prefix: str, when: datetime) -> Iterator[str]:
+    def _names(self, prefix: str, begin: str) -> Iterator[str]:
         with _told("history cannot be listed"):
-            for info in self._store.list(prefix, start_after=after(prefix, when)):
+            for info in self._store.list(prefix, start_after=f"{prefix}{begin}"):
                 yield info.key.removeprefix(prefix)
 
 

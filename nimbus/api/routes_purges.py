@@ -19,7 +19,7 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.purge import Used, losing, takes, used_runs, why_kept
+from nimbus.domain.purge import Kept, losing, takes, used_runs, why_kept
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 
@@ -91,7 +91,12 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
         waiting, services.reader.runs([RunId(name) for name in services.reader.run_list()]).values()
     )
     runs = list(islice(_candidates(services, what), MOST_PLANNED + 1))
-    shown = [_planned(services, run, what, used) for run in runs[:MOST_PLANNED] if takes(what, run)]
+    shown, going = [], set[RunId]()
+    for run in (one for one in runs[:MOST_PLANNED] if takes(what, one)):
+        kept = why_kept(run, used, set(services.history.reusers(run.id)) - going)
+        parts = losing(what, kept)
+        going |= {run.id} if Part.OUTPUTS in parts else set()  # then it reuses nothing any more
+        shown.append(_planned(services, run, parts, kept))
     return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
 
 
@@ -106,14 +111,15 @@ def _candidates(services: ApiServices, what: PurgeRuns) -> Iterator[Run]:
     yield from (run for run_id in ids if (run := history.read(run_id)) is not None)
 
 
-def _planned(services: ApiServices, run: Run, what: PurgeRuns, used: Used) -> PlannedPurgeModel:
-    kept = why_kept(run, used, services.history.reusers(run.id))
+def _planned(
+    services: ApiServices, run: Run, parts: tuple[Part, ...], kept: Kept | None
+) -> PlannedPurgeModel:
     gone = services.history.purged(run.id)
     return PlannedPurgeModel(
         run_id=run.id,
         pipeline=run.pipeline,
         state=run.state,
         finished_at=run.finished_at,
-        parts=[part for part in losing(what, kept) if gone is None or part not in gone.parts],
+        parts=[part for part in parts if gone is None or part not in gone.parts],
         kept=kept,
     )

@@ -43,6 +43,7 @@ MOST_TASKS = 10_000
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _LARGEST_VARIABLE = 1024
 """Bytes in UTF-8: it is in the order of each attempt."""
+_LONGEST_VARIABLE_NAME = 128
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
@@ -152,6 +153,8 @@ def _spark_value(value: object) -> str:
 
 def _task_variable(value: object) -> str:
     name = variable_name(value)
+    if len(name) > _LONGEST_VARIABLE_NAME:
+        raise SuggestingError(f"a variable's name has {_LONGEST_VARIABLE_NAME} characters at most")
     meant = ("PATH", "HOME", "JAVA_HOME", "TMPDIR")
     if name.startswith(("NIMBUS_", "LD_", "SPARK_", "PYTHON", "PYSPARK_")) or name in meant:
         raise SuggestingError(f"{name} means something to Nimbus, Python, Spark or the system; take another")
@@ -164,6 +167,9 @@ def _plain_text(value: object) -> str:
         raise SuggestingError(f"a variable has {_LARGEST_VARIABLE} bytes at most; write it into a file")
     if "{{" in text or "{%" in text:
         raise SuggestingError("env takes no templates; give it to the task as an argument")
+    if any(ord(one) < ord(" ") and one not in "\t\n\r" for one in text):
+        # JSON writes each in six bytes, and all variables go to a worker's executor in one message.
+        raise SuggestingError("a variable has no control characters but tabs and line breaks")
     return text
 
 

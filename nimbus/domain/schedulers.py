@@ -87,5 +87,9 @@ class SchedulerInfo:
 
 
 def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:
-    """What the leader says, as registered; nothing while there is none."""
-    return next((one.report for one in schedulers if one.epoch is not None), LeaderReport())
+    """What the leader says, as registered; nothing while there is none.
+
+    A former leader may be registered as one for some seconds more.
+    """
+    found = {one.epoch: one.report for one in schedulers if one.epoch is not None}
+    return found[max(found)] if found else LeaderReport()

@@ -22,8 +22,8 @@ from typing import Protocol
 import structlog
 
 from blobsync import BlobSyncError, ObjectStore
-from nimbus.adapters.s3_index import after
-from nimbus.adapters.s3_purges import REFUSALS, S3Purges
+from nimbus.adapters.s3_index import ACCEPTED, REFUSED, after
+from nimbus.adapters.s3_purges import S3Purges
 from nimbus.config.sections import Retention
 from nimbus.config.values import format_duration
 from nimbus.domain.commands import PurgeRuns
@@ -44,6 +44,7 @@ from nimbus.domain.purge import (
 )
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run
+from nimbus.domain.run_order import RunPlace
 from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below
@@ -74,11 +75,13 @@ class OutputPlace(Protocol):
 
 @dataclass(slots=True)
 class _Tally:
-    """What one purge did."""
+    """What one purge did, in one look or several."""
 
     purged: int = 0
     kept: int = 0
     failed: int = 0
+    reached: RunPlace | None = None
+    """The last run that was looked at."""
 
 
 class _NotLeadingError(Exception):
@@ -114,13 +117,15 @@ class RunPurge:
         self._history, self._store, self._purges = history, store, S3Purges(store)
         self._outputs, self._state, self._leads = outputs, state, leads
         self._retention, self._clock, self._metrics = retention, clock, metrics
+        self._begun: dict[str, _Tally] = {}
+        """Purges that took too long for one look, by command or part. A successor begins anew."""
 
     def carry_out_orders(self, stopping: threading.Event) -> None:
         """Do what people have asked for. An order stays until all of it is done."""
         with _Ended():
             for command, order in list(self._purges.orders()):
                 with _Ended():  # one that cannot be done holds up no other
-                    if self._carry_out(order, stopping, command=command):
+                    if self._carry_out(order, command, stopping, command=command):
                         self._purges.drop_order(command)
 
     def apply_retention(self, stopping: threading.Event) -> None:
@@ -130,47 +135,50 @@ class RunPurge:
             for part, keep in self._retention.by_part().items():
                 reason = f"retention.{part} is {format_duration(keep)}"
                 what = PurgeRuns(parts=(part,), reason=reason, before=now - keep)
-                self._carry_out(PurgeOrder(what=what, at=now, by=RETENTION), stopping)
+                self._carry_out(PurgeOrder(what=what, at=now, by=RETENTION), part, stopping)
                 if part is Part.HISTORY:
                     deleted = partial(self._metrics.deleted, Part.HISTORY.value)
-                    first = after(REFUSALS, now - keep)
-                    delete_below(self._store, REFUSALS, self._leads, deleted, first)
+                    for outcomes in (REFUSED, ACCEPTED):
+                        delete_below(self._store, outcomes, self._leads, deleted, after(outcomes, now - keep))
 
-    def _carry_out(self, order: PurgeOrder, stopping: threading.Event, **about: str) -> bool:
+    def _carry_out(self, order: PurgeOrder, name: str, stopping: threading.Event, **about: str) -> bool:
         """Purge what an order means; False: something of it could not be done yet."""
-        tally = _Tally()
+        tally = self._begun.setdefault(name, _Tally())
         for purged in self._purges.unfinished():
             self._must_lead()
             self._purges.delete_history(purged)
-        candidates, began_s = iter(self._candidates(order.what)), self._clock.elapsed_s()
+        candidates, began_s = self._candidates(order.what, tally.reached), self._clock.elapsed_s()
         is_whole = True
-        while is_whole and (runs := list(islice(candidates, AT_ONCE))):
-            self._step(order, runs, tally, stopping)
+        while is_whole and (places := list(islice(candidates, AT_ONCE))):
+            self._step(order, [RunId(place.id) for place in places], tally, stopping)
+            tally.reached = places[-1]
             is_whole = self._clock.elapsed_s() - began_s < LONGEST.total_seconds()
             _log.info("purge_goes_on", **about, purged=tally.purged, kept=tally.kept, failed=tally.failed)
-        if tally.purged or tally.failed or about:
+        if is_whole:
+            del self._begun[name]
+        if is_whole and (tally.purged or tally.failed or about):
             done = {"purged": tally.purged, "kept": tally.kept, "failed": tally.failed}
             _log.info("purge_finished", **about, by=order.by, why=order.what.reason, **done)
         return is_whole and not tally.failed
 
-    def _candidates(self, what: PurgeRuns) -> Iterable[RunId]:
+    def _candidates(self, what: PurgeRuns, beyond: RunPlace | None) -> Iterator[RunPlace]:
         if what.run_id is not None:
-            return (what.run_id,)
+            return iter((RunPlace(0, what.run_id),))
         if what.before is None:
-            return ()
-        return self._purges.unpurged_before(what.before, what.parts, what.pipeline)
+            return iter(())
+        return self._purges.unpurged_before(what.before, what.parts, what.pipeline, beyond)
 
     def _step(
         self, order: PurgeOrder, ids: Iterable[RunId], tally: _Tally, stopping: threading.Event
     ) -> None:
-        used, noted, among = self._used(), [], set(ids)
-        for run in self._runs(order, ids):
-            self._go_on(stopping)
-            kept = self._why_kept(run, order.what, used, among)
+        used, noted, going = self._used(), [], set[RunId]()
+        for run in self._runs(order, ids, stopping):
+            kept = self._why_kept(run, order.what, used, going)
             tally.kept += kept is not None
             with _OfOne(run, tally):
                 if parts := losing(order.what, kept):
                     noted.append((run, self._note(run, parts, order), parts))
+                    going |= {run.id} if Part.OUTPUTS in parts else set()
         used = self._used() if noted else used
         for run, before, parts in noted:
             self._go_on(stopping)
@@ -178,9 +186,10 @@ class RunPurge:
                 self._purge(run, before, parts, order, used)
                 tally.purged += 1
 
-    def _runs(self, order: PurgeOrder, ids: Iterable[RunId]) -> Iterator[Run]:
+    def _runs(self, order: PurgeOrder, ids: Iterable[RunId], stopping: threading.Event) -> Iterator[Run]:
         """Those that are meant. One that cannot be read stays as it is."""
         for run_id in ids:
+            self._go_on(stopping)
             try:
                 run = self._history.read(run_id)
             except UnreadableRecordError as exc:
@@ -231,10 +240,10 @@ class RunPurge:
             raise _NotLeadingError
         self._purges.mark_done(noted, part)
 
-    def _why_kept(self, run: Run, what: PurgeRuns, used: Used, among: Iterable[RunId] = ()) -> Kept | None:
-        """`among`: runs that are looked at together; newer ones are purged first."""
+    def _why_kept(self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()) -> Kept | None:
+        """`going`: newer runs that lose their outputs in the same step, and first."""
         reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
-        return why_kept(run, used, set(reusers).difference(among))
+        return why_kept(run, used, set(reusers).difference(going))
 
     def _used(self) -> Used:
         commands = self._state.all_commands()  # before runs: they become such

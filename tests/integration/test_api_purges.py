@@ -135,6 +135,27 @@ def test_plan_says_what_would_go_and_why_the_rest_is_kept(
     assert world.cluster.commands() == ()
 
 
+@pytest.mark.parametrize("takes_rerun", [True, False])
+def test_plan_takes_a_run_that_only_runs_before_it_in_the_plan_reuse(
+    world: Any, api: httpx.Client, takes_rerun: bool
+) -> None:
+    first, second = archived(world, "r1"), archived(world, "r2")
+    task = next(iter(first.tasks.values()))
+    tasks = second.tasks.replaced(
+        [replace(task, attempts=(), reused=Reused(run=first.id, attempt=task.attempts[-1]))]
+    )
+    later = first.created_at + timedelta(hours=1)
+    state = RunState.SUCCEEDED if takes_rerun else RunState.FAILED
+    world.history.store(replace(second, tasks=tasks, created_at=later, state=state))
+    before = (first.finished_at + timedelta(days=1)).isoformat()
+
+    body = {"pipeline": "sums", "before": before, "states": ["succeeded"]}
+    rows = {row["run_id"]: row["kept"] for row in api.post("/purge-plan", json=body).json()["runs"]}
+
+    kept = {"r1": "a later run reuses what its tasks did"}
+    assert rows == ({"r1": None, "r2": None} if takes_rerun else kept)
+
+
 def test_run_and_its_logs_say_that_the_logs_are_purged(world: Any, api: httpx.Client, nimbus: Invoke) -> None:
     run = archived(world, "r1")
     world.logs.append(AttemptId(run.id, TaskName("load"), 1), 0, b"half")

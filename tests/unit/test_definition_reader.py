@@ -840,6 +840,8 @@ def test_env_of_a_task_has_texts() -> None:
         ("env: {X: [a]}", "a variable must be text"),
         ("env: {X: '{{ ds }}'}", "env takes no templates"),
         (f"env: {{X: {'x' * 1025}}}", "a variable has 1024 bytes at most"),
+        (f"env: {{{'X' * 129}: a}}", "has 128 characters at most"),
+        (r'env: {X: "\x01"}', "a variable has no control characters"),
         ("env: {X: a}, secrets: {X: b}", "tasks.b.env.X: is the variable of a secret, too"),
     ],
 )

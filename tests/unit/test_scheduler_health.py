@@ -15,7 +15,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.schedulers import Role, SchedulerInfo
+from nimbus.domain.schedulers import Role, SchedulerInfo, leader_report
 from nimbus.engine.loop import EngineStatus
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 
@@ -156,3 +156,14 @@ def test_only_the_leader_reports_what_it_has_set_aside_and_what_of_the_limits_is
 
     assert said(tmp_path, Phase.LEADING, leads=True, engine=engine).report == found
     assert said(tmp_path, Phase.WAITING, leads=False, engine=engine).report == LeaderReport()
+
+
+def test_report_of_the_newest_leader_counts_while_the_former_one_is_still_registered(tmp_path: Path) -> None:
+    def leader(epoch: int) -> SchedulerInfo:
+        found = LeaderReport(limits=LimitUse(pools={"db": epoch}))
+        engine = EngineStatus(epoch=epoch, leader_since=NOW, recovered_at=NOW, report=found)
+        return said(tmp_path, Phase.LEADING, leads=True, engine=engine)
+
+    for schedulers in ([leader(3), leader(4)], [leader(4), leader(3)]):
+        assert leader_report(schedulers).limits.pools == {"db": 4}
+    assert leader_report([said(tmp_path, Phase.WAITING, leads=False)]) == LeaderReport()

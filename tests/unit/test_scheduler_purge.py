@@ -22,7 +22,7 @@ from nimbus.domain.children import Parent
 from nimbus.domain.commands import CommandOutcome, PurgeRuns, QueuedCommand, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.purge import PurgeOrder
+from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
 from nimbus.domain.selection import Scope, Selection
@@ -216,12 +216,13 @@ def test_retention_of_history_leaves_only_the_note(stage: Stage) -> None:
     assert stage.history.recent(None, 10).runs == ()
 
 
-def test_retention_of_history_purges_refusals_too(stage: Stage) -> None:
+@pytest.mark.parametrize("accepted", [False, True])
+def test_retention_of_history_purges_outcomes_of_commands_too(stage: Stage, accepted: bool) -> None:
     for age in (OLD, YOUNG):
-        refusal = CommandOutcome(
-            command=COMMAND, accepted=False, code="busy", message="", decided_at=NOW - age, epoch=1
+        outcome = CommandOutcome(
+            command=COMMAND, accepted=accepted, code="", message="", decided_at=NOW - age, epoch=1
         )
-        stage.history.store_outcomes([refusal])
+        stage.history.store_outcomes([outcome])
 
     stage.retain(history=MONTH)
 
@@ -355,6 +356,67 @@ def test_order_goes_on_in_the_next_look_when_one_takes_too_long(
     assert not stage.has_logs("older")
 
 
+def test_order_reaches_old_runs_behind_newer_ones_that_it_does_not_take(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nimbus.scheduler.purge.AT_ONCE", 1)
+    monkeypatch.setattr("nimbus.scheduler.purge.LONGEST", timedelta(0))
+    stage.keep(a_run("good", OLD), a_run("fine", OLD), a_run("bad", OLD * 2, state=RunState.FAILED))
+    what = PurgeRuns(parts=ALL, reason="space", pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
+    stage.history.order_purge(COMMAND, PurgeOrder(what=what, at=NOW, by="ann"))
+    purge = stage.purge()
+
+    for _ in range(4):
+        purge.carry_out_orders(threading.Event())
+
+    assert stage.history.read(RunId("bad")) is None
+    assert stage.keys("purge-orders") == []
+
+
+def test_failure_in_an_earlier_look_keeps_the_order(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("nimbus.scheduler.purge.AT_ONCE", 1)
+    monkeypatch.setattr("nimbus.scheduler.purge.LONGEST", timedelta(0))
+    stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
+    outputs, failing = stage.outputs, [RunId("old")]
+
+    class Failing:
+        def delete(self, purged: Purged) -> bool:
+            if purged.run in failing:
+                raise PermissionError(purged.run)
+            return outputs.delete(purged)
+
+    stage.outputs = Failing()
+    what = PurgeRuns(parts=ALL, reason="space", pipeline=P, before=NOW)
+    stage.history.order_purge(COMMAND, PurgeOrder(what=what, at=NOW, by="ann"))
+    purge = stage.purge()
+
+    for _ in range(3):
+        purge.carry_out_orders(threading.Event())
+    assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
+    failing.clear()
+    for _ in range(2):
+        purge.carry_out_orders(threading.Event())
+
+    assert stage.history.recent(None, 10).runs == ()
+    assert stage.keys("purge-orders") == []
+
+
+@pytest.mark.parametrize("rerun_is", [{"state": RunState.SUCCEEDED}, {"finished_at": NOW - YOUNG}])
+def test_purge_does_not_note_a_run_whose_rerun_is_older_but_is_not_taken(
+    stage: Stage, rerun_is: dict[str, object]
+) -> None:
+    rerun = a_run("rerun", OLD - timedelta(days=1), reuses="old", **{"state": RunState.FAILED, **rerun_is})
+    stage.keep(a_run("old", OLD, state=RunState.FAILED), rerun)
+    noted: list[str] = []
+    stage.store.told.append(lambda: noted.extend(stage.keys("purged/")))
+
+    stage.order(*ALL, pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
+
+    assert noted == []  # a leader that ended now would leave what is not purged
+
+
 def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,6 +481,28 @@ def test_purge_deletes_nothing_without_leadership(stage: Stage) -> None:
     stage.retain(history=MONTH)
 
     assert (stage.keys(), stage.keys(store=stage.data)) == before
+
+
+@pytest.mark.parametrize("ends", ["leadership", "process"])
+def test_purge_reads_no_more_runs_once_it_is_to_end(stage: Stage, ends: str) -> None:
+    stage.keep(*(a_run(f"good{number}", OLD) for number in range(3)))
+    what = PurgeRuns(parts=ALL, reason="space", pipeline=P, before=NOW, states=(RunState.FAILED,))
+    stage.history.order_purge(COMMAND, PurgeOrder(what=what, at=NOW, by="ann"))
+    stopping, read, found = threading.Event(), stage.history.read, list[RunId]()
+
+    def reads(run: RunId) -> Run | None:
+        found.append(run)
+        if ends == "leadership":
+            stage.leads = False
+        else:
+            stopping.set()
+        return read(run)
+
+    stage.history.read = reads  # type: ignore[method-assign]
+    stage.purge().carry_out_orders(stopping)
+
+    assert len(found) == 1
+    assert stage.keys("purge-orders") == [f"history/purge-orders/{COMMAND}.json"]
 
 
 def test_purge_passes_over_a_record_that_cannot_be_read(stage: Stage) -> None:
