@@ -12,6 +12,7 @@ import pytest
 from nimbus.api.services import Check
 from nimbus.domain import growth
 from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerId
+from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.pipeline import SparkPlace, TaskKind
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import Outcome, Reused, TaskRun
@@ -76,6 +77,7 @@ def test_a_run_says_that_a_target_is_full_and_workers_say_their_targets(
     tasks = Tasks([TaskRun(spec=at_big)])
     world.opened(world.new_run("r1", tasks=tasks), "extract")
     world.cluster.put(world.new_run("r2", tasks=tasks))
+    world.cluster.put(replace(world.health.me, report=LeaderReport(limits=LimitUse(targets={"big": 1}))))
 
     (waiting,) = api.get("/runs/r2").json()["tasks"]
     (worker,) = api.get("/workers").json()["workers"]
