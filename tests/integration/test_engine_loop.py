@@ -32,12 +32,13 @@ from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import Seen
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
-from nimbus.engine.decision import BuildRun, Effect, PrepareRelease, ResignLeadership
+from nimbus.engine.decision import ArchiveOutcomes, BuildRun, Effect, PrepareRelease, ResignLeadership
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.news import (
     BuildingFailed,
     CommandsChanged,
+    OutcomesArchived,
     QuarantineChanged,
     ReleasePrepared,
     RunArchived,
@@ -124,9 +125,11 @@ class Bench:
         self.start_effect(effect)
 
     def _play(self, effect: Effect) -> None:
-        """Build runs at once; keep the other effects for the test."""
+        """Build runs and archive outcomes at once; keep the other effects for the test."""
         if isinstance(effect, BuildRun):
             self.engine.tell(built(effect))
+        elif isinstance(effect, ArchiveOutcomes):
+            self.engine.tell(OutcomesArchived(tuple(one.command for one in effect.outcomes)))
         else:
             self.effects.append(effect)
 
