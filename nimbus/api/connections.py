@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 1000
 HEAD_WITHIN_S = 10.0
-"""From the last answer, or from the connection and so with a TLS handshake, to the end of a request's head."""
+"""From the last answer, or from the connection, to the end of a request's head: with a TLS handshake."""
 TAKEN_WITHIN_S = 60.0
 """Longest time in which a client takes nothing of an answer."""
 
@@ -104,14 +104,15 @@ class BoundedHandshake(SSLProtocol):
 
     def __init__(self, **given: Any) -> None:
         self._served = self.served(**given)
-        super().__init__(asyncio.get_running_loop(), self._served, self.context, None, server_side=True)
+        nobody_waits: Any = None
+        super().__init__(asyncio.get_running_loop(), self._served, self.context, nobody_waits, True)
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio.BaseProtocol."""
         self._served.accepted(transport)
         super().connection_made(transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """See asyncio.BaseProtocol. `served` is told of it by asyncio only after a handshake."""
         super().connection_lost(exc)
         self._served.gone()

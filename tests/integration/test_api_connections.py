@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
+import psutil
 import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
@@ -133,13 +133,8 @@ def test_many_silent_connections_keep_nobody_out(serve: Callable[..., ApiServer]
 
 
 def sockets_of(port: int) -> int:
-    """Sockets that this process holds of connections that it accepted on a port."""
-    inodes = {os.readlink(found) for found in Path("/proc/self/fd").iterdir() if found.is_symlink()}
-    lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    accepted = {
-        f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"
-    }
-    return len(inodes & accepted)
+    """How many connections to a port of its own this process holds."""
+    return sum(one.laddr.port == port and bool(one.raddr) for one in psutil.Process().net_connections("tcp"))
 
 
 def test_connections_before_their_handshake_count_when_a_server_has_tls(
