@@ -63,7 +63,7 @@ class Output:
     def data(self, document: Any) -> None:
         """Print a JSON document."""
         written = json.dumps(document, indent=2, ensure_ascii=False)
-        # What JSON leaves as it is stands within its strings, where \\u is the same character.
+        # What JSON leaves as it is stands within its strings, where its \u form is the same character.
         click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing") -> None:
