@@ -49,13 +49,20 @@ class EventClient:
 
 @contextmanager
 def streaming(
-    url: str, *topics: str, since: int | None = None, last_id: str = "", address: str = "127.0.0.1"
+    url: str,
+    *topics: str,
+    since: int | None = None,
+    last_id: str = "",
+    address: str = "127.0.0.1",
+    token: str = "",
 ) -> Iterator[EventClient]:
     """Open a stream; its first lines have come."""
     query: list[tuple[str, str | int | float | bool | None]] = [("topic", topic) for topic in topics]
     if since is not None:
         query.append(("since", since))
     headers = {"Last-Event-ID": last_id} if last_id else {}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     transport = httpx.HTTPTransport(local_address=address)
     with (
         httpx.Client(transport=transport, timeout=120) as http,

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from prometheus_client import CollectorRegistry, Counter
+
 from nimbus.access import session, tokens
 from nimbus.access.limits import RateLimit
 from nimbus.domain.access import AccessRole, Principal, PrincipalSource, Token
 
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.2, 20
 """Of one address. Only requests that fail are held up: a neighbour behind the same address is not."""
+FAILURES = ("token_missing", "bad_scheme", "token_unknown", "token_expired")
+"""Codes of the refusals with status 401."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +47,31 @@ class Gate:
         required: Whether a request must have a token. Else one without is an admin's.
         per_s: Requests of one principal; None: any number.
         secure: Whether browsers reach the pages by TLS, so that their cookies may say so.
+        registry: Where failures are counted; None: nowhere.
     """
 
-    def __init__(self, *, required: bool = False, per_s: int | None = None, secure: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        required: bool = False,
+        per_s: int | None = None,
+        secure: bool = False,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         self.required, self.secure = required, secure
         self._in_file: Mapping[str, Token] = {}
         self._in_store: Mapping[str, Token] | None = None
         self._session_key: bytes | None = None
         self._failures = RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE)
         self._requests = None if per_s is None else RateLimit(per_s, 10 * per_s)
+        self._failed = Counter(
+            "nimbus_auth_failures_total",
+            "Requests without a token that lets them in, by the code of the refusal.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in FAILURES:
+            self._failed.labels(reason)
 
     def know_store(self, found: Mapping[str, Token], session_key: bytes) -> None:
         """Take the tokens of the cluster."""
@@ -65,13 +85,23 @@ class Gate:
         """Who asks, or why nobody is answered."""
         principal = self._identified(sent, now)
         if isinstance(principal, Refusal):
-            wait_s = self._failures.take(sent.address, now_s) if principal.status == 401 else 0.0
+            if principal.status != 401:
+                return principal
+            self._failed.labels(principal.code).inc()
+            wait_s = self._failures.take(sent.address, now_s)
             return _slower("failures", wait_s) if wait_s else principal
         if self._requests is not None and principal.token_id:
             wait_s = self._requests.take(principal.token_id, now_s)
             if wait_s:
                 return _slower("requests", wait_s)
         return principal
+
+    def still_admits(self, principal: Principal, now: datetime) -> bool:
+        """Whether the token of who was admitted is still there, and has not expired. True without a token."""
+        if not principal.token_id:
+            return True
+        token = self._known().get(principal.token_id)
+        return token is not None and not tokens.expired(token, now)
 
     def begin_session(self, principal: Principal, now: datetime) -> str | None:
         """A session for who has a token; None: it cannot be signed yet."""

@@ -100,7 +100,7 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         app.include_router(
             part.router(services, PREFIX), dependencies=[Depends(note_who_asks), Depends(note_key)]
         )
-    app.include_router(routes_events.router(hub, PREFIX))
+    app.include_router(routes_events.router(hub, services.gate, PREFIX))
     app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
     app.include_router(routes_session.router(services))

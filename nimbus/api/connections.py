@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import ssl
+from asyncio.sslproto import SSLProtocol
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 1000
 HEAD_WITHIN_S = 10.0
-"""From the first byte of a request, or from the connection, to the end of its head."""
+"""From the last answer, or from the connection, to the end of a request's head: with a TLS handshake."""
 TAKEN_WITHIN_S = 60.0
 """Longest time in which a client takes nothing of an answer."""
 
@@ -32,15 +34,30 @@ class BoundedProtocol(H11Protocol):
     _taken_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio.Protocol. One connection too many costs that which has owed a request the longest."""
+        """See asyncio.Protocol. With TLS: the handshake is done."""
+        self.accepted(transport)
         super().connection_made(transport)
+
+    def accepted(self, transport: Any) -> None:
+        """Count a connection, once. One too many aborts the one that has owed a request the longest."""
+        if self in self.connections:
+            return
+        self.transport = transport
+        self.connections.add(self)
         self._look_at_head()
         if len(self.connections) > self.most:
-            next(iter(self.waiting)).transport.abort()
+            longest = next(iter(self.waiting))
+            longest._owe_nothing()  # the next one too many aborts another
+            longest.transport.abort()
+
+    def gone(self) -> None:
+        """Count a connection no longer. Safe to repeat."""
+        self._owe_nothing()
+        self.connections.discard(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self._owe_nothing()
+        self.gone()
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -74,6 +91,36 @@ class BoundedProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class BoundedHandshake(SSLProtocol):
+    """asyncio's TLS over a `BoundedProtocol`, which counts the connection from its acceptance.
+
+    asyncio tells a protocol of a connection only after its handshake. See `with_tls`.
+    """
+
+    served: ClassVar[type[BoundedProtocol]]
+    context: ClassVar[ssl.SSLContext]
+
+    def __init__(self, **given: Any) -> None:
+        self._served = self.served(**given)
+        nobody_waits: Any = None
+        super().__init__(asyncio.get_running_loop(), self._served, self.context, nobody_waits, True)
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.BaseProtocol."""
+        self._served.accepted(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """See asyncio.BaseProtocol. `served` is told of it by asyncio only after a handshake."""
+        super().connection_lost(exc)
+        self._served.gone()
+
+
+def with_tls(served: type[BoundedProtocol], context: ssl.SSLContext) -> type[BoundedHandshake]:
+    """The protocol of a server with TLS."""
+    return type("BoundedHandshake", (BoundedHandshake,), {"served": served, "context": context})
 
 
 def bounded(

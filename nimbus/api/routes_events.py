@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from pydantic import StringConstraints
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from nimbus.access.gate import Gate
 from nimbus.api.asking import principal
 from nimbus.api.event_hub import EventHub, Listener
 from nimbus.domain.topics import PATTERN
@@ -28,8 +30,8 @@ _Topic = Annotated[str, StringConstraints(pattern=f"^{PATTERN.pattern}$", max_le
 _Version = Annotated[int, Query(ge=0, lt=1 << 63)]
 
 
-def router(hub: EventHub, prefix: str) -> APIRouter:
-    """Build the route over `hub`, below `prefix`."""
+def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
+    """Build the route over `hub`, below `prefix`. A stream ends when `gate` no longer admits its caller."""
     routes = APIRouter(tags=["events"], prefix=f"{prefix}/events")
 
     @routes.get(
@@ -52,14 +54,14 @@ def router(hub: EventHub, prefix: str) -> APIRouter:
     ) -> Response:
         """What has changed, as it changes: `changed` names a topic, after `reset` anything may have.
 
-        Never ends by itself, but when the scheduler stops.
+        Ends when the scheduler stops, and within 15 s of when it learns that the caller's token has ended.
         """
         seen = since if last_event_id is None else last_event_id
         if request.scope.get("is_head"):
             return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
         asks = principal()
         listener = await hub.join(topic, seen, asks.token_id or asks.address)
-        return _EventStream(hub, listener, seen)
+        return _EventStream(hub, listener, seen, lambda: gate.still_admits(asks, datetime.now(UTC)))
 
     return routes
 
@@ -67,8 +69,10 @@ def router(hub: EventHub, prefix: str) -> APIRouter:
 class _EventStream(StreamingResponse):
     """Leaves the hub also when it is cut before its first byte."""
 
-    def __init__(self, hub: EventHub, listener: Listener, since: int | None) -> None:
-        super().__init__(_events(hub, listener, since), media_type=MEDIA_TYPE, headers=_HEADERS)
+    def __init__(
+        self, hub: EventHub, listener: Listener, since: int | None, admitted: Callable[[], bool]
+    ) -> None:
+        super().__init__(_events(hub, listener, since, admitted), media_type=MEDIA_TYPE, headers=_HEADERS)
         self._leave = partial(hub.leave, listener)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,11 +83,13 @@ class _EventStream(StreamingResponse):
             self._leave()
 
 
-async def _events(hub: EventHub, listener: Listener, since: int | None) -> AsyncIterator[bytes]:
+async def _events(
+    hub: EventHub, listener: Listener, since: int | None, admitted: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     """The bytes of a stream. The last of several events has the id: only then all of them have arrived."""
     seen = hub.version if since is None or listener.reset else since
     yield format_sse_event(retry=RETRY_MS, id=str(seen))
-    while not listener.ended:
+    while not listener.ended and admitted():
         listener.wake.clear()
         if listener.reset:
             listener.changed.clear()

@@ -13,7 +13,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from nimbus.api.connections import BoundedProtocol, bounded
+from nimbus.api.connections import BoundedProtocol, bounded, with_tls
 from nimbus.domain.errors import NimbusError
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -104,8 +104,7 @@ class ApiServer:
             lifespan="off",
             server_header=False,
             proxy_headers=False,  # who asks, and how, is what the connection says
-            http=self._protocol,
-            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+            http=self._protocol if tls is None else with_tls(self._protocol, tls),  # type: ignore[arg-type]
             timeout_keep_alive=15,
             timeout_graceful_shutdown=3,
         )

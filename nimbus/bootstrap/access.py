@@ -11,11 +11,12 @@ from nimbus.ports import AccessStore
 from nimbus.scheduler.access_follower import AccessFollower, TokensFile
 
 
-def build_gate(settings: Settings) -> Gate:
+def build_gate(settings: Settings, registry: CollectorRegistry) -> Gate:
     """Says who sends a request. Knows no token yet."""
     api = settings.api
     secure = settings.scheduler.advertise_url.startswith("https:")
-    return Gate(required=api.auth == "required", per_s=api.requests_per_second, secure=secure)
+    required = api.auth == "required"
+    return Gate(required=required, per_s=api.requests_per_second, secure=secure, registry=registry)
 
 
 def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls | None:

@@ -179,7 +179,7 @@ def build_parts(foundation: Foundation) -> Parts:
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
-    gate, tls = build_gate(settings), build_tls(settings, registry)
+    gate, tls = build_gate(settings, registry), build_tls(settings, registry)
     api = create_app(
         services := ApiServices(
             reader=foundation.reader,

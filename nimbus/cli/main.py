@@ -11,6 +11,7 @@ import click
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import Lazy, LazyGroup
+from nimbus.cli.output import harmless
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
@@ -93,9 +94,9 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
 
         traceback.print_exception(exc)
     if code is not None:
-        click.echo(f"error: {exc}", err=True)
+        click.echo(f"error: {harmless(str(exc))}", err=True)
         return code
-    click.echo(f"internal error: {type(exc).__name__}: {exc}", err=True)
+    click.echo(f"internal error: {type(exc).__name__}: {harmless(str(exc))}", err=True)
     if not debug:
         click.echo("This is a defect. Repeat the command with --debug to see where it happened.", err=True)
     return Exit.INTERNAL

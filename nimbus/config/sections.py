@@ -101,7 +101,7 @@ class Api(Strict):
     auth: Literal["optional", "required"] = "optional"
     """`optional`: a request without a token is an admin's. On loopback only."""
     tokens_file: AbsoluteFile | None = None
-    """The first tokens; read again when it changes."""
+    """The first tokens; read again when it changes, and gone with the file."""
     requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
     """Of one token, with ten times as many at once; None: any number."""
     tls: ApiTls | None = None

@@ -25,7 +25,7 @@ _LOOK, _STOP = "look", "stop"
 
 
 class TokensFile:
-    """The tokens in a file; what was good stays when the file is not."""
+    """The tokens in a file. Without the file there are none; what was good stays while it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,8 +38,13 @@ class TokensFile:
             seen = (status.st_mtime_ns, status.st_size)
             if seen == self._seen:
                 return None
+            written = self._path.read_bytes()
             self._seen = seen
-            found = records.TOKENS.decode(self._path.read_bytes(), str(self._path)).tokens
+            found = records.TOKENS.decode(written, str(self._path)).tokens
+        except FileNotFoundError:
+            self._seen = None
+            _log.warning("tokens_file_missing", file=str(self._path))
+            return {}
         except (OSError, records.UnreadableRecordError) as exc:
             _log.warning("tokens_file_unreadable", file=str(self._path), error=str(exc))
             return None

@@ -14,10 +14,13 @@ from threading import Lock
 from markupsafe import Markup
 
 from nimbus.api.models_runs import TaskModel
+from nimbus.domain.errors import NimbusError
 from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
 
 MOST_ALIKE = 12
 """Tasks with the same place in the graph that are drawn one by one."""
+MOST_EDGES = 5_000
+"""Of a folded graph. With more it is not drawn: it would be megabytes, and one black area."""
 _LONGEST_LABEL = 21
 _LAYOUTS_KEPT = 64
 
@@ -35,6 +38,15 @@ class Drawing:
     """Of all edges, the `d` of one SVG path."""
 
 
+class TooManyEdgesError(NimbusError):
+    """A graph has too many edges to be drawn."""
+
+    code = "too_many_edges"
+
+    def __init__(self, edges: int) -> None:
+        super().__init__(f"This graph has {edges:,} edges, of which at most {MOST_EDGES:,} are drawn.")
+
+
 class Drawings:
     """Drawings that were made last. Any thread."""
 
@@ -48,6 +60,9 @@ class Drawings:
         Args:
             needs: Tasks with those that each needs.
             unfolded: Folds that are drawn task by task; other names change nothing.
+
+        Raises:
+            TooManyEdgesError: it is too dense.
         """
         folded = self._kept_or_made(needs, frozenset())
         known = unfolded.intersection(folded.folds)
@@ -68,14 +83,17 @@ class Drawings:
 
 
 def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
-    """Fold a graph, and lay it out."""
+    """Fold a graph, and lay it out. TooManyEdgesError: it is too dense."""
     folds = {first: names for first, names in _alike(needs).items() if first not in unfolded}
     node = {name: first for first, names in folds.items() for name in names}
-    folded: dict[str, list[str]] = {}
+    folded: dict[str, dict[str, None]] = {}
     for name, of in needs.items():
-        into = folded.setdefault(node.get(name, name), [])
-        into += (found for need in of if (found := node.get(need, need)) not in into)
-    layout = place(folded)
+        into = folded.setdefault(node.get(name, name), {})
+        into.update((node.get(need, need), None) for need in of)
+    edges = sum(map(len, folded.values()))
+    if edges > MOST_EDGES:
+        raise TooManyEdgesError(edges)
+    layout = place({name: list(of) for name, of in folded.items()})
     return Drawing(layout, folds, Markup("{}").format("".join(map(_curve, layout.edges))))
 
 

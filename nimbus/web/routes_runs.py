@@ -124,7 +124,10 @@ def _panel(
     match asked.view:
         case "graph":
             needs = {task.name: task.needs for task in model.tasks}
-            drawing = drawings.of(needs, frozenset(asked.unfold))
+            try:
+                drawing = drawings.of(needs, frozenset(asked.unfold))
+            except graph.TooManyEdgesError as exc:
+                return {"not_drawn": str(exc)}
             known = {task.name: task for task in model.tasks}
             unfold = asked.unfold
 

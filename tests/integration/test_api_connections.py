@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
+import psutil
 import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
@@ -15,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from nimbus.api.connections import bounded
 from nimbus.api.middleware import BodyLimit
 from nimbus.api.server import ApiServer
+from tests.integration.test_leader_tls import Authority
 
 Eventually = Callable[..., None]
 LARGE = 64 << 20
@@ -31,17 +35,29 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 def serve() -> Iterator[Callable[..., ApiServer]]:
     made: list[ApiServer] = []
 
-    def start(**limits: float) -> ApiServer:
+    def start(tls: ssl.SSLContext | None = None, **limits: float) -> ApiServer:
         app = FastAPI()
         app.state.events = SimpleNamespace(close=lambda: None)
         app.mount("/", BodyLimit(answer, within_s=0.2))
-        made.append(ApiServer(app, protocol=bounded(**limits)))  # type: ignore[arg-type]
+        made.append(ApiServer(app, tls=tls, protocol=bounded(**limits)))  # type: ignore[arg-type]
         made[-1].start()
         return made[-1]
 
     yield start
     for server in made:
         server.stop()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "nimbus")
+
+
+@pytest.fixture
+def tls(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.certificate("api"))
+    return context
 
 
 def connect(server: ApiServer) -> socket.socket:
@@ -114,3 +130,60 @@ def test_many_silent_connections_keep_nobody_out(serve: Callable[..., ApiServer]
     finally:
         for client in silent:
             client.close()
+
+
+def sockets_of(port: int) -> int:
+    """How many connections to a port of its own this process holds."""
+    return sum(one.laddr.port == port and bool(one.raddr) for one in psutil.Process().net_connections("tcp"))
+
+
+def test_connections_before_their_handshake_count_when_a_server_has_tls(
+    serve: Callable[..., ApiServer], tls: ssl.SSLContext, authority: Authority, eventually: Eventually
+) -> None:
+    server = serve(tls, most=5)
+    silent = [connect(server) for _ in range(40)]
+    try:
+        assert ends(silent[0]), "those that have been silent the longest are closed"
+        eventually(lambda: sockets_of(server.port) <= 5)
+
+        verify = ssl.create_default_context(cafile=authority.file)
+        assert httpx.get(f"{server.url}/", timeout=60, verify=verify).text == "hello"
+    finally:
+        for client in silent:
+            client.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
+def test_handshake_that_takes_too_long_is_ended(
+    serve: Callable[..., ApiServer], tls: ssl.SSLContext, eventually: Eventually, sent: bytes
+) -> None:
+    server = serve(tls, head_within_s=0.1)
+    assert server._server is not None
+    with connect(server) as client:
+        client.sendall(sent)
+
+        assert ends(client)
+    eventually(lambda: not server._server.server_state.connections)
+
+
+def test_handshake_that_fails_is_counted_no_longer(
+    serve: Callable[..., ApiServer], tls: ssl.SSLContext, eventually: Eventually
+) -> None:
+    server = serve(tls)
+    assert server._server is not None
+    with connect(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert ends(client)
+    eventually(lambda: not server._server.server_state.connections)
+
+
+def test_request_head_over_tls_has_the_deadline(
+    serve: Callable[..., ApiServer], tls: ssl.SSLContext, authority: Authority
+) -> None:
+    server = serve(tls, head_within_s=1.0)
+    verify = ssl.create_default_context(cafile=authority.file)
+    with verify.wrap_socket(connect(server), server_hostname="127.0.0.1") as client:
+        client.sendall(b"GET / HT")
+
+        assert ends(client)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -15,11 +15,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.access.tokens import new_token
 from nimbus.adapters.zookeeper.changes import ZooKeeperChanges
-from nimbus.api import event_hub
+from nimbus.api import event_hub, routes_events
 from nimbus.api.app import create_app
 from nimbus.api.event_hub import LastChanges
 from nimbus.api.server import ApiServer
+from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.commands import Abdicate
 from nimbus.ports import ChangeFeed
 from tests.event_client import EventClient, streaming
@@ -110,6 +112,24 @@ def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
                     break
             except httpx.HTTPStatusError:  # the server has not seen yet that another one was left
                 assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+def test_stream_ends_when_the_token_of_its_caller_does(
+    world: Any, api_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(routes_events, "PING_S", 0.05)
+    made, now = new_token(), datetime.now(UTC)
+    token = Token(id=made.id, name="ada", role=AccessRole.VIEWER, sha256=made.sha256, created_at=now)
+    world.gate.know_store({token.id: token}, b"k" * 32)
+    with streaming(api_url, "runs", token=made.text) as stream:
+        world.cluster.put(world.new_run("r1"))
+        stream.until("runs")
+        left = {} if end == "revoked" else {token.id: replace(token, expires_at=now)}
+        world.gate.know_store(left, b"k" * 32)
+
+        with pytest.raises(EOFError):
+            stream.next()
 
 
 def test_topics_that_are_none_are_refused(api_url: str) -> None:

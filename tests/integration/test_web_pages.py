@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.pipeline import TaskKind, TaskSpec
 from tests.web_samples import HOSTILE, fan, finished, hostile, layered, part_done
 
 LARGEST_PAGE = 60_000
@@ -290,3 +291,18 @@ def test_search_leads_to_the_run_of_that_id(sample: Any, web: httpx.Client) -> N
     answer = web.get("/ui/search?q=sums-live")
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/runs/sums-live")
+
+
+def test_run_page_says_so_when_the_graph_has_too_many_edges(world: Any, web: httpx.Client) -> None:
+    names = [TaskName(f"t{number}") for number in range(102)]
+    dense = [
+        TaskSpec(name=name, kind=TaskKind.PYTHON, script="t.py", needs=tuple(names[:number]))
+        for number, name in enumerate(names)
+    ]
+    part_done(world, "dense", dense)
+
+    page = web.get("/ui/runs/dense").text
+
+    assert "This graph has 5,151 edges, of which at most 5,000 are drawn." in page
+    assert '<svg id="graph"' not in page
+    assert "/ui/runs/dense/tasks/t101" in page

@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from nimbus.access import rules, session, tokens
-from nimbus.access.gate import FAILURES_AT_ONCE, Credentials, Gate, Refusal
+from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, Credentials, Gate, Refusal
 from nimbus.access.limits import MOST_NAMES, RateLimit
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import Abdicate, CreateToken, PausePipeline, PublishRelease, RemovePipeline
@@ -253,3 +254,25 @@ def test_token_in_an_address_is_seen(path: str, query: str, refused: bool) -> No
     escaped = text.replace("_", "%5F")
 
     assert tokens.is_in_url(path.replace("TOKEN", text), query.replace("TOKEN", escaped)) is refused
+
+
+def test_gate_counts_each_failure_by_its_reason_also_when_it_asks_for_fewer() -> None:
+    registry = CollectorRegistry()
+    text, token = a_token(expires_at=NOW)
+    good, known = a_token()
+    gate = Gate(required=True, registry=registry)
+    gate.know_store({token.id: token, known.id: known}, KEY)
+    admitted(gate)
+    admitted(gate, text)
+    gate.admit(Credentials(authorization="Basic abc", address="10.0.0.1"), NOW, 0.0)
+    for _ in range(FAILURES_AT_ONCE):
+        last = admitted(gate, a_token()[0])
+    assert (code(last), code(admitted(gate, good))) == ("too_many_requests", "ok")
+
+    counted = [registry.get_sample_value("nimbus_auth_failures_total", {"reason": one}) for one in FAILURES]
+    assert dict(zip(FAILURES, counted, strict=True)) == {
+        "token_missing": 1,
+        "bad_scheme": 1,
+        "token_expired": 1,
+        "token_unknown": FAILURES_AT_ONCE,
+    }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from nimbus.cli import main
+from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.output import Output
 
+BIDI = "\u202e\u2066\u200f\u061c"
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31m\rb\nc\td é [bold]"
 
 
@@ -23,3 +28,31 @@ def test_output_shows_control_characters_and_sends_none_to_the_terminal(
     assert not set(said) & {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160))}
     assert r"a\x1b]0;title\x07\x1b[2J\x9b31m\x0db" in said
     assert "é [bold]" in said
+
+
+def test_output_shows_characters_that_reverse_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().line(f"a{BIDI}b")
+
+    assert capsys.readouterr().out == "a\\u202e\\u2066\\u200f\\u061cb\n"
+
+
+def test_json_escapes_control_characters_and_stays_the_same_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = {"reason": HOSTILE + BIDI + "\x7f\u2028", BIDI: ["é", "\\", "\\\x9b"]}
+
+    Output("json").data(document)
+
+    said = capsys.readouterr().out
+    assert json.loads(said) == document
+    assert "é" in said
+    assert not set(said) & {*map(chr, (*range(10), *range(11, 32), *range(127, 160), 0x2028)), *BIDI}
+
+
+@pytest.mark.parametrize("error", [CliError(HOSTILE, code="x", exit_code=Exit.USAGE), ValueError(HOSTILE)])
+def test_error_line_sends_no_control_characters(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    main._explain(error, debug=False)
+
+    said = capsys.readouterr().err
+    assert not set(said) & {*map(chr, (*range(9), *range(11, 32), *range(127, 160)))}
+    assert r"a\x1b]0;title" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -239,4 +240,5 @@ def test_connect_server_that_is_away_fails() -> None:
         found = look(kind=TargetKind.CONNECT, url=f"sc://localhost:{away.rpartition(':')[2]}")
 
     assert found.verdict is Verdict.FAIL
-    assert "UNAVAILABLE" in found.detail
+    # A loaded machine may take longer than the deadlines of the call and of its process.
+    assert re.search("UNAVAILABLE|DEADLINE_EXCEEDED|does not answer", found.detail)

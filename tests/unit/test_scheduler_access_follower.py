@@ -97,7 +97,7 @@ def test_outage_of_the_store_locks_nobody_out(store: Store, followed: Gate, even
     assert who(followed) == "viewer by token"
 
 
-def test_file_is_read_again_when_it_changes_and_kept_while_it_is_broken(
+def test_tokens_of_a_file_follow_it_when_it_changes_and_stay_while_it_is_broken(
     store: Store,
     followed: Gate,
     tmp_path: Path,
@@ -115,11 +115,31 @@ def test_file_is_read_again_when_it_changes_and_kept_while_it_is_broken(
     reads = store.reads
     eventually(lambda: store.reads > reads + 2)
     assert who(followed) == "admin by file"
-    (tmp_path / "tokens.json").unlink()
-    reads = store.reads
-    eventually(lambda: store.reads > reads + 2)
-    assert who(followed) == "admin by file"
 
     write(tmp_path)
 
     eventually(lambda: who(followed) == "token_unknown")
+
+
+def test_tokens_of_a_file_end_when_it_is_deleted_and_come_back_with_it(tmp_path: Path) -> None:
+    file = TokensFile(tmp_path / "tokens.json")
+    assert file.changed() == {}
+    write(tmp_path, TOKEN)
+    kept = tmp_path / "kept.json"
+    assert file.changed() == {TOKEN.id: TOKEN}
+    (tmp_path / "tokens.json").rename(kept)
+
+    assert file.changed() == {}
+    kept.rename(tmp_path / "tokens.json")
+    assert file.changed() == {TOKEN.id: TOKEN}
+
+
+def test_tokens_file_is_read_when_it_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    write(tmp_path, TOKEN)
+    file = TokensFile(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda _: (_ for _ in ()).throw(PermissionError("refused")))
+        assert file.changed() is None
+
+    assert file.changed() == {TOKEN.id: TOKEN}

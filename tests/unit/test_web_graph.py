@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nimbus.web.gantt import critical_path
-from nimbus.web.graph import MOST_ALIKE, Drawings, draw
+from nimbus.web.graph import MOST_ALIKE, MOST_EDGES, Drawings, TooManyEdgesError, draw
 from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, crossings, place
 
 
@@ -103,3 +103,18 @@ def _task(name: str, needs: list[str], end: int | None) -> Any:
 )
 def test_critical_path_goes_back_over_what_ended_last(tasks: list[Any], path: list[str]) -> None:
     assert critical_path(tasks) == path
+
+
+def _complete(count: int) -> dict[str, list[str]]:
+    """Each task needs all earlier ones."""
+    return {f"t{n}": [f"t{before}" for before in range(n)] for n in range(count)}
+
+
+def test_graph_is_drawn_up_to_a_number_of_edges_of_its_folds() -> None:
+    assert len(draw(_complete(100)).layout.edges) == 4950 <= MOST_EDGES
+    with pytest.raises(TooManyEdgesError, match="244,650 edges"):
+        Drawings().of(_complete(700), frozenset())
+
+    sources = [f"a{n}" for n in range(200)]
+    stars = {**{one: [] for one in sources}, **{f"b{n}": sources for n in range(200)}}
+    assert len(draw(stars).layout.edges) == 1
