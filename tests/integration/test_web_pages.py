@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from nimbus.domain.ids import AttemptId, TaskName
-from tests.web_samples import HOSTILE, fan, finished, hostile, layered, part_done
+from tests.web_samples import HOSTILE, catalog, fan, finished, hostile, layered, part_done, pipeline
 
 LARGEST_PAGE = 60_000
 LARGEST_SCRIPTS = 40_000
@@ -65,6 +65,7 @@ def sample(world: Any) -> Any:
     part_done(world, "sums-live", layered(8), parameters={"day": "2026-03-01"})
     part_done(world, "sums-fan", fan(14))
     hostile(world)
+    catalog(world)
     world.failed("sums-failed")
     for number in (1, 2):
         attempt = AttemptId(world.cluster.run("sums-failed").id, TaskName("extract"), number)
@@ -74,6 +75,14 @@ def sample(world: Any) -> Any:
 
 
 PAGES = [
+    "/ui/pipelines",
+    "/ui/pipelines?state=failed",
+    "/ui/pipelines?state=quarantined",
+    "/ui/pipelines/sums",
+    "/ui/pipelines/daily",
+    "/ui/pipelines/resting",
+    "/ui/pipelines/new",
+    "/ui/pipelines/hostile",
     "/ui/runs",
     "/ui/runs?state=failed",
     "/ui/runs?state=&pipeline=",
@@ -127,7 +136,7 @@ def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> No
     pages = {path: Parsed(web.get(path).text) for path in PAGES}
     links = {urljoin(path, link) for path, page in pages.items() for link in page.links}
     links.discard("/ui/runs/nothing-of-this")  # what was searched for, as the id of an earlier run
-    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval")
+    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval", "/start", "/activate")
 
     # One of each form: tasks and lines of logs have numbers.
     forms = {re.sub(r"\d+", "0", urldefrag(link).url): urldefrag(link).url for link in sorted(links)}
@@ -157,6 +166,8 @@ def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) 
         ("/ui/runs/sums-live/tasks/none", 404, "no task none"),
         ("/ui/runs/sums-failed/tasks/extract?attempt=9", 404, "no attempt 9"),
         ("/ui/runs?state=lost", 422, "state"),
+        ("/ui/pipelines?state=lost", 422, "state"),
+        ("/ui/pipelines/none", 404, "not in the catalog"),
     ],
 )
 def test_what_is_not_there_is_a_page_that_says_so(
@@ -265,6 +276,9 @@ def test_pending_run_has_a_page(sample: Any, web: httpx.Client) -> None:
         ("/ui/runs/sums-live/stop", {"reason": ""}, 422, "body.reason"),
         ("/ui/runs/sums-old/stop", {"reason": "x"}, 409, "has succeeded already"),
         ("/ui/runs/none/pause", {}, 404, "neither live nor in history"),
+        ("/ui/pipelines/none/pause", {}, 404, "not in the catalog"),
+        ("/ui/pipelines/none/start", {}, 404, "not in the catalog"),
+        ("/ui/pipelines/daily/activate", {"digest": "x"}, 422, "body.digest"),
         ("/ui/runs/sums-old/rerun", {"scope": "half"}, 422, "scope"),
         ("/ui/runs/sums-old/stop", {f"field{n}": "x" for n in range(1001)}, 422, "more than 1000 fields"),
     ],
@@ -290,3 +304,70 @@ def test_search_leads_to_the_run_of_that_id(sample: Any, web: httpx.Client) -> N
     answer = web.get("/ui/search?q=sums-live")
 
     assert (answer.status_code, answer.headers["location"]) == (303, "/ui/runs/sums-live")
+
+
+def test_form_starts_a_run_with_its_parameters_and_leads_to_it(sample: Any, web: httpx.Client) -> None:
+    sample.deciding = True
+    page = web.get("/ui/pipelines/daily").text
+
+    form = {"some.day": "2026-03-01", "text.note": "", "json.limit": "7", "json.strict": "false"}
+    answer = web.post("/ui/pipelines/daily/start", data={**form, "json.region": '"us"'})
+    place = answer.headers["location"].partition("?")[0]
+    run = sample.cluster.run(place.rpartition("/")[2])
+
+    assert all(f'name="{field}"' in page for field in (*form, "json.region"))
+    assert 'value="as always"' in page
+    assert (answer.status_code, web.get(answer.headers["location"]).status_code) == (303, 200)
+    assert run.parameters == {"day": "2026-03-01", "note": "", "limit": 7, "strict": False, "region": "us"}
+
+
+def test_value_that_is_no_json_reaches_the_leader_as_text(sample: Any, web: httpx.Client) -> None:
+    web.post("/api/v1/pipelines/daily/pause")
+    web.post("/ui/pipelines/daily/start", data={"json.limit": "many", "json.strict": "", "some.day": ""})
+
+    started = [one.command for one in sample.cluster.commands() if one.command.type == "start_run"]
+    assert [dict(one.parameters) for one in started] == [{"limit": "many"}]
+
+
+@pytest.mark.parametrize("verb", ["pause", "activate"])
+def test_form_of_a_pipeline_leads_back_to_it_with_the_decision(
+    sample: Any, web: httpx.Client, verb: str
+) -> None:
+    sample.deciding = True
+
+    answer = web.post(f"/ui/pipelines/resting/{verb}", data={"digest": "9" * 64})
+    page = web.get(answer.headers["location"])
+
+    assert answer.headers["location"].partition("?")[0] == "/ui/pipelines/resting"
+    assert "Accepted by epoch 7" in page.text
+
+
+def test_pipeline_page_draws_a_path_for_each_state_of_many_runs(world: Any, web: httpx.Client) -> None:
+    for number in range(60):
+        finished(world, f"sums-{number:03d}", layered(300), hours_ago=100 - number)
+
+    answer = web.get("/ui/pipelines/sums")
+    with web.stream("GET", "/ui/pipelines/sums", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    grid = re.search(r'<svg id="grid".*?</svg>', answer.text, re.DOTALL)
+
+    assert grid is not None
+    assert grid[0].count("<path") == 1
+    assert "200 tasks in 50 runs" in grid[0]
+    assert "sums-010:" in grid[0]
+    assert "sums-009:" not in grid[0]
+    assert "102 more tasks are not drawn" in answer.text
+    assert len(sent) < LARGEST_PAGE
+
+
+def test_pages_of_a_thousand_pipelines_are_small(world: Any, web: httpx.Client) -> None:
+    for number in range(1000):
+        pipeline(world, f"flow-{number:04d}")
+
+    with web.stream("GET", "/ui/pipelines", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    page = Parsed(gzip.decompress(sent).decode())
+    following = next(link for link in page.links if "cursor=" in link)
+
+    assert len(sent) < LARGEST_PAGE
+    assert 'id="p-flow-0100"' in web.get(following).text
