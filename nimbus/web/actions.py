@@ -62,7 +62,7 @@ def router(api: ASGIApp, pages: Pages) -> APIRouter:
         return RedirectResponse(f"/ui/{shown}?command={segment(told['command_id'])}", 303)
 
     routes = APIRouter()
-    for part in (_of_runs, _of_pipelines):
+    for part in (_of_runs, _of_pipelines, _of_the_cluster):
         part(routes, send)
     return routes
 
@@ -108,6 +108,12 @@ def _of_pipelines(routes: APIRouter, send: Send) -> None:
     async def activate(request: Request, name: str) -> Response:
         place = f"pipelines/{segment(name)}"
         return await send(request, f"{place}/activate", _release, place)
+
+
+def _of_the_cluster(routes: APIRouter, send: Send) -> None:
+    @routes.post("/election/abdicate")
+    async def abdicate(request: Request) -> Response:
+        return await send(request, "cluster/abdicate", _reason, "election")
 
 
 def _first(form: Form, name: str) -> str:

@@ -20,8 +20,8 @@ class Field:
     parameter: str
     name: str
     value: str
-    options: Sequence[str]
-    """Of a choice; empty: any text."""
+    options: Sequence[tuple[str, str]]
+    """Of a choice, each with how it is shown; empty: any text."""
     required: bool
     hint: str
     number: bool
@@ -44,7 +44,7 @@ def _field(name: str, parameter: ParameterModel) -> Field:
         parameter=name,
         name=f"{kind}.{name}",
         value=shown,
-        options=[_text(choice) for choice in choices],
+        options=[(_text(choice), choice if isinstance(choice, str) else _text(choice)) for choice in choices],
         required=parameter.required,
         hint=parameter.description,
         number=parameter.type in ("integer", "number"),

@@ -6,6 +6,7 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
@@ -13,7 +14,8 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 import httpx
 import pytest
 
-from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.settings import ClusterSettings
 from tests.web_samples import HOSTILE, catalog, fan, finished, hostile, layered, part_done, pipeline
 
 LARGEST_PAGE = 60_000
@@ -83,6 +85,8 @@ PAGES = [
     "/ui/pipelines/resting",
     "/ui/pipelines/new",
     "/ui/pipelines/hostile",
+    "/ui/workers",
+    "/ui/election",
     "/ui/runs",
     "/ui/runs?state=failed",
     "/ui/runs?state=&pipeline=",
@@ -136,7 +140,7 @@ def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> No
     pages = {path: Parsed(web.get(path).text) for path in PAGES}
     links = {urljoin(path, link) for path, page in pages.items() for link in page.links}
     links.discard("/ui/runs/nothing-of-this")  # what was searched for, as the id of an earlier run
-    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval", "/start", "/activate")
+    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval", "/start", "/activate", "/abdicate")
 
     # One of each form: tasks and lines of logs have numbers.
     forms = {re.sub(r"\d+", "0", urldefrag(link).url): urldefrag(link).url for link in sorted(links)}
@@ -276,6 +280,7 @@ def test_pending_run_has_a_page(sample: Any, web: httpx.Client) -> None:
         ("/ui/runs/sums-live/stop", {"reason": ""}, 422, "body.reason"),
         ("/ui/runs/sums-old/stop", {"reason": "x"}, 409, "has succeeded already"),
         ("/ui/runs/none/pause", {}, 404, "neither live nor in history"),
+        ("/ui/election/abdicate", {"reason": " "}, 422, "body.reason"),
         ("/ui/pipelines/none/pause", {}, 404, "not in the catalog"),
         ("/ui/pipelines/none/start", {}, 404, "not in the catalog"),
         ("/ui/pipelines/daily/activate", {"digest": "x"}, 422, "body.digest"),
@@ -371,3 +376,47 @@ def test_pages_of_a_thousand_pipelines_are_small(world: Any, web: httpx.Client) 
 
     assert len(sent) < LARGEST_PAGE
     assert 'id="p-flow-0100"' in web.get(following).text
+
+
+def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Client) -> None:
+    world.opened(world.new_run("sums-live"), "extract")
+    lacking = replace(world.worker, id=WorkerId("w2"), lacks=HOSTILE, hostname=HOSTILE, labels=(HOSTILE,))
+    draining = replace(world.worker, id=WorkerId("w3"), draining=True)
+    cordoned = replace(world.worker, id=WorkerId("w4"))
+    settings = ClusterSettings(cordoned={WorkerId("w4"): HOSTILE})
+    world.cluster.put(lacking, draining, cordoned, settings)
+
+    text = web.get("/ui/workers").text
+    rows = {row[:2]: row for row in text.split('<tr id="w-')[1:]}
+
+    assert "working" in rows["w1"]
+    assert "1/1" in rows["w1"]
+    assert "Its host lacks" in rows["w2"]
+    assert "draining" in rows["w3"]
+    assert "Cordoned:" in rows["w4"]
+    assert "<script>alert" not in text
+
+
+def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx.Client) -> None:
+    lacking = web.get("/ui/election").text
+    world.health.queue = world.health.queue[:1]
+    alone = web.get("/ui/election").text
+    world.health.leading = None
+    none = web.get("/ui/election").text
+
+    assert "it lacks 1 file, 9 B" in lacking
+    assert "sums/a.py" in lacking
+    assert "nobody: without the leader nothing starts" in alone
+    assert "Hand over" in alone
+    assert "Hand over" not in none
+
+
+def test_form_asks_the_leader_to_abdicate_and_keeps_the_reason(world: Any, web: httpx.Client) -> None:
+    world.deciding = False
+    answer = web.post("/ui/election/abdicate", data={"reason": "host goes down"}, timeout=60)
+    queued = world.cluster.commands()
+    world.decide()
+
+    assert answer.headers["location"].startswith("/ui/election?command=")
+    assert [one.command.reason for one in queued] == ["host goes down"]
+    assert "Accepted by epoch 7" in web.get(answer.headers["location"]).text
