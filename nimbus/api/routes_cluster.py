@@ -50,6 +50,24 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
     return views.worker_models(found, busy, refused, reader.settings().cordoned)
 
 
+def cluster_status(services: ApiServices) -> StatusModel:
+    """Count everything."""
+    reader = services.reader
+    workers = reader.workers()
+    return views.status_model(
+        leader=services.health.leader(),
+        info=services.health.info(),
+        schema=services.health.schema(),
+        schedulers=reader.schedulers(),
+        workers=workers,
+        busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
+        pipelines=reader.pipelines(),
+        runs=reader.run_list().values(),
+        max_running=services.max_running,
+        commands=reader.commands(),
+    )
+
+
 def _in_queue(row: ParticipantModel) -> Key:
     """First in line first; then those that are not in the queue."""
     return (row.queue_position is None, row.queue_position or 0, row.id)
@@ -81,20 +99,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/status")
     def status() -> StatusModel:
         """The cluster at a glance."""
-        reader = services.reader
-        workers = reader.workers()
-        return views.status_model(
-            leader=services.health.leader(),
-            info=services.health.info(),
-            schema=services.health.schema(),
-            schedulers=reader.schedulers(),
-            workers=workers,
-            busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
-            pipelines=reader.pipelines(),
-            runs=reader.run_list().values(),
-            max_running=services.max_running,
-            commands=reader.commands(),
-        )
+        return cluster_status(services)
 
     @routes.get("/workers")
     def workers(paging: Paging) -> WorkersModel:

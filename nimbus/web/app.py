@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from nimbus.api.services import ApiServices
 from nimbus.web import (
@@ -33,10 +33,6 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     for part in (routes_cluster, routes_pipelines, routes_runs, routes_tasks, routes_search):
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(api, pages))
-
-    @web.get("/")
-    def home() -> RedirectResponse:
-        return RedirectResponse("/ui/runs")
 
     @web.get("/help")
     def keys(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Pages about workers, and about the schedulers and their election."""
+"""Pages about the cluster as a whole, about workers, and about the schedulers and their election."""
 
 from __future__ import annotations
 
@@ -9,18 +9,43 @@ from starlette.responses import Response
 from nimbus.api import views
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
-from nimbus.api.routes_cluster import known_workers
+from nimbus.api.routes_cluster import cluster_status, known_workers
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import CommandId
+from nimbus.web.attention import Facts, notices
+from nimbus.web.fires import due, first_of_all
 from nimbus.web.pages import Pages
 
 _WORKERS = 200
 """In one page."""
+_FIRES = 10
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter()
+
+    @routes.get("/")
+    def cluster(request: Request) -> Response:
+        health, reader, now = services.health, services.reader, services.clock.now()
+        status, pipelines, listed = cluster_status(services), reader.pipelines(), reader.run_list().values()
+        facts = Facts(
+            now=now,
+            status=status,
+            participants=views.participants_model(
+                health.participants(), reader.schedulers(), health.leader()
+            ).participants,
+            workers=known_workers(services),
+            pipelines=pipelines,
+            due={record.name: at for record in pipelines if (at := due(record)) is not None},
+            runs=sorted(listed, key=lambda run: (run.created_at, run.id), reverse=True),
+        )
+        shown = {
+            "notices": notices(facts),
+            "status": status,
+            "fires": first_of_all(pipelines, now, _FIRES),
+        }
+        return pages.answer(request, "cluster.html", shown)
 
     @routes.get("/workers")
     def workers(request: Request, cursor: CursorText = None) -> Response:

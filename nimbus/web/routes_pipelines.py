@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from heapq import nlargest
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -20,10 +19,10 @@ from nimbus.api.requests import CommandIdText, PipelineNameText
 from nimbus.api.routes_explanations import explained_pipeline
 from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
-from nimbus.definition.cron import fires_after, next_fire
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.ids import CommandId
+from nimbus.domain.catalog import PipelineRecord
+from nimbus.domain.ids import CommandId, TaskName
 from nimbus.domain.run import ListedRun, Run
+from nimbus.web.fires import following, upcoming
 from nimbus.web.pages import Pages, segment
 from nimbus.web.run_grid import grid, ticks
 from nimbus.web.start_form import fields
@@ -58,7 +57,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "pipelines": [
                 {
                     "of": views.pipeline_summary(record, bad),
-                    "next": _fires(record, now, 1),
+                    "next": upcoming(record, now),
                     "ticks": ticks([run.state.value for run in runs.get(record.name, [])]),
                 }
                 for record in page.rows
@@ -85,7 +84,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "pipeline": model,
             "pinned": record.pinned,
             "reasons": explained_pipeline(services, name).reasons,
-            "fires": _fires(record, services.clock.now(), _FIRES),
+            "fires": following(record, services.clock.now(), _FIRES),
             "fields": fields(model.spec.parameters) if model.spec else None,
             "grid": grid(runs, tasks[:_TASKS], lambda run: f"/ui/runs/{segment(run)}") if runs else None,
             "left_out": len(tasks[_TASKS:]),
@@ -122,19 +121,8 @@ def _filter(
     return lambda record: record.state.value == state
 
 
-def _fires(record: PipelineRecord, now: Any, count: int) -> list[Any]:
-    """The next fire times of a pipeline that is active."""
-    schedule = record.profile.schedule
-    if schedule is None or record.state is not PipelineState.ACTIVE:
-        return []
-    if count == 1:
-        first = next_fire(schedule, now)
-        return [] if first is None else [first]
-    return list(islice(fires_after(schedule, now), count))
-
-
-def _rows(runs: Iterable[Run], defined: Iterable[str]) -> list[str]:
+def _rows(runs: Iterable[Run], defined: Iterable[str]) -> list[TaskName]:
     """Tasks of the definition in order of dependence, then those that only earlier runs have."""
     newest = [task.spec.name for run in list(runs)[-1:] for task in views.in_order(run)]
     others = (name for run in runs for name in run.tasks)
-    return list(dict.fromkeys((*newest, *defined, *others)))
+    return list(dict.fromkeys((*newest, *map(TaskName, defined), *others)))

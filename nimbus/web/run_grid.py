@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 
+from nimbus.domain.ids import TaskName
 from nimbus.domain.run import Run
 from nimbus.web.graph import shortened
 
@@ -36,7 +37,7 @@ def _paths(boxes: Iterable[tuple[str, str]]) -> Markup:
     return Markup("").join(_PATH.format(state, "".join(of)) for state, of in sorted(found.items()))
 
 
-def grid(runs: Sequence[Run], tasks: Sequence[str], href: Callable[[str], str]) -> Markup:
+def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], str]) -> Markup:
     """The grid.
 
     Args:

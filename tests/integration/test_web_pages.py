@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
 from tests.web_samples import HOSTILE, catalog, fan, finished, hostile, layered, part_done, pipeline
 
@@ -77,6 +79,7 @@ def sample(world: Any) -> Any:
 
 
 PAGES = [
+    "/ui/",
     "/ui/pipelines",
     "/ui/pipelines?state=failed",
     "/ui/pipelines?state=quarantined",
@@ -152,7 +155,12 @@ def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> No
 
 
 def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) -> None:
-    for path in [*filter(re.compile("hostile").search, PAGES), "/ui/runs", f"/ui/search?q={quote(HOSTILE)}"]:
+    for path in [
+        *filter(re.compile("hostile").search, PAGES),
+        "/ui/",
+        "/ui/runs",
+        f"/ui/search?q={quote(HOSTILE)}",
+    ]:
         text = web.get(path).text
 
         assert "<script>alert" not in text, path
@@ -420,3 +428,42 @@ def test_form_asks_the_leader_to_abdicate_and_keeps_the_reason(world: Any, web: 
     assert answer.headers["location"].startswith("/ui/election?command=")
     assert [one.command.reason for one in queued] == ["host goes down"]
     assert "Accepted by epoch 7" in web.get(answer.headers["location"]).text
+
+
+def test_cluster_page_names_first_what_needs_attention(sample: Any, web: httpx.Client) -> None:
+    pipeline(sample, "late", schedule_position=sample.clock.now() - timedelta(days=3))
+    sample.cluster.put(replace(sample.worker, lacks="disk"))
+
+    said = web.get("/ui/").text.partition('id="attention"')[2].partition("</section>")[0]
+
+    assert "No scheduler is ready to succeed s1." in said
+    assert "No worker takes new tasks" in said
+    assert "The host of worker w1 lacks disk." in said
+    assert "Pipeline hostile is quarantined" in said
+    assert "The schedule of pipeline late is late: nothing was started for 2026-02-27 05:00Z." in said
+    assert 'href="/ui/runs/sums-failed"' in said
+    assert "pipeline daily" not in said
+
+
+def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
+    world: Any, web: httpx.Client
+) -> None:
+    pipeline(world, "daily")
+    ready = replace(world.health.me, id="s2", role=Role.QUEUED, epoch=None, missing=(), missing_count=0)
+    world.cluster.put(ready)
+
+    text = web.get("/ui", follow_redirects=True).text
+
+    assert "Nothing needs attention" in text
+    assert "0 of 1 busy" in text
+    assert "2026-03-02 05:00:00Z" in text.partition('id="fires"')[2]
+
+
+def test_cluster_page_says_that_nobody_leads_or_works(world: Any, web: httpx.Client) -> None:
+    world.health.leading = None
+    world.cluster._workers.clear()
+
+    text = web.get("/ui/").text
+
+    assert "No scheduler leads: nothing starts until one does." in text
+    assert "No worker is registered: no task starts." in text
