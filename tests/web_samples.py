@@ -7,10 +7,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nimbus.domain.ids import AttemptId, TaskName, WorkerId
-from nimbus.domain.pipeline import RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.ids import AttemptId, PipelineName, TaskName, WorkerId
+from nimbus.domain.pipeline import (
+    CatchUp,
+    ParameterSpec,
+    PipelineSpec,
+    RetryPolicy,
+    Schedule,
+    TaskKind,
+    TaskSpec,
+)
 from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from tests.definitions import active
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}\x1b[31m</pre></title>\u202e"""
 """A text that harms a page that does not escape it."""
@@ -123,3 +133,36 @@ def hostile(world: Any, run_id: str = "hostile-1") -> Run:
     for number in (0, 1, 2):
         world.logs.append(AttemptId(run.id, specs[number].name, 1), 0, f"{HOSTILE}\n".encode() * 20)
     return run
+
+
+def pipeline(world: Any, name: str, **changes: Any) -> PipelineRecord:
+    """A pipeline with a schedule and a parameter of each kind."""
+    spec = PipelineSpec(
+        name=PipelineName(name),
+        description="Counts what came in",
+        schedule=Schedule(cron="0 6 * * *", timezone="Europe/Berlin", catchup=CatchUp.LATEST),
+        parameters={
+            "day": ParameterSpec(type="string", required=True, description="The day to count"),
+            "note": ParameterSpec(type="string", default="as always"),
+            "limit": ParameterSpec(type="integer", default=100, minimum=1, maximum=500),
+            "strict": ParameterSpec(type="boolean", default=True),
+            "region": ParameterSpec(type="string", choices=("eu", "us"), default="eu"),
+        },
+        tasks=tuple(layered(5)),
+    )
+    record = active(spec, **{"schedule_position": world.clock.now(), **changes})
+    world.cluster.put(record)
+    return record
+
+
+def catalog(world: Any) -> None:
+    """Pipelines in every state, among them one with a text that harms wherever it takes any text."""
+    pipeline(world, "daily")
+    pipeline(world, "resting", state=PipelineState.PAUSED, published="9" * 64, owner="data-team")
+    pipeline(world, "new", state=PipelineState.INACTIVE, release=None)
+    harmful = {HOSTILE: ParameterSpec(type="string", default=HOSTILE, description=HOSTILE)}
+    spec = PipelineSpec(
+        name=PipelineName("hostile"), description=HOSTILE, parameters=harmful, tasks=tuple(layered(2))
+    )
+    world.cluster.put(active(spec, owner=HOSTILE))
+    world.cluster.put(replace(world.health.me, quarantined={"hostile": HOSTILE}, last_abdication=HOSTILE))

@@ -12,6 +12,7 @@ from nimbus.api.models import (
     ParticipantModel,
     ParticipantsModel,
     StatusModel,
+    WorkerModel,
     WorkersModel,
 )
 from nimbus.api.paging import Key, Paging
@@ -39,6 +40,32 @@ def known_command(services: ApiServices, command: CommandId) -> CommandOutcome |
                 "decided more than an hour ago. Look at what it was meant to change.",
             )
     return outcome
+
+
+def known_workers(services: ApiServices) -> list[WorkerModel]:
+    """Registered workers, by id."""
+    reader = services.reader
+    found, refused = reader.workers(), views.refusals(reader.schedulers())
+    busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
+    return views.worker_models(found, busy, refused, reader.settings().cordoned)
+
+
+def cluster_status(services: ApiServices) -> StatusModel:
+    """Count everything."""
+    reader = services.reader
+    workers = reader.workers()
+    return views.status_model(
+        leader=services.health.leader(),
+        info=services.health.info(),
+        schema=services.health.schema(),
+        schedulers=reader.schedulers(),
+        workers=workers,
+        busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
+        pipelines=reader.pipelines(),
+        runs=reader.run_list().values(),
+        max_running=services.max_running,
+        commands=reader.commands(),
+    )
 
 
 def _in_queue(row: ParticipantModel) -> Key:
@@ -72,29 +99,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/status")
     def status() -> StatusModel:
         """The cluster at a glance."""
-        reader = services.reader
-        workers = reader.workers()
-        return views.status_model(
-            leader=services.health.leader(),
-            info=services.health.info(),
-            schema=services.health.schema(),
-            schedulers=reader.schedulers(),
-            workers=workers,
-            busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
-            pipelines=reader.pipelines(),
-            runs=reader.run_list().values(),
-            max_running=services.max_running,
-            commands=reader.commands(),
-        )
+        return cluster_status(services)
 
     @routes.get("/workers")
     def workers(paging: Paging) -> WorkersModel:
         """Registered workers, with their open attempts, and those that they did not start."""
-        reader = services.reader
-        found, refused = reader.workers(), views.refusals(reader.schedulers())
-        busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
-        models = views.worker_models(found, busy, refused, reader.settings().cordoned)
-        page = paging.page(models, lambda one: (one.id,))
+        page = paging.page(known_workers(services), lambda one: (one.id,))
         return WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
     @routes.get("/commands/{command_id}")

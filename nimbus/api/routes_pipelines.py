@@ -37,7 +37,8 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
     return record
 
 
-def _definition(services: ApiServices, record: PipelineRecord) -> PipelineSpec | None:
+def pipeline_definition(services: ApiServices, record: PipelineRecord) -> PipelineSpec | None:
+    """The definition of the active release, else of the newest; None: it is not on this disk."""
     try:
         return services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
     except NimbusError as exc:
@@ -65,7 +66,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """One pipeline with its definition."""
         record = known_pipeline(services, name)
         bad = views.quarantined(services.reader.schedulers())
-        return views.pipeline_model(record, _definition(services, record), bad)
+        return views.pipeline_model(record, pipeline_definition(services, record), bad)
 
     @routes.post("/{name}/releases", status_code=202, responses=ACCEPTED_RESPONSES)
     async def publish(

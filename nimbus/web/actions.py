@@ -5,7 +5,9 @@ So who may do what, what is valid, and what is kept of it are decided in one pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -26,15 +28,20 @@ _MOST_FIELDS = 1000
 _PASSED_ON = ("host", "cookie", "authorization", "origin", "sec-fetch-site", "x-nimbus-user")
 
 Form = Mapping[str, list[str]]
+Send = Callable[..., Awaitable[Response]]
+"""As `send` in `router`."""
 
 
 def router(api: ASGIApp, pages: Pages) -> APIRouter:
     """Build the routes; requests go to `api`."""
-    routes = APIRouter()
 
-    async def send(request: Request, path: str, body: Callable[[Form], Any]) -> Response:
+    async def send(
+        request: Request, path: str, body: Callable[[Form], Any], place: str | None = None
+    ) -> Response:
+        """Send a form to `path` of the API; then show `place` below `/ui`, or the run that it is about."""
+        text = (await request.body()).decode("utf-8", "replace")
         try:
-            form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+            form = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError as exc:
             raise HTTPException(422, f"the form has more than {_MOST_FIELDS} fields") from exc
         client = request.client
@@ -46,35 +53,67 @@ def router(api: ASGIApp, pages: Pages) -> APIRouter:
             transport=transport, base_url=str(request.base_url.replace(path="/")), timeout=_WAIT_S + 30
         ) as client_of_api:
             answer = await client_of_api.post(
-                f"/api/v1/runs/{path}?wait={_WAIT_S}", json=body(form), headers=headers
+                f"/api/v1/{path}?wait={_WAIT_S}", json=body(form), headers=headers
             )
         told = answer.json()
         if answer.is_error:
             return await run_in_threadpool(problem_page, request, pages, told, answer.headers)
-        run_id = told.get("run_id") or path.partition("/")[0]
-        return RedirectResponse(f"/ui/runs/{segment(run_id)}?command={segment(told['command_id'])}", 303)
+        shown = place or f"runs/{segment(told['run_id'])}"
+        return RedirectResponse(f"/ui/{shown}?command={segment(told['command_id'])}", 303)
 
+    routes = APIRouter()
+    for part in (_of_runs, _of_pipelines, _of_the_cluster):
+        part(routes, send)
+    return routes
+
+
+def _of_runs(routes: APIRouter, send: Send) -> None:
     @routes.post("/runs/{run_id}/stop")
     async def stop(request: Request, run_id: str) -> Response:
-        return await send(request, f"{segment(run_id)}/stop", _reason)
+        return await send(request, f"runs/{segment(run_id)}/stop", _reason)
 
     @routes.post("/runs/{run_id}/pause")
     async def pause(request: Request, run_id: str) -> Response:
-        return await send(request, f"{segment(run_id)}/pause", lambda _: None)
+        return await send(request, f"runs/{segment(run_id)}/pause", lambda _: None)
 
     @routes.post("/runs/{run_id}/resume")
     async def resume(request: Request, run_id: str) -> Response:
-        return await send(request, f"{segment(run_id)}/resume", lambda _: None)
+        return await send(request, f"runs/{segment(run_id)}/resume", lambda _: None)
 
     @routes.post("/runs/{run_id}/rerun")
     async def rerun(request: Request, run_id: str) -> Response:
-        return await send(request, f"{segment(run_id)}/rerun", _rerun)
+        return await send(request, f"runs/{segment(run_id)}/rerun", _rerun)
 
     @routes.post("/runs/{run_id}/tasks/{task}/approval")
     async def approve(request: Request, run_id: str, task: str) -> Response:
-        return await send(request, f"{segment(run_id)}/tasks/{segment(task)}/approval", _approval)
+        return await send(
+            request,
+            f"runs/{segment(run_id)}/tasks/{segment(task)}/approval",
+            _approval,
+            f"runs/{segment(run_id)}",
+        )
 
-    return routes
+
+def _of_pipelines(routes: APIRouter, send: Send) -> None:
+    @routes.post("/pipelines/{name}/start")
+    async def start(request: Request, name: str) -> Response:
+        return await send(request, "runs", partial(_start, name))
+
+    @routes.post("/pipelines/{name}/pause")
+    async def pause_pipeline(request: Request, name: str) -> Response:
+        place = f"pipelines/{segment(name)}"
+        return await send(request, f"{place}/pause", lambda _: None, place)
+
+    @routes.post("/pipelines/{name}/activate")
+    async def activate(request: Request, name: str) -> Response:
+        place = f"pipelines/{segment(name)}"
+        return await send(request, f"{place}/activate", _release, place)
+
+
+def _of_the_cluster(routes: APIRouter, send: Send) -> None:
+    @routes.post("/election/abdicate")
+    async def abdicate(request: Request) -> Response:
+        return await send(request, "cluster/abdicate", _reason, "election")
 
 
 def _first(form: Form, name: str) -> str:
@@ -96,3 +135,28 @@ def _rerun(form: Form) -> dict[str, Any]:
 
 def _approval(form: Form) -> dict[str, Any]:
     return {"reason": _first(form, "reason"), "approved": _first(form, "approved") == "true"}
+
+
+def _release(form: Form) -> dict[str, Any] | None:
+    digest = _first(form, "digest")
+    return {"digest": digest} if digest else None
+
+
+def _start(pipeline: str, form: Form) -> dict[str, Any]:
+    """Fields of parameters are named `<kind>.<parameter>`; see `nimbus.web.start_form`."""
+    parameters = {}
+    for field, (value, *_) in form.items():
+        kind, _, name = field.partition(".")
+        if kind == "text" or (kind == "some" and value):
+            parameters[name] = value
+        elif kind == "json" and value:
+            parameters[name] = _json(value)
+    return {"pipeline": pipeline, "parameters": parameters}
+
+
+def _json(text: str) -> Any:
+    """What a field holds; text that is no JSON as it is, so that the leader says what is wrong with it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

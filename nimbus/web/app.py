@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from nimbus.api.services import ApiServices
-from nimbus.web import actions, problems, routes_runs, routes_search, routes_tasks
+from nimbus.web import (
+    actions,
+    problems,
+    routes_cluster,
+    routes_pipelines,
+    routes_runs,
+    routes_search,
+    routes_tasks,
+)
 from nimbus.web.frame import Frames
 from nimbus.web.pages import Pages
 
@@ -22,13 +30,9 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     pages = Pages(Frames(services))
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     problems.install(web, pages)
-    for part in (routes_runs, routes_tasks, routes_search):
+    for part in (routes_cluster, routes_pipelines, routes_runs, routes_tasks, routes_search):
         web.include_router(part.router(services, pages))
     web.include_router(actions.router(api, pages))
-
-    @web.get("/")
-    def home() -> RedirectResponse:
-        return RedirectResponse("/ui/runs")
 
     @web.get("/help")
     def keys(request: Request) -> Response:

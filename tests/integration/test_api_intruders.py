@@ -117,7 +117,10 @@ def test_every_route_is_refused_to_the_next_lower_role_and_queues_nothing(secure
 
 def test_pages_ask_who_sends_and_viewers_change_nothing(secured: Secured) -> None:
     pages = ["/ui/", "/ui/runs", "/ui/runs/r1", "/ui/runs/r1/tasks/extract/log", "/ui/search?q=r", "/ui/help"]
+    pages += ["/ui/pipelines", "/ui/pipelines/sums", "/ui/workers", "/ui/election"]
     forms = [f"/ui/runs/r1/{verb}" for verb in ("stop", "pause", "resume", "rerun", "tasks/extract/approval")]
+    forms += [f"/ui/pipelines/sums/{verb}" for verb in ("start", "pause", "activate")]
+    forms += ["/ui/election/abdicate"]
     form = {"reason": "x", "scope": "all", "approved": "true"}
 
     strangers = {code(secured.ask("GET", path)) for path in pages}

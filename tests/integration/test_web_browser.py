@@ -263,14 +263,19 @@ def test_axe_finds_nothing(world: Any, api_url: str, browser: Any, scheme: str) 
     context.set_default_timeout(120_000)
     page = context.new_page()
     paths = (
-        "",
-        "/sums-live",
-        "/sums-live?view=gantt",
-        "/sums-live?view=events",
-        "/sums-failed/tasks/extract",
+        "/",
+        "/pipelines",
+        "/pipelines/sums",
+        "/workers",
+        "/election",
+        "/runs",
+        "/runs/sums-live",
+        "/runs/sums-live?view=gantt",
+        "/runs/sums-live?view=events",
+        "/runs/sums-failed/tasks/extract",
     )
     for path in paths:
-        page.goto(f"{api_url}/ui/runs{path}")
+        page.goto(f"{api_url}/ui{path}")
         _scripts_run(page)
         found = Axe().run(page)
 

@@ -6,6 +6,8 @@ import gzip
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
@@ -13,9 +15,11 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 import httpx
 import pytest
 
-from nimbus.domain.ids import AttemptId, TaskName
+from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
-from tests.web_samples import HOSTILE, fan, finished, hostile, layered, part_done
+from nimbus.domain.schedulers import Role
+from nimbus.domain.settings import ClusterSettings
+from tests.web_samples import HOSTILE, catalog, fan, finished, hostile, layered, part_done, pipeline
 
 LARGEST_PAGE = 60_000
 LARGEST_SCRIPTS = 40_000
@@ -66,6 +70,7 @@ def sample(world: Any) -> Any:
     part_done(world, "sums-live", layered(8), parameters={"day": "2026-03-01"})
     part_done(world, "sums-fan", fan(14))
     hostile(world)
+    catalog(world)
     world.failed("sums-failed")
     for number in (1, 2):
         attempt = AttemptId(world.cluster.run("sums-failed").id, TaskName("extract"), number)
@@ -75,6 +80,17 @@ def sample(world: Any) -> Any:
 
 
 PAGES = [
+    "/ui/",
+    "/ui/pipelines",
+    "/ui/pipelines?state=failed",
+    "/ui/pipelines?state=quarantined",
+    "/ui/pipelines/sums",
+    "/ui/pipelines/daily",
+    "/ui/pipelines/resting",
+    "/ui/pipelines/new",
+    "/ui/pipelines/hostile",
+    "/ui/workers",
+    "/ui/election",
     "/ui/runs",
     "/ui/runs?state=failed",
     "/ui/runs?state=&pipeline=",
@@ -128,7 +144,7 @@ def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> No
     pages = {path: Parsed(web.get(path).text) for path in PAGES}
     links = {urljoin(path, link) for path, page in pages.items() for link in page.links}
     links.discard("/ui/runs/nothing-of-this")  # what was searched for, as the id of an earlier run
-    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval")
+    posts = ("/stop", "/pause", "/resume", "/rerun", "/approval", "/start", "/activate", "/abdicate")
 
     # One of each form: tasks and lines of logs have numbers.
     forms = {re.sub(r"\d+", "0", urldefrag(link).url): urldefrag(link).url for link in sorted(links)}
@@ -140,7 +156,12 @@ def test_links_of_all_pages_lead_somewhere(sample: Any, web: httpx.Client) -> No
 
 
 def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) -> None:
-    for path in [*filter(re.compile("hostile").search, PAGES), "/ui/runs", f"/ui/search?q={quote(HOSTILE)}"]:
+    for path in [
+        *filter(re.compile("hostile").search, PAGES),
+        "/ui/",
+        "/ui/runs",
+        f"/ui/search?q={quote(HOSTILE)}",
+    ]:
         text = web.get(path).text
 
         assert "<script>alert" not in text, path
@@ -158,6 +179,8 @@ def test_hostile_texts_are_shown_and_do_nothing(sample: Any, web: httpx.Client) 
         ("/ui/runs/sums-live/tasks/none", 404, "no task none"),
         ("/ui/runs/sums-failed/tasks/extract?attempt=9", 404, "no attempt 9"),
         ("/ui/runs?state=lost", 422, "state"),
+        ("/ui/pipelines?state=lost", 422, "state"),
+        ("/ui/pipelines/none", 404, "not in the catalog"),
     ],
 )
 def test_what_is_not_there_is_a_page_that_says_so(
@@ -266,6 +289,10 @@ def test_pending_run_has_a_page(sample: Any, web: httpx.Client) -> None:
         ("/ui/runs/sums-live/stop", {"reason": ""}, 422, "body.reason"),
         ("/ui/runs/sums-old/stop", {"reason": "x"}, 409, "has succeeded already"),
         ("/ui/runs/none/pause", {}, 404, "neither live nor in history"),
+        ("/ui/election/abdicate", {"reason": " "}, 422, "body.reason"),
+        ("/ui/pipelines/none/pause", {}, 404, "not in the catalog"),
+        ("/ui/pipelines/none/start", {}, 404, "not in the catalog"),
+        ("/ui/pipelines/daily/activate", {"digest": "x"}, 422, "body.digest"),
         ("/ui/runs/sums-old/rerun", {"scope": "half"}, 422, "scope"),
         ("/ui/runs/sums-old/stop", {f"field{n}": "x" for n in range(1001)}, 422, "more than 1000 fields"),
     ],
@@ -306,3 +333,153 @@ def test_run_page_says_so_when_the_graph_has_too_many_edges(world: Any, web: htt
     assert "This graph has 5,151 edges, of which at most 5,000 are drawn." in page
     assert '<svg id="graph"' not in page
     assert "/ui/runs/dense/tasks/t101" in page
+
+
+def test_form_starts_a_run_with_its_parameters_and_leads_to_it(sample: Any, web: httpx.Client) -> None:
+    sample.deciding = True
+    page = web.get("/ui/pipelines/daily").text
+
+    form = {"some.day": "2026-03-01", "text.note": "", "json.limit": "7", "json.strict": "false"}
+    answer = web.post("/ui/pipelines/daily/start", data={**form, "json.region": '"us"'})
+    place = answer.headers["location"].partition("?")[0]
+    run = sample.cluster.run(place.rpartition("/")[2])
+
+    assert all(f'name="{field}"' in page for field in (*form, "json.region"))
+    assert 'value="as always"' in page
+    assert (answer.status_code, web.get(answer.headers["location"]).status_code) == (303, 200)
+    assert run.parameters == {"day": "2026-03-01", "note": "", "limit": 7, "strict": False, "region": "us"}
+
+
+def test_value_that_is_no_json_reaches_the_leader_as_text(sample: Any, web: httpx.Client) -> None:
+    web.post("/api/v1/pipelines/daily/pause")
+    web.post("/ui/pipelines/daily/start", data={"json.limit": "many", "json.strict": "", "some.day": ""})
+
+    started = [one.command for one in sample.cluster.commands() if one.command.type == "start_run"]
+    assert [dict(one.parameters) for one in started] == [{"limit": "many"}]
+
+
+@pytest.mark.parametrize("verb", ["pause", "activate"])
+def test_form_of_a_pipeline_leads_back_to_it_with_the_decision(
+    sample: Any, web: httpx.Client, verb: str
+) -> None:
+    sample.deciding = True
+
+    answer = web.post(f"/ui/pipelines/resting/{verb}", data={"digest": "9" * 64})
+    page = web.get(answer.headers["location"])
+
+    assert answer.headers["location"].partition("?")[0] == "/ui/pipelines/resting"
+    assert "Accepted by epoch 7" in page.text
+
+
+def test_pipeline_page_draws_a_path_for_each_state_of_many_runs(world: Any, web: httpx.Client) -> None:
+    for number in range(60):
+        finished(world, f"sums-{number:03d}", layered(300), hours_ago=100 - number)
+
+    answer = web.get("/ui/pipelines/sums")
+    with web.stream("GET", "/ui/pipelines/sums", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    grid = re.search(r'<svg id="grid".*?</svg>', answer.text, re.DOTALL)
+
+    assert grid is not None
+    assert grid[0].count("<path") == 1
+    assert "200 tasks in 50 runs" in grid[0]
+    assert "sums-010:" in grid[0]
+    assert "sums-009:" not in grid[0]
+    assert "102 more tasks are not drawn" in answer.text
+    assert len(sent) < LARGEST_PAGE
+
+
+def test_pages_of_a_thousand_pipelines_are_small(world: Any, web: httpx.Client) -> None:
+    for number in range(1000):
+        pipeline(world, f"flow-{number:04d}")
+
+    with web.stream("GET", "/ui/pipelines", headers={"Accept-Encoding": "gzip"}) as packed:
+        sent = b"".join(packed.iter_raw())
+    page = Parsed(gzip.decompress(sent).decode())
+    following = next(link for link in page.links if "cursor=" in link)
+
+    assert len(sent) < LARGEST_PAGE
+    assert 'id="p-flow-0100"' in web.get(following).text
+
+
+def test_workers_page_says_what_keeps_each_from_work(world: Any, web: httpx.Client) -> None:
+    world.opened(world.new_run("sums-live"), "extract")
+    lacking = replace(world.worker, id=WorkerId("w2"), lacks=HOSTILE, hostname=HOSTILE, labels=(HOSTILE,))
+    draining = replace(world.worker, id=WorkerId("w3"), draining=True)
+    cordoned = replace(world.worker, id=WorkerId("w4"))
+    settings = ClusterSettings(cordoned={WorkerId("w4"): HOSTILE})
+    world.cluster.put(lacking, draining, cordoned, settings)
+
+    text = web.get("/ui/workers").text
+    rows = {row[:2]: row for row in text.split('<tr id="w-')[1:]}
+
+    assert "working" in rows["w1"]
+    assert "1/1" in rows["w1"]
+    assert "Its host lacks" in rows["w2"]
+    assert "draining" in rows["w3"]
+    assert "Cordoned:" in rows["w4"]
+    assert "<script>alert" not in text
+
+
+def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx.Client) -> None:
+    lacking = web.get("/ui/election").text
+    world.health.queue = world.health.queue[:1]
+    alone = web.get("/ui/election").text
+    world.health.leading = None
+    none = web.get("/ui/election").text
+
+    assert "it lacks 1 file, 9 B" in lacking
+    assert "sums/a.py" in lacking
+    assert "nobody: without the leader nothing starts" in alone
+    assert "Hand over" in alone
+    assert "Hand over" not in none
+
+
+def test_form_asks_the_leader_to_abdicate_and_keeps_the_reason(world: Any, web: httpx.Client) -> None:
+    world.deciding = False
+    answer = web.post("/ui/election/abdicate", data={"reason": "host goes down"}, timeout=60)
+    queued = world.cluster.commands()
+    world.decide()
+
+    assert answer.headers["location"].startswith("/ui/election?command=")
+    assert [one.command.reason for one in queued] == ["host goes down"]
+    assert "Accepted by epoch 7" in web.get(answer.headers["location"]).text
+
+
+def test_cluster_page_names_first_what_needs_attention(sample: Any, web: httpx.Client) -> None:
+    pipeline(sample, "late", schedule_position=sample.clock.now() - timedelta(days=3))
+    sample.cluster.put(replace(sample.worker, lacks="disk"))
+
+    said = web.get("/ui/").text.partition('id="attention"')[2].partition("</section>")[0]
+
+    assert "No scheduler is ready to succeed s1." in said
+    assert "No worker takes new tasks" in said
+    assert "The host of worker w1 lacks disk." in said
+    assert "Pipeline hostile is quarantined" in said
+    assert "The schedule of pipeline late is late: nothing was started for 2026-02-27 05:00Z." in said
+    assert 'href="/ui/runs/sums-failed"' in said
+    assert "pipeline daily" not in said
+
+
+def test_cluster_page_says_that_nothing_needs_attention_and_what_fires_next(
+    world: Any, web: httpx.Client
+) -> None:
+    pipeline(world, "daily")
+    ready = replace(world.health.me, id="s2", role=Role.QUEUED, epoch=None, missing=(), missing_count=0)
+    world.cluster.put(ready)
+
+    text = web.get("/ui", follow_redirects=True).text
+
+    assert "Nothing needs attention" in text
+    assert "0 of 1 busy" in text
+    assert "2026-03-02 05:00:00Z" in text.partition('id="fires"')[2]
+
+
+def test_cluster_page_says_that_nobody_leads_or_works(world: Any, web: httpx.Client) -> None:
+    world.health.leading = None
+    world.cluster._workers.clear()
+
+    text = web.get("/ui/").text
+
+    assert "No scheduler leads: nothing starts until one does." in text
+    assert "No worker is registered: no task starts." in text

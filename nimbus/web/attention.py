@@ -1,0 +1,107 @@
+"""What an operator should look at first, each as a sentence with the page to look at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+
+from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.run import ListedRun, RunState
+from nimbus.web.pages import segment
+
+LATE = timedelta(minutes=1)
+"""Of a fire time that no run was started for."""
+MOST = 20
+"""Of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One sentence."""
+
+    text: str
+    place: str
+    """Of a page, below `/ui`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is looked at."""
+
+    now: datetime
+    status: StatusModel
+    participants: Sequence[ParticipantModel]
+    workers: Sequence[WorkerModel]
+    pipelines: Sequence[PipelineRecord]
+    due: Mapping[str, datetime]
+    """By pipeline: its first fire time that is not dealt with."""
+    runs: Sequence[ListedRun]
+    """Live ones, and those that ended lately; newest first."""
+
+
+def notices(facts: Facts) -> list[Notice]:
+    """What is wrong, the worst first; empty: nothing is."""
+    parts = (_election(facts), _workers(facts), _pipelines(facts), _set_aside(facts.status), _runs(facts))
+    return [notice for part in parts for notice in part]
+
+
+def _election(facts: Facts) -> Iterator[Notice]:
+    leader = facts.status.leader
+    if leader is None:
+        yield Notice("No scheduler leads: nothing starts until one does.", "election")
+        return
+    if not any(
+        one.ready and not one.is_leader and one.queue_position is not None for one in facts.participants
+    ):
+        yield Notice(f"No scheduler is ready to succeed {leader.id}.", "election")
+
+
+def _workers(facts: Facts) -> Iterator[Notice]:
+    if not facts.workers:
+        yield Notice("No worker is registered: no task starts.", "workers")
+    elif all(one.draining or one.cordoned is not None or one.lacks for one in facts.workers):
+        yield Notice("No worker takes new tasks: all drain, are cordoned, or lack room.", "workers")
+    for one in islice((one for one in facts.workers if one.lacks), MOST):
+        yield Notice(f"The host of worker {one.id} lacks {one.lacks}.", "workers")
+    for one in islice((one for one in facts.workers if one.refusals), MOST):
+        yield Notice(f"Worker {one.id} did not start its last {one.refusals} attempts.", "workers")
+
+
+def _pipelines(facts: Facts) -> Iterator[Notice]:
+    for name, why in sorted(facts.status.quarantined.items())[:MOST]:
+        yield Notice(f"Pipeline {name} is quarantined: {why}", f"pipelines/{segment(name)}")
+    late = (
+        record
+        for record in facts.pipelines
+        if record.state is PipelineState.ACTIVE
+        and (due := facts.due.get(record.name)) is not None
+        and due + LATE < facts.now
+    )
+    for record in islice(late, MOST):
+        due = facts.due[record.name]
+        yield Notice(
+            f"The schedule of pipeline {record.name} is late: nothing was started for {due:%Y-%m-%d %H:%M}Z.",
+            f"pipelines/{segment(record.name)}",
+        )
+
+
+def _set_aside(status: StatusModel) -> Iterator[Notice]:
+    if status.set_aside_count:
+        first = status.set_aside[0] if status.set_aside else None
+        about = f", such as {first.kind} {first.id}: {first.why}" if first else ""
+        yield Notice(f"The leader could not decide about {status.set_aside_count} records{about}", "election")
+
+
+def _runs(facts: Facts) -> Iterator[Notice]:
+    failed = [
+        run
+        for run in facts.runs
+        if run.state is RunState.FAILED and run.created_at > facts.now - timedelta(days=1)
+    ]
+    for run in failed[:MOST]:
+        yield Notice(f"Run {run.id} of {run.pipeline} failed.", f"runs/{segment(run.id)}")
+    if len(failed) > MOST:
+        yield Notice(f"{len(failed) - MOST} more runs since yesterday failed.", "runs?state=failed")

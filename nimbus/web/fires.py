@@ -1,0 +1,44 @@
+"""Fire times of the catalog. Pure.
+
+They are asked for after a pipeline's position, which stands still between two fires: so `next_fire` knows the
+answer from before, of however many pipelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from heapq import nsmallest
+from itertools import islice
+
+from nimbus.definition.cron import fires_after, next_fire
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+
+
+def due(record: PipelineRecord) -> datetime | None:
+    """The first fire time that no leader has dealt with, passed or not; None: its schedule does not fire."""
+    schedule, position = record.profile.schedule, record.schedule_position
+    if schedule is None or position is None or record.state is not PipelineState.ACTIVE:
+        return None
+    return next_fire(schedule, position)
+
+
+def upcoming(record: PipelineRecord, now: datetime) -> datetime | None:
+    """The next fire time."""
+    first = due(record)
+    if first is None or first > now or record.profile.schedule is None:
+        return first
+    return next_fire(record.profile.schedule, now)
+
+
+def following(record: PipelineRecord, now: datetime, count: int) -> list[datetime]:
+    """The next fire times of one pipeline."""
+    if due(record) is None or record.profile.schedule is None:
+        return []
+    return list(islice(fires_after(record.profile.schedule, now), count))
+
+
+def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:
+    """The next fire times of the catalog, one for each pipeline."""
+    found = ((at, record.name) for record in records if (at := upcoming(record, now)) is not None)
+    return nsmallest(count, found)

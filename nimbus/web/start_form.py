@@ -1,0 +1,57 @@
+"""The fields of the form that starts a run, with the defaults of the pipeline's parameters. Pure.
+
+A field's name says how its text becomes a value: `json.x` by reading it as JSON, `text.x` as it is,
+`some.x` as it is, unless it is empty. A value that is left out takes the default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nimbus.api.models import ParameterModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field."""
+
+    parameter: str
+    name: str
+    value: str
+    options: Sequence[tuple[str, str]]
+    """Of a choice, each with how it is shown; empty: any text."""
+    required: bool
+    hint: str
+    number: bool
+    minimum: float | None
+    maximum: float | None
+
+
+def fields(parameters: Mapping[str, ParameterModel]) -> list[Field]:
+    """The fields of a form, in the order of the definition."""
+    return [_field(name, parameter) for name, parameter in parameters.items()]
+
+
+def _field(name: str, parameter: ParameterModel) -> Field:
+    choices = parameter.choices or ([True, False] if parameter.type == "boolean" else [])
+    is_text = parameter.type == "string" and not choices
+    default = parameter.default
+    kind = "json" if not is_text else "some" if default is None else "text"
+    shown = "" if default is None else default if is_text else _text(default)
+    return Field(
+        parameter=name,
+        name=f"{kind}.{name}",
+        value=shown,
+        options=[(_text(choice), choice if isinstance(choice, str) else _text(choice)) for choice in choices],
+        required=parameter.required,
+        hint=parameter.description,
+        number=parameter.type in ("integer", "number"),
+        minimum=parameter.minimum,
+        maximum=parameter.maximum,
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
