@@ -9,6 +9,7 @@ from typing import Any
 
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
+from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
@@ -40,6 +41,7 @@ BACKFILL = c.CreateBackfill(
         first=NOW - timedelta(days=3), last=NOW - timedelta(days=1), every=timedelta(days=1)
     ),
 )
+TOKEN = c.CreateToken(id="0123456789ab", name="bob", role=AccessRole.VIEWER, sha256="0" * 64)
 for spec in (SPEC, NEWER):
     active(spec)  # so that it is on the disk
 FIRST = AttemptId(RUN, A, 1)
@@ -160,6 +162,11 @@ CASES = {
         ),
         (BACKFILL,),
     ),
+    "create_token": Case(TOKEN, settings_put(lambda settings: set(settings.tokens) == {TOKEN.id})),
+    "revoke_token": Case(
+        c.RevokeToken(id=TOKEN.id), settings_put(lambda settings: not settings.tokens), (TOKEN,)
+    ),
+    "set_owner": Case(c.SetOwner(pipeline=P, owner="ann"), record_put(lambda record: record.owner == "ann")),
     "purge": Case(
         c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
         lambda write: isinstance(write, w.ConsumeCommand),  # what is asked of storage is written there
