@@ -15,6 +15,9 @@ from nimbus.ports import AlertNotSentError, AlertTarget
 _log = structlog.get_logger(__name__)
 
 
+_NOT_SURE = "this scheduler did not know whether it leads"
+
+
 class AlertSender:
     """Threads `nimbus-alert-<target>_0`. The engine gives each at most one alert at a time."""
 
@@ -54,6 +57,7 @@ class AlertSender:
 
     def _send(self, alert: Alert) -> None:
         if not self._leads():  # a successor sends it, and a late try of ours would be a double
+            self._tell(AlertTried(alert.claim, Failure(_NOT_SURE)))  # if we lead again, it is tried again
             return
         failure = None
         try:

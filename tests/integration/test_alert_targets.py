@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,18 +153,19 @@ def test_target_that_hangs_delays_no_other() -> None:
         sender.close()
 
 
-def test_scheduler_that_does_not_lead_any_more_sends_nothing() -> None:
-    asked, quick = threading.Event(), Quick()
+def test_scheduler_that_does_not_know_whether_it_leads_sends_nothing_and_tries_again() -> None:
+    quick, told = Quick(), queue.SimpleQueue[Any]()
 
-    def leads() -> bool:
-        asked.set()
-        return False
-
-    sender = AlertSender({"oncall": quick}, cluster="c", public_url="", leads=leads, tell=lambda _news: None)
+    sender = AlertSender({"oncall": quick}, cluster="c", public_url="", leads=lambda: False, tell=told.put)
     sender.start(ALERT)
-    assert asked.wait(WITHIN_S)
+    news = told.get(timeout=WITHIN_S)
     sender.close()
+
     assert not quick.got
+    assert (news.failure.error, news.failure.doubtful) == (
+        "this scheduler did not know whether it leads",
+        False,
+    )
 
 
 def settings(tmp_path: Path, alerts: str) -> Settings:

@@ -322,6 +322,7 @@ class Scheduler:
     def _send(self, alert: Alert) -> bool:
         """As `AlertSender`: the target may refuse, or accept without a word."""
         if not self.still_leads():
+            self.engine.tell(n.AlertTried(alert.claim, Failure("not sure")))
             return True
         if self.world.dice.target_refuses():
             self.engine.tell(n.AlertTried(alert.claim, Failure("refused")))
