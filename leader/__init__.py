@@ -15,12 +15,9 @@ deposed leader is refused.
 """
 
 from leader.clock import Clock, boottime
-from leader.config import ElectionConfig, GatePolicy
-from leader.contender import LeaderContender
+from leader.config import ElectionConfig
+from leader.core.latch.machine import SuspendedPolicy
 from leader.elector import Elector
-from leader.electors.factory import ElectorSetup, make_elector
-from leader.electors.memory import MemoryElection, MemoryElector
-from leader.electors.single import SingleElector
 from leader.errors import (
     AclError,
     ElectionConfigError,
@@ -38,27 +35,33 @@ from leader.errors import (
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
-from leader.fencing import FencingToken, fenced_transaction
-from leader.guard import Guard, Verdict, all_of, limited, named
+from leader.factory import ElectorSetup, make_elector
+from leader.flink.contender import LeaderContender
+from leader.flink.retrieval import LeaderObserver, LeaderRetrievalService
+from leader.flink.service import LeaderElection, LeaderElectionService
+from leader.flink.view import LeaderView, ViewState
+from leader.guard import Guard, Verdict
 from leader.journal import Journal, LogJournal, Move
-from leader.latch.machine import SuspendedPolicy
-from leader.leader_latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
-from leader.leader_view import LeaderView, ViewState
-from leader.notifier import Electable
-from leader.observers import read_epoch, read_latches, read_leader, read_participants
+from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
+from leader.local.memory import MemoryElection, MemoryElector
+from leader.local.single import SingleElector
 from leader.protocol.card import Card, Rank
 from leader.protocol.component import ComponentInfo
+from leader.protocol.control import StepDownWish, asked_to_step_down
+from leader.protocol.fencing import FencingToken
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership, schema_raised
-from leader.protocol.view import ParticipantView
+from leader.protocol.view import ParticipantView, next_in_line
 from leader.queue import LeaderLockQueue
-from leader.retrieval import LeaderObserver, LeaderRetrievalService
+from leader.runtime.callbacks import Electable
 from leader.sentinel.sentinel import CrashSentinel
-from leader.service import LeaderElection, LeaderElectionService
 from leader.status import ElectionStatus, Phase
 from leader.zookeeper.access import Access, Permission
 from leader.zookeeper.acl import AclDifference, AclEnforcement
+from leader.zookeeper.fencing import fenced_transaction
+from leader.zookeeper.observers import read_epoch, read_latches, read_leader, read_participants
+from leader.zookeeper.operations import NobodyLeadsError, NoSuchParticipantError, request_switchover
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 from leader.zookeeper.tls import TlsConfig
 
@@ -85,7 +88,6 @@ __all__ = [
     "FencedOutError",
     "FencingToken",
     "ForkedError",
-    "GatePolicy",
     "Guard",
     "Journal",
     "LatchConfig",
@@ -106,6 +108,8 @@ __all__ = [
     "MemoryElection",
     "MemoryElector",
     "Move",
+    "NoSuchParticipantError",
+    "NobodyLeadsError",
     "Participant",
     "ParticipantIdInUseError",
     "ParticipantView",
@@ -116,6 +120,7 @@ __all__ = [
     "RecordError",
     "SessionState",
     "SingleElector",
+    "StepDownWish",
     "SuspendedPolicy",
     "TlsConfig",
     "TransactionRefusedError",
@@ -127,15 +132,15 @@ __all__ = [
     "ZooKeeperTlsError",
     "ZooKeeperUnavailableError",
     "ZooKeeperUnreachableError",
-    "all_of",
+    "asked_to_step_down",
     "boottime",
     "fenced_transaction",
-    "limited",
     "make_elector",
-    "named",
+    "next_in_line",
     "read_epoch",
     "read_latches",
     "read_leader",
     "read_participants",
+    "request_switchover",
     "schema_raised",
 ]

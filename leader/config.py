@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 
 from leader.errors import ElectionConfigError
 from leader.protocol.paths import checked_root
-from leader.tenure import margin_objection
-
-
-class GatePolicy(Enum):
-    """What happens while everybody declines.
-
-    STRICT: nobody leads until a guard says yes. FORCED: after `forced_takeover_after` the best of the
-    participants leads all the same.
-    """
-
-    STRICT = "strict"
-    FORCED = "forced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +24,8 @@ class ElectionConfig:
             drift of our clock against the servers'.
         handover_timeout: How long an abdicating leader waits for its `revoked` to return before it
             lets the lock go. Fencing protects what it still does afterwards.
-        gate_policy: What happens while everybody declines.
-        forced_takeover_after: How long everybody may decline, with `GatePolicy.FORCED`.
+        forced_takeover_after: How long everybody may decline before the best-ranked participant leads all the
+            same; None: nobody leads until a guard says yes.
         priority: 0, or less for who shall lead only if nobody better is ready and in the queue.
         nofailover: Never lead, never queue; be seen, that is all.
         mend_access_lists: With a credential, close what is open below `root` once, at the start. Without it
@@ -54,7 +41,6 @@ class ElectionConfig:
     retry_max: timedelta = timedelta(seconds=2)
     step_down_margin: timedelta = timedelta(seconds=1)
     handover_timeout: timedelta = timedelta(seconds=2)
-    gate_policy: GatePolicy = GatePolicy.STRICT
     forced_takeover_after: timedelta | None = None
     priority: int = 0
     nofailover: bool = False
@@ -76,14 +62,10 @@ class ElectionConfig:
         if self.newest_schema < 1:
             raise ElectionConfigError(f"newest_schema ({self.newest_schema}) must be 1 or more; raise it")
         forced = self.forced_takeover_after
-        if (self.gate_policy is GatePolicy.FORCED) != (forced is not None):
+        if forced is not None and forced < self.guard_timeout:
             raise ElectionConfigError(
-                "gate_policy FORCED and forced_takeover_after belong together: give both or neither"
-            )
-        if forced is not None and forced <= self.guard_timeout:
-            raise ElectionConfigError(
-                f"forced_takeover_after ({forced}) must be above guard_timeout ({self.guard_timeout}): "
-                f"nobody can have declined sooner"
+                f"forced_takeover_after ({forced}) must not be below guard_timeout ({self.guard_timeout}): "
+                f"a guard may take that long to decline"
             )
         if self.requeue_backoff_max < self.requeue_backoff_min:
             raise ElectionConfigError(
@@ -100,3 +82,17 @@ class ElectionConfig:
         objection = margin_objection(self.step_down_margin, session_timeout)
         if objection is not None:
             raise ElectionConfigError(objection)
+
+
+def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
+    """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.
+
+    A leader proves itself each quarter of the session timeout and counts from the proof before the last, so
+    half of the timeout is gone in the ordinary course of things.
+    """
+    if margin < session_timeout / 2:
+        return None
+    return (
+        f"step_down_margin ({margin}) must be below half of the session timeout ({session_timeout}); "
+        f"lower the one or raise the other, on the servers too: they limit what they grant"
+    )

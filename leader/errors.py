@@ -159,3 +159,11 @@ class EpochWentBackwardsError(LeaderError):
             f"Set the epoch above {seen}, or restart every scheduler once nothing of the old data is in use."
         )
         self.path, self.stored, self.seen = path, stored, seen
+
+
+def in_words(raised: BaseException) -> str:
+    """What foreign code has raised, whatever that makes of itself."""
+    try:
+        return f"{type(raised).__name__}: {raised}"
+    except BaseException:  # noqa: BLE001 - its words are foreign code too
+        return type(raised).__name__

@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from leader.guard import Verdict
-from leader.record import record
+from leader.protocol.record import record
 
 _log = structlog.get_logger("leader")
 
@@ -19,7 +19,7 @@ class Move:
     """One change of state. Put into words when somebody wants them.
 
     Args:
-        machine: `latch` or `office`.
+        machine: `latch` or `participant`.
         before: The state before.
         after: The state after.
         event: What did it.
@@ -52,10 +52,7 @@ class Move:
 
 
 class Journal(Protocol):
-    """Told by who drives the election, in order, some milliseconds after it happened; must be quick.
-
-    Up to a second after it, if the electable is being told meanwhile and takes so long.
-    """
+    """Told by the driver of the election, in order, some milliseconds after it happened; must be quick."""
 
     def moved(self, move: Move) -> None:
         """A machine changed its state."""

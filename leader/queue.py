@@ -11,14 +11,14 @@ from leader.config import ElectionConfig
 from leader.errors import LeaderError
 from leader.guard import Guard
 from leader.journal import Journal
-from leader.notifier import Electable
-from leader.observers import read_epoch, read_leader, read_participants
-from leader.office.face import ParticipantFace
 from leader.protocol.participant import Participant
 from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
-from leader.session_loop import SessionLoop
+from leader.runtime.base_elector import BaseElector
+from leader.runtime.callbacks import Electable
+from leader.runtime.session_driver import SessionDriver
 from leader.zookeeper.acl import AclEnforcement
+from leader.zookeeper.observers import read_epoch, read_leader, read_participants
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
@@ -27,15 +27,15 @@ _SHOWN = 5
 """Of mended nodes, in the log."""
 
 
-class LeaderLockQueue(ParticipantFace):
+class LeaderLockQueue(BaseElector):
     """Queues for one lock; leads when the lock is held, the epoch raised and the guard content.
 
     `is_leader` may turn false at any moment and does so by itself; but between asking and acting anything
     can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election-1` and `-2` (see
-    `leader.loop`), and, with a credential and `mend_access_lists`, `leader-acl`, which mends the access lists
-    below the root once, and ends.
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election` decides and asks
+    ZooKeeper, `leader-callbacks` calls guard and electable. With a credential and `mend_access_lists` also
+    `leader-acl`: it mends access lists below the root once, and ends.
 
     Args:
         session: Started. Stays the caller's, who closes it after this queue.
@@ -71,8 +71,13 @@ class LeaderLockQueue(ParticipantFace):
             clock=clock,
         )
         self._session, self._root = session, config.root
-        self._loop = SessionLoop(
-            self._core, session, clock=clock, journal=self._journal, name="leader-election"
+        self._driver = SessionDriver(
+            self._core,
+            session,
+            clock=clock,
+            journal=self._journal,
+            name="leader-election",
+            on_end=self._callbacks.end,
         )
         self._closing = threading.Event()
         mends = config.mend_access_lists and session.config.auth is not None
@@ -93,13 +98,13 @@ class LeaderLockQueue(ParticipantFace):
     def _begin(self) -> None:
         if self._enforcer is not None:
             self._enforcer.start()
-        self._loop.start(errands=True)
+        self._driver.start()
 
     def _finish(self, countdown: Countdown) -> None:
         self._closing.set()
-        if not self._loop.stop(countdown.remaining()):
+        if not self._driver.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
-        if self._enforcer is not None:
+        if self._enforcer is not None and self._enforcer.ident is not None:  # else it was never started
             self._enforcer.join(countdown.remaining().total_seconds())
 
 

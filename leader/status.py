@@ -7,9 +7,6 @@ from datetime import timedelta
 from enum import Enum
 
 from leader.guard import Verdict
-from leader.latch import states as latch_st
-from leader.office import states as st
-from leader.office.states import State
 
 
 class Phase(Enum):
@@ -37,7 +34,8 @@ class ElectionStatus:
         last_abdication: Why we last left the queue or lost leadership.
         last_verdict: The guard's last answer.
         back_off_remaining: How long we stay out of the queue, if nobody pokes.
-        trouble: What last went wrong with ZooKeeper; None once something went right.
+        trouble: Which call of guard or electable hangs; else what last went wrong with ZooKeeper, None once
+            something went right.
         paused: Why an operator wants no change of leader; None without a pause.
         everybody_declines: Nobody leads and every participant's guard says no, as we last saw.
         leading_for: Time since our leadership was confirmed; None while we do not lead.
@@ -80,7 +78,7 @@ class ElectionStatus:
         if self.everybody_declines:
             lines.append("nobody leads: every participant's guard says no")
         if self.last_verdict is not None and not self.last_verdict.ready:
-            lines.append("the guard last said no: " + "; ".join(self.last_verdict.reasons))
+            lines.append(f"the guard last said no: {self.last_verdict.why()}")
         if self.last_abdication is not None and self.phase is not Phase.LEADING:
             lines.append(f"last left the queue or leadership because: {self.last_abdication}")
         if self.trouble is not None:
@@ -98,51 +96,6 @@ _SAY = {
     Phase.BACKING_OFF: "stays out of the queue for a while",
     Phase.CLOSED: "has left for good",
 }
-
-
-def phase_of(state: State, latch: latch_st.State | None) -> Phase:
-    """The phase shown for the states of office and latch."""
-    match state:
-        case st.Outside():
-            return Phase.LATENT
-        case st.InLine():
-            return _in_line(latch)
-        case st.Guarding():
-            return Phase.GUARDING
-        case st.Leading():
-            return Phase.LEADING
-        case st.Draining() | st.Leaving() | st.BackingOff():
-            return Phase.BACKING_OFF
-        case st.Closed():
-            return Phase.CLOSED
-
-
-def _in_line(latch: latch_st.State | None) -> Phase:
-    match latch:
-        case latch_st.Waiting():
-            return Phase.QUEUED
-        case latch_st.Claiming() | latch_st.Holding():
-            return Phase.ELECTED
-        case _:
-            return Phase.WAITING
-
-
-def epoch_of(state: State) -> int | None:
-    """The epoch a state is about."""
-    if isinstance(state, st.Guarding | st.Leading | st.Draining):
-        return state.leadership.epoch
-    return None
-
-
-def place_of(latch: latch_st.State | None) -> latch_st.Place | None:
-    """The place in the queue a latch knows of."""
-    match latch:
-        case latch_st.Waiting(_, place):
-            return place
-        case latch_st.Claiming() | latch_st.Holding():
-            return latch_st.Place(0)
-        case _:
-            return None
 
 
 def _seconds(span: timedelta) -> str:

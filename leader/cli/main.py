@@ -10,17 +10,18 @@ from typing import Any
 import click
 
 from leader.cli.connection import Election, Exit, on_election
+from leader.cli.doctor import examine
 from leader.clock import Countdown
-from leader.doctor import examine
-from leader.observers import leader_steps, participants_steps, read_leader, read_participants
-from leader.operations import pause as pause_election
-from leader.operations import request_abdication, request_switchover
-from leader.operations import resume as resume_election
+from leader.protocol.observing import leader_steps
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Steps, exists
+from leader.protocol.requests import exists
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.observers import read_leader, read_participants
+from leader.zookeeper.operations import pause as pause_election
+from leader.zookeeper.operations import request_abdication, request_switchover
+from leader.zookeeper.operations import resume as resume_election
 
 _POLL = timedelta(seconds=2)
 
@@ -55,27 +56,6 @@ def leader(election: Election) -> None:
 
 
 @main.command()
-@click.option("--count", type=int, help="End after so many changes; goes on until Ctrl-C without it.")
-@on_election
-def watch(election: Election, count: int | None) -> None:
-    """Print leader and queue at each change, until Ctrl-C."""
-    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
-    executor = SessionExecutor(election.session, lambda _path, _gone: changes.put(None))
-    paths, last, told = ElectionPaths(election.root), None, 0
-    while count is None or told < count:
-        found, views = executor.run(_look(paths))
-        data = {"leader": _info(found), "participants": [_view(view) for view in views]}
-        if data != last:
-            last, told = data, told + 1
-            election.say(data, f"{_sentence(found)}; queue: {', '.join(v.participant.id for v in views)}")
-            sys.stdout.flush()
-        try:
-            changes.get(timeout=_POLL.total_seconds())
-        except queue.Empty:
-            continue  # some changes wake no watch of ours; look again now and then
-
-
-@main.command()
 @click.argument("participant")
 @click.option("--reason", default="asked by an operator", show_default=True, help="For the journal.")
 @click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
@@ -86,7 +66,7 @@ def switchover(election: Election, participant: str, reason: str, wait: float) -
     after = _await_other(election, before, wait)
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None or after.participant.id != participant:
-        click.echo(f"error: {participant} did not take office within {wait:g} s", err=True)
+        click.echo(f"error: {participant} did not take the lead within {wait:g} s", err=True)
         sys.exit(Exit.ODD)
 
 
@@ -100,7 +80,7 @@ def abdicate(election: Election, reason: str, wait: float) -> None:
     after = _await_other(election, before, wait)
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None:
-        click.echo(f"error: nobody took office within {wait:g} s", err=True)
+        click.echo(f"error: nobody took the lead within {wait:g} s", err=True)
         sys.exit(Exit.ODD)
 
 
@@ -138,12 +118,6 @@ def doctor(election: Election) -> None:
     election.say({"findings": data}, "\n".join(lines))
     if not all(one.ok for one in findings):
         sys.exit(Exit.ODD)
-
-
-def _look(paths: ElectionPaths) -> Steps[tuple[LeaderInfo | None, list[ParticipantView]]]:
-    yield from exists(paths.leader, watch=True)
-    found = yield from leader_steps(paths)
-    return found, (yield from participants_steps(paths))
 
 
 def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leader.protocol.encoding import decode, encode, field
 from leader.protocol.participant import Participant, participant_fields, read_participant
+
+MOST_REASONS, LONGEST_REASON = 5, 200
+"""Reasons on a card, and characters of each: a guard may have thousands, and a node must stay small."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,10 +39,11 @@ class Card:
         session_id: Owner of its latch and of this card.
         rank: Its readiness, for the others to compare with theirs.
         nofailover: It never leads.
-        reasons: Why it is not ready, or why its guard last said no.
+        reasons: Why it is not ready, or why its guard last said no; the first few, each cut.
         declined: Its guard said no, and has not been content since.
-        leads: It has taken office; who stands behind it is next in line.
-        queues: It is in the queue, or will come back to it by itself.
+        leads: It has taken the lead; who stands behind it is next in line.
+        queues: It can take the lock, now or after a back-off: false out of the queue for good, and while
+            something other than its guard bars it, such as an id in use or a schema that it does not know.
     """
 
     participant: Participant
@@ -49,6 +54,23 @@ class Card:
     declined: bool = False
     leads: bool = False
     queues: bool = True
+
+    @property
+    def may_yield(self) -> bool:
+        """Not ready, or a reserve."""
+        return self.rank.unready == 2 or self.rank.reserve > 0
+
+
+def yields_to(own: Card, others: Iterable[Card]) -> Card | None:
+    """The participant that takes the lead instead of `own`: the best that is ready, if it is better.
+
+    Args:
+        own: Of the first in the queue.
+        others: Of the other participants in the queue.
+    """
+    ready = [card for card in others if card.rank.unready == 0 and not card.nofailover]
+    best = min(ready, key=lambda card: card.rank, default=None)
+    return best if own.may_yield and best is not None and best.rank < own.rank else None
 
 
 def encode_card(card: Card) -> bytes:
@@ -63,7 +85,7 @@ def encode_card(card: Card) -> bytes:
             "missing_bytes": rank.missing_bytes,
             "reserve": rank.reserve,
             "nofailover": card.nofailover,
-            "reasons": list(card.reasons),
+            "reasons": [reason[:LONGEST_REASON] for reason in card.reasons[:MOST_REASONS]],
             "declined": card.declined,
             "leads": card.leads,
             "queues": card.queues,

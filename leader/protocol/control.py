@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from leader.protocol.encoding import decode, encode, field
 
@@ -12,7 +14,7 @@ class Pause:
     """An operator wants no change of leader.
 
     Args:
-        leader_id: Who led then and may go on, or take office again.
+        leader_id: Who led then and may go on, or take the lead again.
         reason: Why, for people.
     """
 
@@ -33,6 +35,27 @@ class Switchover:
     to: str
     epoch: int
     reason: str
+
+    def in_words(self) -> str:
+        """What the electable is told as the reason; `asked_to_step_down` reads it."""
+        return f"switchover to {self.to}: {self.reason}" if self.to else f"abdication: {self.reason}"
+
+
+class StepDownWish(NamedTuple):
+    """What an operator asked a leader for, through the control node."""
+
+    to: str
+    """Id of a participant; empty: whoever is next."""
+    reason: str
+
+
+_IN_WORDS = re.compile(r"(?:switchover to (?P<to>.+?)|abdication): (?P<reason>.*)", re.DOTALL)
+
+
+def asked_to_step_down(reason: str) -> StepDownWish | None:
+    """The wish behind the end of a leadership, by the reason that `Electable.revoked` was told."""
+    found = _IN_WORDS.fullmatch(reason)
+    return None if found is None else StepDownWish(found["to"] or "", found["reason"])
 
 
 @dataclass(frozen=True, slots=True)

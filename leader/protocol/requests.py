@@ -1,8 +1,8 @@
 """The questions an election puts to ZooKeeper, as plain values, and how steps ask them.
 
 A step is a generator: it yields one request at a time and is sent the answer, or has the error thrown in.
-Whoever drives it decides how a request travels: `leader.zookeeper.executor` over kazoo, `leader.testing`
-in memory and in virtual time.
+The driver decides how a request travels: `leader.zookeeper.executor` over kazoo,
+`leader.local.zookeeper` in memory.
 
     def steps() -> Steps[bool]:
         stat = yield from exists("/election/epoch")
@@ -16,12 +16,15 @@ and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from leader.errors import LeaderError
-from leader.record import record
+from leader.errors import LeaderError, RecordError
+from leader.protocol.record import record
 
 T = TypeVar("T")
+
+_READ_TRIES = 4
 
 _AT_ONCE = 100
 """How many nodes one `GetEach` may ask for: its answers must come within one time limit."""
@@ -230,6 +233,16 @@ def exists(path: str, *, watch: bool = False) -> Steps[Stat | None]:
 def get(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat]]:
     """See `Get`."""
     return cast("tuple[bytes, Stat]", (yield Get(path, watch)))
+
+
+def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
+    """Read a node and watch it, there or not. RecordError if it comes and goes all the time."""
+    for _ in range(_READ_TRIES):
+        with suppress(NodeMissingError):
+            return (yield from get(path, watch=True))
+        if (yield from exists(path, watch=True)) is None:
+            return None
+    raise RecordError(f"{path} comes and goes, {_READ_TRIES} times while we read it; find out who does that")
 
 
 def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:

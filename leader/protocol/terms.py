@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leader.fencing import FencingToken
 from leader.protocol.encoding import decode, encode, field
+from leader.protocol.fencing import FencingToken
 from leader.protocol.participant import Participant, participant_fields, read_participant
 
 

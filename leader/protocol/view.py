@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leader.protocol.card import Card
+from leader.protocol.card import Card, yields_to
 from leader.protocol.participant import Participant
 
 
@@ -27,3 +28,17 @@ class ParticipantView:
     node: str
     session_id: int
     card: Card | None = None
+
+
+def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
+    """Who would lead if the leader left now, by the rule of the election; its guard has the last word.
+
+    Args:
+        queue: As `get_all_participants` returns it.
+    """
+    behind = [view for view in queue if not view.is_leader]
+    first = behind[0] if behind else None
+    if first is None or first.card is None:
+        return first
+    better = yields_to(first.card, [view.card for view in behind if view.card is not None])
+    return first if better is None else next(view for view in behind if view.card is better)

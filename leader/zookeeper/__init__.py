@@ -1,1 +1,1 @@
-"""A ZooKeeper session over kazoo, and requests answered over it. `leader.fencing` uses kazoo, too."""
+"""What speaks kazoo: a session, requests answered over it, fenced transactions, access lists."""

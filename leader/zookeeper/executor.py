@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo
 from kazoo.client import TransactionRequest
@@ -12,11 +12,10 @@ from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 
 from leader.clock import Countdown
 from leader.errors import LeaderError, ZooKeeperUnavailableError
-from leader.fencing import first_failure
 from leader.protocol import requests as rq
 from leader.protocol.driving import drive
+from leader.zookeeper.fencing import first_failure
 from leader.zookeeper.session import ZooKeeperSession
-from leader.zookeeper.spelled import spelled
 
 T = TypeVar("T")
 
@@ -37,7 +36,6 @@ class SessionExecutor:
     Args:
         session: Started by somebody else.
         on_watch: Called on kazoo's connection thread, with path and whether the node is gone; only enqueues.
-        on_sent: Called when a request is on its way, before the wait for its answer; must not block.
         limit: Longest wait for one answer; a third of the session without it, for a later one is of no use.
     """
 
@@ -46,11 +44,9 @@ class SessionExecutor:
         session: ZooKeeperSession,
         on_watch: Callable[[str, bool], None] = lambda _path, _gone: None,
         limit: Callable[[], timedelta] | None = None,
-        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session, self._on_watch, self._on_sent = session, on_watch, on_sent
+        self._session, self._on_watch = session, on_watch
         self._limit = limit or self._third_of_session
-        self._foreseen = _NOTHING
 
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
@@ -67,22 +63,6 @@ class SessionExecutor:
         except kazoo.KazooException as exc:
             path = getattr(request, "path", "several nodes")
             raise _in_our_words(exc, path) from exc
-
-    def foresee(self, operations: tuple[rq.Operation, ...]) -> None:
-        """Spell out a transaction that will be in a hurry when it comes. Sends nothing.
-
-        To spell six operations takes 0.1 ms of Python that has not run for a while, in the middle of a
-        hand-over. Only the last one is remembered, and for one use.
-        """
-        if operations != self._foreseen.operations:
-            self._foreseen = self._spelled(operations)
-
-    def _spelled(self, operations: tuple[rq.Operation, ...]) -> _Foreseen:
-        if not operations:
-            return _NOTHING
-        transaction = self._built(operations)
-        transaction.operations = [spelled(transaction.operations)]
-        return _Foreseen(operations, transaction)
 
     def _ask(self, request: rq.Request) -> Any:
         client = self._session.client
@@ -122,7 +102,10 @@ class SessionExecutor:
         return answers
 
     def _commit(self, operations: tuple[rq.Operation, ...]) -> tuple[Any, ...]:
-        results = self._call(self._transaction(operations).commit_async)
+        transaction = self._session.client.transaction()
+        for operation in operations:
+            _add(transaction, operation)
+        results = self._call(transaction.commit_async)
         failed = first_failure(results)
         if failed is None:
             return tuple(_stat(one) if isinstance(one, ZnodeStat) else one for one in results)
@@ -132,27 +115,8 @@ class SessionExecutor:
             raise rq.TransactionFailedError(index, cause) from error
         raise cause from error
 
-    def _transaction(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
-        foreseen = self._foreseen
-        if foreseen.transaction is not None and foreseen.operations == operations:
-            self._foreseen = _NOTHING
-            return foreseen.transaction
-        return self._built(operations)
-
-    def _built(self, operations: tuple[rq.Operation, ...]) -> TransactionRequest:
-        transaction = self._session.client.transaction()
-        for operation in operations:
-            _add(transaction, operation)
-        return transaction
-
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        def send(*args: Any, **kw: Any) -> Any:
-            sent = method(*args, **kw)
-            self._on_sent()
-            return sent
-
-        send.__name__ = method.__name__  # what an error calls it
-        return self._session.call(send, *args, timeout=self._limit(), **kw)
+        return self._session.call(method, *args, timeout=self._limit(), **kw)
 
     def _third_of_session(self) -> timedelta:
         return min(self._session.config.call_timeout, self._session.negotiated_timeout / 3)
@@ -165,16 +129,6 @@ class SessionExecutor:
         self._on_watch(event.path or "", event.type == EventType.DELETED)
 
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
-
-
-class _Foreseen(NamedTuple):
-    """A transaction that waits for its hour."""
-
-    operations: tuple[rq.Operation, ...]
-    transaction: TransactionRequest | None
-
-
-_NOTHING = _Foreseen((), None)
 
 
 class _Answers:

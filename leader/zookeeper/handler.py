@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from time import monotonic, sleep
 from typing import Any
 
 from kazoo.exceptions import ConnectionDropped
@@ -18,12 +17,6 @@ from leader.zookeeper.link import LinkWatch, ready
 from leader.zookeeper.patience import Patience
 from leader.zookeeper.stream import Stream
 from leader.zookeeper.waker import Waker
-
-_COURTESY_S = 0.0002
-"""So long who was told of a watch may go first: a thread needs a quarter of it to wake up."""
-
-_COURTESY_EVERY_S = 0.01
-"""And not more often than this."""
 
 
 class TlsHandshakeError(OSError):
@@ -37,7 +30,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         super().__init__()
         self._patience, self._tls, self._pid = patience, tls, os.getpid()
         self.watch: LinkWatch | None = None
-        self._told, self._waited_at = False, 0.0
 
     def create_connection(
         self, address: tuple[str, int], *_: Any, hostname: str | None = None, **__: Any
@@ -67,10 +59,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         watch = self.watch
         if watch is None or watch.socket is None:
             return *ready(readers, writers, timeout), []
-        if self._told:
-            self._told = False
-            if watch.socket.pending():
-                self._let_others_go_first()
         left_s = watch.left_s()
         if left_s is not None:
             timeout = left_s if timeout is None else min(timeout, left_s)
@@ -101,21 +89,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         """Run what only enqueues at once; kazoo would take it to another thread, which costs time."""
         if getattr(callback.func, "only_enqueues", False):
             callback.func(*callback.args)
-            self._told = True
             return
         super().dispatch_callback(callback)
-
-    def _let_others_go_first(self) -> None:
-        """Who was told of a watch wakes up now, and must not wait until we have read all else.
-
-        The interpreter changes hands when who has it waits, or after 5 ms. A successor hears that it was
-        handed the lock, and at once that the old latch is gone: to read that would cost it 0.1 ms. Seldom
-        enough that a burst of watches is not held up.
-        """
-        now = monotonic()
-        if now - self._waited_at >= _COURTESY_EVERY_S:
-            self._waited_at = now
-            sleep(_COURTESY_S)
 
     def stop(self) -> None:
         """End the threads. Does nothing in a forked child, which has none and calls this when it exits."""

@@ -29,7 +29,6 @@ from leader.errors import (
     ZooKeeperUnavailableError,
     ZooKeeperUnreachableError,
 )
-from leader.evidence import Evidence
 from leader.zookeeper import refusals
 from leader.zookeeper.below import ToldBelow, watch_below_async
 from leader.zookeeper.config import ZooKeeperConfig
@@ -51,9 +50,9 @@ class ZooKeeperSession:
         self.config = config
         self._connector = Connector(config)
         self._pid = os.getpid()
-        self._states = SessionStates()
-        self.evidence = Evidence()
-        """Since when ZooKeeper's leader has certainly known that this session lives."""
+        self._states = SessionStates(config.session_timeout)
+        self.liveness = self._states.liveness
+        """What is known of the session at this moment, and since when it certainly lives."""
         self._started = False
         self._closed = False
         self._reviving = threading.Lock()
@@ -132,17 +131,17 @@ class ZooKeeperSession:
     @property
     def is_connected(self) -> bool:
         """Whether calls have a chance now."""
-        return self._states.state is SessionState.CONNECTED
+        return self.liveness.facts.is_connected
 
     @property
     def session_id(self) -> int | None:
         """Id of the present session; the last one while suspended, None after a loss."""
-        return self._states.session_id
+        return self.liveness.facts.session_id
 
     @property
     def generation(self) -> int:
         """How often the connection broke. Equal numbers before and after: it did not in between."""
-        return self._states.generation
+        return self.liveness.facts.generation
 
     @property
     def negotiated_timeout(self) -> timedelta:
@@ -288,8 +287,7 @@ class ZooKeeperSession:
         if state == KazooState.CONNECTED:
             client_id = self.client.client_id
             session_id = client_id[0] if client_id else None
-            self.evidence.attached(session_id, self._connector.attached_at)
-            self._states.connected(session_id)
+            self._states.connected(session_id, self._connector.attached_at, self._connector.negotiated)
         elif state == KazooState.SUSPENDED:
             self._states.suspended()
         else:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
 
+from leader.core.liveness import SessionLiveness
+
 Listener = Callable[["SessionState"], None]
 
 
@@ -23,12 +25,14 @@ class SessionState(Enum):
 
 
 class SessionStates:
-    """Written by kazoo's connection thread, read by any. Listeners run on that thread and only enqueue."""
+    """Written by kazoo's connection thread, read by any. Listeners run on that thread and only enqueue.
 
-    def __init__(self) -> None:
-        self.state = SessionState.LOST
-        self.session_id: int | None = None
-        self.generation = 0
+    `liveness` is changed first, so that a lease ends before anybody is told that the connection broke, and
+    whoever is told of a connection finds its session.
+    """
+
+    def __init__(self, timeout: timedelta) -> None:
+        self.liveness = SessionLiveness(timeout)
         self._listeners: list[Listener] = []
         self._changed = threading.Condition()
 
@@ -42,22 +46,30 @@ class SessionStates:
         with self._changed:
             self._listeners = [known for known in self._listeners if known != listener]
 
-    def connected(self, session_id: int | None) -> None:
-        """There is a connection, and it is for this session."""
-        if self.session_id is not None and session_id != self.session_id:
-            # The server gave us another session without a word about the old one (K2).
-            self._enter(SessionState.LOST)
-        self.session_id = session_id
-        self._enter(SessionState.CONNECTED)
+    @property
+    def state(self) -> SessionState:
+        """The newest state."""
+        facts = self.liveness.facts
+        if facts.is_connected:
+            return SessionState.CONNECTED
+        return SessionState.LOST if facts.session_id is None else SessionState.SUSPENDED
+
+    def connected(self, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
+        """There is a connection for this session, asked for at `asked`; a server granted it `timeout`."""
+        if self.liveness.facts.session_id not in (None, session_id):
+            self.lost()  # the server gave us another session without a word about the old one (K2)
+        self.liveness.attached(session_id, asked, timeout)
+        self._tell(SessionState.CONNECTED)
 
     def suspended(self) -> None:
         """The connection broke."""
-        self._enter(SessionState.SUSPENDED)
+        self.liveness.broke(lost=False)
+        self._tell(SessionState.SUSPENDED)
 
     def lost(self) -> None:
         """The session is over."""
-        self.session_id = None
-        self._enter(SessionState.LOST)
+        self.liveness.broke(lost=True)
+        self._tell(SessionState.LOST)
 
     def wake(self) -> None:
         """Let those who wait look again."""
@@ -69,11 +81,7 @@ class SessionStates:
         with self._changed:
             return self._changed.wait_for(condition, timeout.total_seconds())
 
-    def _enter(self, state: SessionState) -> None:
-        if state is not SessionState.CONNECTED:
-            self.generation += 1
-        with self._changed:
-            self.state = state
-            self._changed.notify_all()
+    def _tell(self, state: SessionState) -> None:
+        self.wake()
         for listener in self._listeners:
             listener(state)

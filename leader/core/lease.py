@@ -1,0 +1,134 @@
+"""Whether the lock is still held, asked at the point of use, answered without asking anybody.
+
+A flag is not enough: a process that was paused past its session wakes with the flag still set. So the
+answer compares the clock with a deadline, and the connection with the one the lock was won on.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from leader.clock import Clock
+from leader.config import margin_objection
+from leader.core.liveness import SessionFacts, SessionLiveness
+
+ZERO = timedelta(0)
+_LONG_AGO = -timedelta(days=1)
+
+
+class _Process:
+    """Which process this is, counted along forks; cheaper to ask than the process id."""
+
+    number = 0
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.number += 1
+
+
+os.register_at_fork(after_in_child=_Process.forked)
+
+
+class Hold:
+    """One time of holding the lock: won with a node of `session_id`, on the connection `generation`.
+
+    `over` is set once and never taken back: who has been told no is not told yes again.
+    """
+
+    __slots__ = ("generation", "over", "session_id")
+
+    def __init__(self, session_id: int | None, generation: int) -> None:
+        self.session_id, self.generation, self.over = session_id, generation, False
+
+
+class LeadershipLease:
+    """How long the lock is known to last: from the newest proof that the session lives, less a margin.
+
+    The driver calls everything; any thread may call `stands`, `remaining` and `proof_age`. They take no lock:
+    each reads the hold and the facts of the session once, and then the clock.
+
+    Args:
+        margin: How long before the session can end we let go by ourselves.
+        any_connection: Whether the lock outlives a broken connection (`SuspendedPolicy.SESSION`).
+    """
+
+    def __init__(
+        self, liveness: SessionLiveness, clock: Clock, margin: timedelta, *, any_connection: bool = False
+    ) -> None:
+        self._liveness, self._clock, self._margin = liveness, clock, margin
+        self._any_connection = any_connection
+        self._process = _Process.number
+        self._session_id: int | None = None  # of our node
+        self._proven_at: timedelta | None = None
+        self.hold: Hold | None = None
+        """The present hold, whether it stands at this moment or not."""
+
+    def objection(self) -> str | None:
+        """Why the lock cannot be held at all: a server may have granted less when we connected again."""
+        return margin_objection(self._margin, self._liveness.facts.timeout)
+
+    def restart(self, session_id: int) -> None:
+        """Begin with a new node, of this session."""
+        self.hold, self._session_id = None, session_id
+
+    def proven(self, submitted: timedelta) -> bool:
+        """Note a committed write of ours that was submitted at `submitted`.
+
+        Returns:
+            False if it came too late: the deadline had passed and what was held is over.
+        """
+        now = self._clock()
+        if self.hold is not None and now >= self._deadline(self._liveness.facts):
+            return False
+        self._proven_at = submitted
+        self._liveness.proven(self._session_id, submitted, now)
+        return True
+
+    def begin(self, generation: int) -> bool:
+        """Hold the lock from now on; it was won on the connection `generation`.
+
+        Returns:
+            False if it cannot be held: that connection is gone, or the last proof is too old.
+        """
+        hold = Hold(self._session_id, generation)
+        self.hold = hold if self._is_certain(hold) else None
+        return self.hold is not None
+
+    def end(self) -> None:
+        """Hold it no more."""
+        self.hold = None
+
+    def stands(self, hold: Hold | None) -> bool:
+        """Whether the lock is certainly held at this moment, and has been all through `hold`.
+
+        No I/O. Never true in a forked child: the session is its parent's.
+        """
+        if hold is None or hold is not self.hold or hold.over or _Process.number != self._process:
+            return False
+        if not self._is_certain(hold):
+            hold.over = True
+            return False
+        return True
+
+    def remaining(self) -> timedelta:
+        """Time until the deadline; while nothing is held, how long it would stand. May be negative."""
+        return self._deadline(self._liveness.facts) - self._clock()
+
+    def proof_age(self) -> timedelta | None:
+        """Time since the last proof was submitted; None without one."""
+        return None if self._proven_at is None else self._clock() - self._proven_at
+
+    def _is_certain(self, hold: Hold) -> bool:
+        """The facts are read before the clock: a pause between them can only turn the answer to no."""
+        facts = self._liveness.facts
+        if facts.session_id != hold.session_id or facts.since is None:
+            return False
+        if not self._any_connection and not (facts.is_connected and facts.generation == hold.generation):
+            return False
+        return self._clock() < facts.since + facts.timeout - self._margin
+
+    def _deadline(self, facts: SessionFacts) -> timedelta:
+        if facts.session_id != self._session_id or facts.since is None:
+            return _LONG_AGO
+        return facts.since + facts.timeout - self._margin

@@ -1,0 +1,373 @@
+"""Curator's LeaderLatch: one lock, nothing above it. For guarded, fenced leadership: `LeaderLockQueue`."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Protocol
+
+import structlog
+
+from leader.clock import Clock, Countdown, boottime
+from leader.config import margin_objection
+from leader.core.latch import core as news
+from leader.core.latch import events as ev
+from leader.core.latch.core import LatchCore
+from leader.core.latch.machine import SuspendedPolicy
+from leader.core.latch.steps import PlainClaimant
+from leader.core.lease import LeadershipLease
+from leader.errors import ElectionConfigError, ElectionStateError
+from leader.journal import DeferredJournal, Journal, LogJournal
+from leader.protocol.paths import checked_root
+from leader.protocol.requests import Steps
+from leader.protocol.view import ParticipantView
+from leader.runtime.session_driver import SessionDriver
+from leader.zookeeper.observers import read_latches
+from leader.zookeeper.session import ZooKeeperSession
+
+_log = structlog.get_logger(__name__)
+
+
+class LatchState(Enum):
+    """Where a latch stands in its life. Nothing leads back."""
+
+    LATENT = "latent"
+    STARTED = "started"
+    CLOSED = "closed"
+
+
+class CloseMode(Enum):
+    """Whether the listeners of a leader that closes are told that it leads no more."""
+
+    SILENT = "silent"
+    NOTIFY_LEADER = "notify_leader"
+
+
+class LatchListener(Protocol):
+    """Told in order, one call at a time, on the listener's executor."""
+
+    def is_leader(self) -> None:
+        """The latch has gained the lock."""
+        ...
+
+    def not_leader(self) -> None:
+        """The latch has lost it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatchConfig:
+    """How one latch behaves. Checked once, here, then trusted.
+
+    Args:
+        path: Absolute path of the queue node.
+        id: Who we are, for the others to read; may be empty, as with Curator.
+        suspended_policy: What a broken connection means for who holds the lock.
+        close_mode: Whether closing a leader tells its listeners, unless `close` says otherwise.
+        step_down_margin: How long before the session can end the lock counts as lost.
+        retry_max: Longest pause between two tries of a call that failed.
+    """
+
+    path: str
+    id: str = ""
+    suspended_policy: SuspendedPolicy = SuspendedPolicy.STANDARD
+    close_mode: CloseMode = CloseMode.SILENT
+    step_down_margin: timedelta = timedelta(seconds=1)
+    retry_max: timedelta = timedelta(seconds=2)
+
+    def __post_init__(self) -> None:
+        checked_root(self.path, "path")
+        if self.step_down_margin <= timedelta(0) or self.retry_max <= timedelta(0):
+            raise ElectionConfigError(
+                f"step_down_margin ({self.step_down_margin}) and retry_max ({self.retry_max}) must be above 0"
+            )
+
+
+class LeaderLatch:
+    """Holds its place in a queue until closed; leads while it is the oldest.
+
+    On the wire it is Curator's LeaderLatch, so that both can stand in one queue. What it does not have: an
+    epoch, a guard, a fence. A process that has just read `has_leadership() == True` may have lost it.
+
+    Threads: `leader-latch`, and `leader-latch-listeners` for listeners without an executor of their own.
+
+    Raises:
+        ElectionConfigError: The margin does not fit the session timeout that ZooKeeper granted.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        config: LatchConfig,
+        *,
+        journal: Journal | None = None,
+        clock: Clock = boottime,
+    ) -> None:
+        objection = margin_objection(config.step_down_margin, session.negotiated_timeout)
+        if objection is not None:
+            raise ElectionConfigError(objection)
+        self._session, self._config = session, config
+        self._lease = LeadershipLease(
+            session.liveness,
+            clock,
+            config.step_down_margin,
+            any_connection=config.suspended_policy is SuspendedPolicy.SESSION,
+        )
+        deferred = DeferredJournal(journal or LogJournal(config.id))
+        self._latch = LatchCore(
+            session=session,
+            queue=config.path,
+            data=config.id.encode(),
+            claimant=PlainClaimant(config.path),
+            lease=self._lease,
+            clock=clock,
+            uniform=random.uniform,
+            retry_max=config.retry_max,
+            tell=self._heard_news,
+            journal=deferred,
+            policy=config.suspended_policy,
+        )
+        self._driver = SessionDriver(
+            _DrivenLatch(self._latch, self._aborted),
+            session,
+            clock=clock,
+            journal=deferred,
+            name="leader-latch",
+        )
+        self._listeners: list[_Mailbox] = []
+        self._condition = threading.Condition()
+        self._state = LatchState.LATENT
+        self._ended = threading.Event()
+        self._close_mode = config.close_mode
+        self._told = False  # that we lead; the latch's thread
+
+    @property
+    def id(self) -> str:
+        """Our id."""
+        return self._config.id
+
+    @property
+    def state(self) -> LatchState:
+        """Where we stand in our life."""
+        return self._state
+
+    @property
+    def own_node(self) -> str | None:
+        """Name of our latch node, if we have one."""
+        node = getattr(self._latch.state, "node", None)
+        return None if node is None else node.name
+
+    @property
+    def trouble(self) -> str | None:
+        """What last went wrong with ZooKeeper; None once something went right. It goes on trying."""
+        return self._latch.trouble
+
+    def start(self) -> None:
+        """Queue. Returns at once; there need be no connection yet. ElectionStateError the second time."""
+        with self._condition:
+            if self._state is not LatchState.LATENT:
+                raise ElectionStateError(f"this latch is {self._state.value}; make a new LeaderLatch")
+            self._state = LatchState.STARTED
+        self._driver.start()
+        self._driver.post(lambda: self._latch.handle(ev.Started()))
+
+    def close(self, mode: CloseMode | None = None, *, timeout: timedelta = timedelta(seconds=10)) -> None:
+        """Leave the queue for good. Safe to repeat; who calls it while another does waits for that one.
+
+        Args:
+            mode: Overrides the configured close mode.
+            timeout: Longest wait until ZooKeeper confirms and listeners were told; after it the node may stay
+                until the session ends.
+        """
+        with self._condition:
+            before, self._state = self._state, LatchState.CLOSED
+            self._close_mode = mode or self._close_mode
+            self._condition.notify_all()
+        if before is LatchState.STARTED:
+            try:
+                self._end(Countdown(timeout))
+            finally:
+                self._ended.set()
+        elif before is LatchState.LATENT:
+            self._ended.set()
+        elif not any(mailbox.here for mailbox in self._listeners):
+            self._ended.wait(timeout.total_seconds())
+
+    def _end(self, countdown: Countdown) -> None:
+        self._driver.post(lambda: self._latch.handle(ev.CloseAsked()))
+        if not self._driver.stop(countdown.remaining()):
+            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+        self._driver.join(countdown.remaining())
+        for mailbox in self._listeners:
+            mailbox.close(countdown.remaining())
+
+    def has_leadership(self) -> bool:
+        """Whether we certainly hold the lock at this moment. No I/O; any thread."""
+        return self._state is LatchState.STARTED and self._lease.stands(self._lease.hold)
+
+    def await_leadership(self, timeout: timedelta | None = None) -> bool:
+        """Wait until we lead.
+
+        Returns:
+            False if `timeout` passed, or the latch was closed, before.
+        """
+        countdown = None if timeout is None else Countdown(timeout)
+        with self._condition:
+            while self._state is not LatchState.CLOSED:
+                if self.has_leadership():
+                    return True
+                left_s = None if countdown is None else countdown.remaining().total_seconds()
+                if left_s == 0:
+                    return False
+                self._condition.wait(left_s)
+        return False
+
+    def get_leader(self) -> ParticipantView | None:
+        """The first in the queue; None while there is nobody. See `get_participants`."""
+        return next(iter(self.get_participants()), None)
+
+    def get_participants(self) -> list[ParticipantView]:
+        """Everybody in the queue, oldest first; the first is the leader.
+
+        Raises:
+            ZooKeeperUnavailableError: No answer.
+        """
+        return read_latches(self._session, self._config.path)
+
+    def add_listener(self, listener: LatchListener, executor: Executor | None = None) -> None:
+        """Be told of each change from now on.
+
+        Args:
+            listener: Whom to tell.
+            executor: Runs the calls, one at a time and in order; a thread of our own without it.
+        """
+        with self._condition:
+            self._listeners = [*self._listeners, _Mailbox(listener, executor)]
+
+    def remove_listener(self, listener: LatchListener) -> None:
+        """Undo `add_listener`. Nothing happens if it was not added."""
+        with self._condition:
+            gone = [mailbox for mailbox in self._listeners if mailbox.listener is listener]
+            self._listeners = [mailbox for mailbox in self._listeners if mailbox.listener is not listener]
+        for mailbox in gone:
+            mailbox.close(timedelta(0))
+
+    def _heard_news(self, told: news.News) -> None:
+        """The latch's thread."""
+        match told:
+            case news.Gained() if self._state is LatchState.STARTED:
+                self._told = True
+                self._tell(lambda listener: listener.is_leader())
+            case news.Lost() if self._told:
+                self._told = False
+                if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
+                    self._tell(lambda listener: listener.not_leader())
+            case news.Gained() | news.Lost():
+                pass  # gained when it was closed already
+            case news.Vetoed() | news.Ended():
+                pass
+        with self._condition:
+            self._condition.notify_all()
+
+    def _tell(self, call: Callable[[LatchListener], None]) -> None:
+        for mailbox in self._listeners:
+            mailbox.put(call)
+
+    def _aborted(self) -> None:
+        """The latch's thread ends."""
+        self._lease.end()
+        with self._condition:
+            self._condition.notify_all()
+
+
+class _DrivenLatch:
+    """A latch, as a driver wants it."""
+
+    def __init__(self, latch: LatchCore, on_abort: Callable[[], None]) -> None:
+        self._latch, self._on_abort = latch, on_abort
+
+    @property
+    def ended(self) -> bool:
+        return self._latch.closed
+
+    @property
+    def due_at(self) -> timedelta | None:
+        return self._latch.due_at
+
+    def expired(self) -> Steps[None]:
+        self._latch.due_at = None
+        yield from self._latch.handle(ev.Due())
+
+    def heard(self, path: str, gone: bool) -> Steps[None]:
+        event = self._latch.heard(path, gone)
+        if event is not None:
+            yield from self._latch.handle(event)
+
+    def link(self, event: ev.LinkEvent) -> Steps[None]:
+        yield from self._latch.handle(event)
+
+    def abort(self, reason: str) -> None:  # noqa: ARG002 - the driver's
+        self._on_abort()
+
+
+class _Mailbox:
+    """The calls of one listener, in order, one at a time, on its executor or on a thread of its own."""
+
+    def __init__(self, listener: LatchListener, executor: Executor | None) -> None:
+        self.listener = listener
+        self._executor = executor
+        self._calls: deque[Callable[[LatchListener], None]] = deque()
+        self._condition = threading.Condition()
+        self._busy = False
+        self._teller: threading.Thread | None = None
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller is this listener, being told."""
+        return self._teller is threading.current_thread()
+
+    def put(self, call: Callable[[LatchListener], None]) -> None:
+        """Deliver `call`, later."""
+        with self._condition:
+            self._calls.append(call)
+            if self._busy:
+                return
+            self._busy = True
+        try:
+            if self._executor is not None:
+                self._executor.submit(self._deliver)
+            else:
+                threading.Thread(target=self._deliver, name="leader-latch-listeners", daemon=True).start()
+        except RuntimeError:  # the executor was shut down: its owner does not want to hear any more
+            _log.warning("listener_executor_closed")
+            with self._condition:
+                self._calls.clear()
+                self._busy = False
+
+    def close(self, timeout: timedelta) -> None:
+        """Wait until all is delivered, but not for ever; and not if it is the listener who closes."""
+        with self._condition:
+            if self.here:
+                return
+            if not self._condition.wait_for(lambda: not self._busy, timeout.total_seconds()):
+                _log.warning("listener_still_busy")
+
+    def _deliver(self) -> None:
+        while True:
+            with self._condition:
+                if not self._calls:
+                    self._busy, self._teller = False, None
+                    self._condition.notify_all()
+                    return
+                self._teller = threading.current_thread()
+                call = self._calls.popleft()
+            try:
+                call(self.listener)
+            except BaseException:  # noqa: BLE001 - foreign code: the lock is what it is, whatever it says
+                _log.exception("latch_listener_raised")

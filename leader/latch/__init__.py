@@ -1,6 +1,0 @@
-"""The latch: one node in the queue, and the knowledge of whether it is the oldest.
-
-`machine` decides, purely. `steps` says what is asked of ZooKeeper. `core` joins the two, without threads or
-I/O of its own. `leader.leader_latch` puts a core on a thread. The lock queue (`leader.office`) wraps the same
-core and adds epoch, guard and confirmation.
-"""

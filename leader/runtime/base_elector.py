@@ -1,0 +1,181 @@
+"""What the owner of a participant calls: the same over ZooKeeper and in memory."""
+
+from __future__ import annotations
+
+import random
+import threading
+from abc import ABC, abstractmethod
+from datetime import timedelta
+
+import structlog
+
+from leader.clock import Clock, Countdown
+from leader.config import ElectionConfig
+from leader.core.latch.ports import SessionView
+from leader.core.participant import events as ev
+from leader.core.participant.core import ParticipantCore
+from leader.errors import ElectionStateError
+from leader.guard import Guard
+from leader.journal import DeferredJournal, Journal, LogJournal
+from leader.protocol.participant import Participant
+from leader.protocol.terms import Leadership
+from leader.runtime.callbacks import Callbacks, Electable
+from leader.runtime.driver import Driver
+from leader.status import ElectionStatus
+
+_log = structlog.get_logger(__name__)
+
+
+class BaseElector(ABC):
+    """See the module, and `leader.elector.Elector`, which a subclass completes with its reads.
+
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, the driver, and
+    `leader-callbacks`, which calls guard and electable.
+    """
+
+    _driver: Driver
+    """Runs the core. Made by the subclass; at its end it ends `_callbacks`."""
+
+    def __init__(
+        self,
+        session: SessionView,
+        *,
+        config: ElectionConfig,
+        participant: Participant,
+        guard: Guard,
+        electable: Electable,
+        journal: Journal | None,
+        clock: Clock,
+    ) -> None:
+        self._journal = DeferredJournal(journal or LogJournal(participant.id))
+        self._callbacks = Callbacks(guard, electable, self._post)
+        self._core = ParticipantCore(
+            session=session,
+            config=config,
+            participant=participant,
+            callbacks=self._callbacks,
+            clock=clock,
+            uniform=random.uniform,
+            journal=self._journal,
+        )
+        self._lifecycle = threading.Lock()  # held while threads are started, never while they are waited for
+        self._started = self._close_called = False  # once true, they stay so; may be read without a lock
+        self._closed = threading.Event()
+
+    # --- what a subclass adds -----------------------------------------------------------------------
+
+    def _prepare(self) -> None:  # noqa: B027 - most need nothing
+        """Whatever may refuse to be had, before anything is started."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start the driver."""
+
+    @abstractmethod
+    def _finish(self, countdown: Countdown) -> None:
+        """Wait until the driver has ended the core, or end it by force."""
+
+    # --- called by the owner, on any thread ---------------------------------------------------------
+
+    def add_to_leader_lock_queue(self) -> None:
+        """Queue, at the end. Returns at once; does nothing if we queue already. Ends a back-off.
+
+        There need be no connection yet: joining goes on in the background until `close`.
+
+        Raises:
+            ElectionStateError: It was closed.
+            RuntimeError: There is no room for its threads. It is closed then.
+        """
+        with self._lifecycle:
+            if self._close_called:
+                raise ElectionStateError(f"this was closed; make a new {type(self).__name__}")
+            if not self._started:
+                self._prepare()
+                self._started = True
+                self._begin_or_end()
+        self._post(ev.AddAsked())
+
+    def _begin_or_end(self) -> None:
+        """Start both threads, or neither."""
+        try:
+            self._callbacks.start()
+            self._begin()
+        except BaseException:
+            self._close_called = True
+            self._callbacks.end()
+            try:
+                self._end(Countdown(timedelta(0)))
+            finally:
+                self._closed.set()
+            raise
+
+    def remove_from_leader_lock_queue(self) -> None:
+        """Leave the queue, leading or not, and stay out until added again. Returns at once."""
+        self._post(ev.RemoveAsked())
+
+    def close(self, timeout: timedelta) -> None:
+        """Stop leading, delete the latch so that a successor leads at once, and end. Safe to repeat.
+
+        `is_leader` is false as soon as this is called. Who calls it while another does waits for that one,
+        but no longer than its own `timeout`. If ZooKeeper does not confirm in time, the latch may stay until
+        the session ends.
+        """
+        with self._lifecycle:
+            first, self._close_called = not self._close_called, True
+        if first:
+            try:
+                if self._started:
+                    self._end(Countdown(timeout))
+            finally:
+                self._closed.set()
+        elif not (self._driver.here or self._callbacks.here):  # which the first waits for
+            self._closed.wait(timeout.total_seconds())
+
+    def _end(self, countdown: Countdown) -> None:
+        self._post(ev.CloseAsked())
+        self._finish(countdown)
+        if self._driver.here:
+            return
+        self._driver.join(countdown.remaining())
+        if not self._callbacks.join(countdown.remaining()):
+            _log.warning("callback_still_busy", calling=self._callbacks.calling)
+
+    def is_leader(self) -> bool:
+        """Whether we certainly lead at this moment. No I/O; any thread."""
+        return self.leadership() is not None
+
+    def leadership(self) -> Leadership | None:
+        """The leadership, with its token, if we certainly lead at this moment. No I/O; any thread."""
+        return None if self._close_called else self._core.term.leadership()
+
+    def abdicate(self, reason: str) -> None:
+        """Leave the queue, leading or not; back off; queue again at the end. Returns at once."""
+        self._post(ev.AbdicationAsked(reason))
+
+    def poke(self) -> None:
+        """Say that the guard might answer otherwise now: ends a back-off. Returns at once."""
+        self._post(ev.Poked())
+
+    def publish_readiness(
+        self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
+    ) -> None:
+        """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
+
+        To become ready ends a back-off; to say so again does not: `poke` does.
+
+        Args:
+            ready: Whether the guard would say yes.
+            missing: How many things are missing, if not.
+            missing_bytes: How much is left to fetch.
+            reasons: What is missing, for people.
+        """
+        self._driver.post(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
+
+    def status(self) -> ElectionStatus:
+        """How we stand. No I/O; any thread."""
+        return self._core.status()
+
+    # --- the inside ---------------------------------------------------------------------------------
+
+    def _post(self, event: ev.Event) -> None:
+        self._driver.post(lambda: self._core.handle(event))

@@ -1,0 +1,118 @@
+"""The callback thread: it calls the guard and the electable, one call at a time, in the order asked for.
+
+Guard and electable are foreign code: they may be slow, raise, or hang. Here they hold up nothing but each
+other; what comes of a call is posted to the driver. A call that hangs cannot be stopped in Python. The calls
+behind it wait, and the participant says so in `ElectionStatus.trouble`.
+
+A hanging guard delays no `revoked`: the guard is asked before `elected` alone, and its answer is what grants
+the term. So no question is unanswered while the participant leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from leader.core.participant import events as ev
+from leader.errors import in_words
+from leader.guard import Guard, checked
+from leader.protocol.terms import Leadership
+from leader.runtime.driver import InboxThread
+
+_log = structlog.get_logger(__name__)
+
+
+class Electable(Protocol):
+    """Whoever wants to lead. Called on the thread `leader-callbacks`, one call at a time, in order.
+
+    The guard is asked on this thread too. While a call does not return, the guard is not asked, so this
+    participant takes no further term. `status().trouble` says so once the term is over.
+    """
+
+    def elected(self, leadership: Leadership) -> None:
+        """Lead, with this token. If this raises, the participant abdicates."""
+        ...
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        """Stop what this leadership began. It is over already; return soon."""
+        ...
+
+
+class Callbacks:
+    """See the module, and `leader.core.participant.ports.CallbackPort`. The driver asks; it never waits.
+
+    Args:
+        guard: Asked before each term.
+        electable: Told of each term.
+        post: Puts an event into the driver's inbox.
+    """
+
+    def __init__(self, guard: Guard, electable: Electable, post: Callable[[ev.Event], None]) -> None:
+        self._guard, self._electable, self._post = guard, electable, post
+        self._thread = InboxThread("leader-callbacks")
+        self._asked_about: int | None = None
+        self.calling: str | None = None
+        """What is being called at this moment."""
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs on the callback thread."""
+        return self._thread.here
+
+    def start(self) -> None:
+        """Start the thread. RuntimeError if there is no room for it."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread after the calls that were asked for. The guard is asked no more."""
+        self._asked_about = None
+        self._thread.end()
+
+    def join(self, timeout: timedelta) -> bool:
+        """Wait until the thread has ended, but not on it. False if a call holds it; it is left alone."""
+        return self._thread.join(timeout)
+
+    def ask(self, epoch: int) -> None:
+        """See `CallbackPort.ask`."""
+        self._asked_about = epoch
+        self._thread.post(partial(self._ask, epoch))
+
+    def elected(self, leadership: Leadership) -> None:
+        """See `CallbackPort.elected`."""
+        self._thread.post(partial(self._elected, leadership))
+
+    def revoked(self, leadership: Leadership, reason: str) -> None:
+        """See `CallbackPort.revoked`."""
+        self._thread.post(partial(self._revoked, leadership, reason))
+
+    # --- on the thread ------------------------------------------------------------------------------
+
+    def _ask(self, epoch: int) -> None:
+        if epoch != self._asked_about:
+            return  # nobody waits for this answer any more
+        self.calling = "guard"
+        verdict = checked(self._guard)
+        self.calling = None
+        self._post(ev.GuardSaid(epoch, verdict))
+
+    def _elected(self, leadership: Leadership) -> None:
+        self.calling = "elected"
+        try:
+            self._electable.elected(leadership)
+        except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take the lead must not keep it
+            _log.exception("elected_raised", epoch=leadership.epoch)
+            self._post(ev.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
+        self.calling = None
+
+    def _revoked(self, leadership: Leadership, reason: str) -> None:
+        self.calling = "revoked"
+        try:
+            self._electable.revoked(leadership, reason)
+        except BaseException:  # noqa: BLE001 - foreign code: leadership is over whatever it says
+            _log.exception("revoked_raised", epoch=leadership.epoch)
+        self.calling = None
+        self._post(ev.Drained(leadership.epoch))

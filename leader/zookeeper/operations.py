@@ -1,0 +1,168 @@
+"""What operators ask of an election, from outside: switch over, abdicate, pause, resume.
+
+Each writes one wish into the control node, by compare-and-set; leader and candidates watch it. A wish informs
+the participants, it does not force them: safety rests on epoch and guard, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from leader.errors import LeaderError, RecordError
+from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
+from leader.protocol.observing import leader_steps, participants_steps
+from leader.protocol.paths import ElectionPaths
+from leader.protocol.requests import (
+    NodeExistsError,
+    NodeMissingError,
+    Steps,
+    VersionMismatchError,
+    create,
+    get,
+    set_data,
+)
+from leader.protocol.terms import LeaderInfo
+from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.session import ZooKeeperSession
+
+_WRITE_TRIES = 5
+
+
+class NobodyLeadsError(LeaderError):
+    """The request needs a leader, and there is none."""
+
+    code = "nobody_leads"
+    retryable = True
+
+
+class NoSuchParticipantError(LeaderError):
+    """The participant named is not in the queue, or must not lead."""
+
+    code = "no_such_participant"
+
+
+def read_control(session: ZooKeeperSession, root: str) -> Control:
+    """Read what operators want at present. RecordError, ZooKeeperUnavailableError."""
+    return SessionExecutor(session).run(_control(ElectionPaths(root)))[0]
+
+
+def request_switchover(
+    session: ZooKeeperSession, root: str, to: str, reason: str, *, epoch: int | None = None
+) -> LeaderInfo:
+    """Ask the leader to hand over to the participant `to`. It drains first; `to` must pass its own guard.
+
+    If `to` does not take the lead, another candidate does, and the wish is void. `epoch`: the only one that
+    may be asked to end.
+
+    Returns:
+        Who leads now, and in which epoch: it is done when another epoch is confirmed.
+
+    Raises:
+        NobodyLeadsError: There is nobody to hand over, or `epoch` is over.
+        NoSuchParticipantError: `to` leads already, is not in the queue, is not ready, or must not lead.
+        ZooKeeperUnavailableError: No answer.
+    """
+    return SessionExecutor(session).run(_switchover(ElectionPaths(root), to, reason, epoch))
+
+
+def request_abdication(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
+    """Ask the leader to step down for whoever is next. Returns and raises as `request_switchover` does."""
+    return SessionExecutor(session).run(_abdication(ElectionPaths(root), reason))
+
+
+def pause(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
+    """Forbid any change of leader until `resume`.
+
+    What a pause does **not** protect: if the leader dies, loses its session, is deposed or steps down, nobody
+    else takes the lead, so nothing is led until it comes back by the same id, or the pause ends.
+
+    Returns:
+        Who leads, and alone may go on.
+
+    Raises:
+        NobodyLeadsError: A pause would keep everybody from leading.
+        ZooKeeperUnavailableError: No answer.
+    """
+    paths = ElectionPaths(root)
+
+    def steps() -> Steps[LeaderInfo]:
+        leader = yield from _leader(paths)
+        wish = Pause(leader.participant.id, reason)
+        yield from _change(paths, lambda control: replace(control, pause=wish))
+        return leader
+
+    return SessionExecutor(session).run(steps())
+
+
+def resume(session: ZooKeeperSession, root: str) -> bool:
+    """End a pause. Returns whether there was one. ZooKeeperUnavailableError."""
+    paths = ElectionPaths(root)
+
+    def steps() -> Steps[bool]:
+        control, _ = yield from _control(paths)
+        if control.pause is None:  # also where there is no election yet, and so nowhere to write
+            return False
+        before = yield from _change(paths, lambda control: replace(control, pause=None))
+        return before.pause is not None
+
+    return SessionExecutor(session).run(steps())
+
+
+def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -> Steps[LeaderInfo]:
+    leader = yield from _leader(paths)
+    if epoch not in (None, leader.epoch):
+        raise NobodyLeadsError(f"epoch {epoch} is over: {leader.participant.id} leads epoch {leader.epoch}")
+    if leader.participant.id == to:
+        raise NoSuchParticipantError(f"{to} leads already, in epoch {leader.epoch}; there is nothing to do")
+    views = {view.participant.id: view for view in (yield from participants_steps(paths))}
+    if to not in views:
+        raise NoSuchParticipantError(
+            f"{to} is not in the queue of {paths.root}; in it are: {', '.join(sorted(views)) or 'nobody'}"
+        )
+    card = views[to].card
+    if card is not None and card.rank.unready == 2:
+        raise NoSuchParticipantError(
+            f"{to} is not ready ({'; '.join(card.reasons) or 'no reason given'}); wait until it is"
+        )
+    wish = Switchover(to, leader.epoch, reason)
+    yield from _change(paths, lambda control: replace(control, switchover=wish))
+    return leader
+
+
+def _abdication(paths: ElectionPaths, reason: str) -> Steps[LeaderInfo]:
+    leader = yield from _leader(paths)
+    wish = Switchover("", leader.epoch, reason)
+    yield from _change(paths, lambda control: replace(control, switchover=wish))
+    return leader
+
+
+def _leader(paths: ElectionPaths) -> Steps[LeaderInfo]:
+    leader = yield from leader_steps(paths)
+    if leader is None:
+        raise NobodyLeadsError(f"nobody leads {paths.root} now; `doctor` says who is in the queue and why")
+    return leader
+
+
+def _control(paths: ElectionPaths) -> Steps[tuple[Control, int | None]]:
+    try:
+        data, stat = yield from get(paths.control)
+    except NodeMissingError:
+        return Control(), None
+    return decode_control(data, paths.control), stat.version
+
+
+def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> Steps[Control]:
+    """Change the control node by compare-and-set. Returns what was there before."""
+    for _ in range(_WRITE_TRIES):
+        before, version = yield from _control(paths)
+        data = encode_control(change(before))
+        try:
+            if version is None:
+                yield from create(paths.control, data)
+            else:
+                yield from set_data(paths.control, data, version)
+        except (NodeExistsError, NodeMissingError, VersionMismatchError):
+            continue
+        return before
+    raise RecordError(f"{paths.control} keeps changing, {_WRITE_TRIES} times while we wrote it; try again")
