@@ -45,45 +45,40 @@ from blobsync.errors import (
 )
 
 if TYPE_CHECKING:
+    from blobsync.bucket.ports import ObjectInfo, ObjectStore
+    from blobsync.bucket.releases import fetch_manifest, list_releases
     from blobsync.collection.collector import collect_garbage
     from blobsync.collection.policy import CollectionPolicy
-    from blobsync.collection.progress import CollectionPhase, CollectionProgress
     from blobsync.collection.report import CollectionReport
     from blobsync.local.disk_state import DiskCondition, DiskState
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
     from blobsync.memory import give_back_large_blocks
-    from blobsync.publishing.adopting import AdoptedRelease, adopt
-    from blobsync.publishing.progress import PublishPhase, PublishProgress
+    from blobsync.progress import Phase, Progress
     from blobsync.publishing.publisher import PublishedRelease, publish
     from blobsync.publishing.sources import SourceFile, collect
     from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
     from blobsync.release.replica import ReplicaRecord
     from blobsync.replicas import ReplicaBoard, ReplicaPolicy, ReplicaReport, Replicas, wait_for_replicas
     from blobsync.retry import RetryPolicy
-    from blobsync.storage.ports import ObjectInfo, ObjectStore
-    from blobsync.storage.releases import fetch_manifest, list_releases
-    from blobsync.storage.s3_config import S3Config
-    from blobsync.storage.s3_store import S3ObjectStore
-    from blobsync.storage.secret import Secret
+    from blobsync.s3.config import S3Config
+    from blobsync.s3.secret import Secret
+    from blobsync.s3.store import S3ObjectStore
     from blobsync.sync.document import readiness_document
     from blobsync.sync.meter import SyncProgress
     from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
-    from blobsync.sync.scrub_progress import ScrubProgress
+    from blobsync.sync.scrubber import ScrubProgress
     from blobsync.sync.sources import ObjectSource
     from blobsync.sync.syncer import Syncer
 
 __all__ = [
-    "AdoptedRelease",
     "Artifact",
     "BlobMissingError",
     "BlobNotFoundError",
     "BlobSyncConfigError",
     "BlobSyncError",
     "BucketMissingError",
-    "CollectionPhase",
     "CollectionPolicy",
-    "CollectionProgress",
     "CollectionReport",
     "CorruptBlobError",
     "DiskCondition",
@@ -99,9 +94,9 @@ __all__ = [
     "ObjectInfo",
     "ObjectSource",
     "ObjectStore",
+    "Phase",
+    "Progress",
     "PublishLapsedError",
-    "PublishPhase",
-    "PublishProgress",
     "PublishedRelease",
     "Readiness",
     "ReleaseAbsentError",
@@ -131,7 +126,6 @@ __all__ = [
     "SyncerClosedError",
     "UnmatchedPatternError",
     "UnsafeSourceError",
-    "adopt",
     "collect",
     "collect_garbage",
     "fetch_manifest",
@@ -145,11 +139,8 @@ __all__ = [
 
 
 _MODULES = {
-    "AdoptedRelease": "publishing.adopting",
     "Artifact": "release.manifest",
-    "CollectionPhase": "collection.progress",
     "CollectionPolicy": "collection.policy",
-    "CollectionProgress": "collection.progress",
     "CollectionReport": "collection.report",
     "DiskCondition": "local.disk_state",
     "DiskState": "local.disk_state",
@@ -157,11 +148,11 @@ _MODULES = {
     "LocalStore": "local.store",
     "Manifest": "release.manifest",
     "MissingArtifact": "sync.readiness",
-    "ObjectInfo": "storage.ports",
+    "ObjectInfo": "bucket.ports",
     "ObjectSource": "sync.sources",
-    "ObjectStore": "storage.ports",
-    "PublishPhase": "publishing.progress",
-    "PublishProgress": "publishing.progress",
+    "ObjectStore": "bucket.ports",
+    "Phase": "progress",
+    "Progress": "progress",
     "PublishedRelease": "publishing.publisher",
     "Readiness": "sync.readiness",
     "ReleaseReadiness": "sync.readiness",
@@ -174,20 +165,19 @@ _MODULES = {
     "Replicas": "replicas",
     "RetryPolicy": "retry",
     "Role": "release.manifest",
-    "S3Config": "storage.s3_config",
-    "S3ObjectStore": "storage.s3_store",
-    "ScrubProgress": "sync.scrub_progress",
-    "Secret": "storage.secret",
+    "S3Config": "s3.config",
+    "S3ObjectStore": "s3.store",
+    "ScrubProgress": "sync.scrubber",
+    "Secret": "s3.secret",
     "SourceFile": "publishing.sources",
     "SyncProgress": "sync.meter",
     "Syncer": "sync.syncer",
-    "adopt": "publishing.adopting",
     "collect": "publishing.sources",
     "collect_garbage": "collection.collector",
-    "fetch_manifest": "storage.releases",
+    "fetch_manifest": "bucket.releases",
     "gc": "local.gc",
     "give_back_large_blocks": "memory",
-    "list_releases": "storage.releases",
+    "list_releases": "bucket.releases",
     "publish": "publishing.publisher",
     "readiness_document": "sync.document",
     "wait_for_replicas": "replicas",

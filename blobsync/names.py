@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Iterable, Sequence
 
 MAX_PATH_BYTES = 1024
 MAX_SEGMENT_BYTES = 255
@@ -16,8 +14,6 @@ MAX_KEY_BYTES = 900  # S3 allows 1024; the rest is for a prefix
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHORT = 2 * MAX_SEGMENTS  # characters; no path so short has too many segments, or too long ones
-_FOLDERS = 20_000
-"""So many are kept in memory, at most."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SEPARATOR = "\0"  # sorts before whatever a path may have
 _INVISIBLE = re.compile(
@@ -113,7 +109,7 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
     # In this order, all that lies in one folder stands together, and a folder behind a file of its name. So
     # of two names that collide, some neighbours do.
     before_folded, before, folder_before = "", "", ""
-    for folded, path in _by_folded(paths):
+    for folded, path in sorted((_folded(path), path) for path in paths):
         folder = path.rpartition("/")[0]
         if before and (
             folded == before_folded
@@ -122,57 +118,6 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
             return before, path
         before_folded, before, folder_before = folded, path, folder
     return None
-
-
-class PathSurvey:
-    """Whether many paths are fine and can stand side by side, looked at some at a time and with little room.
-
-    It may doubt what `first_path_fault` and `collision` find fine, never the other way round.
-    """
-
-    def __init__(self) -> None:
-        self._files = array("q")
-        self._folders = {"": ""}
-        self._folder = ""
-        self._is_fine = True
-
-    def take(self, paths: Sequence[str]) -> None:
-        """The next paths."""
-        if self._is_fine:
-            self._is_fine = first_path_fault(paths) is None and all(map(self._take_one, paths))
-
-    @property
-    def is_fine(self) -> bool:
-        """Whether there is no doubt about what was taken."""
-        folders = map(hash, self._folders)
-        known = sorted(array("q", chain(self._files, folders)))  # takes a third of the room of a set
-        return self._is_fine and all(one != other for one, other in pairwise(known))
-
-    def _take_one(self, path: str) -> bool:
-        folder = path.rpartition("/")[0]
-        if folder != self._folder:
-            if not self._take_folder(folder):
-                return False
-            self._folder = folder
-        self._files.append(hash(_folded(path)))
-        return True
-
-    def _take_folder(self, folder: str) -> bool:
-        """It and those it is in, up to one that is known; False: one is known by another spelling."""
-        while (known := self._folders.get(folded := _folded(folder))) is None:
-            if len(self._folders) == _FOLDERS:
-                return False
-            self._folders[folded] = folder
-            folder = folder.rpartition("/")[0]
-        return known == folder
-
-
-def _by_folded(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Paths with what they fold to, sorted by that; with little room beside them."""
-    known = paths if isinstance(paths, Sequence) else list(paths)
-    folded = [_folded(path) for path in known]
-    for index in sorted(range(len(known)), key=folded.__getitem__):
-        yield folded[index], known[index]
 
 
 def _collide(one_folded: str, one: str, other_folded: str, other: str) -> bool:

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
 from blobsync.errors import BlobNotFoundError, BlobSyncError, ReplicasMissingError
 from blobsync.log import Log
 from blobsync.names import is_release_name
 from blobsync.release.replica import MAX_RECORD_BYTES, ReplicaRecord
-from blobsync.storage import keys
-from blobsync.storage.ports import ObjectStore
 
 MAX_AGE = timedelta(minutes=10)
 """A record that has not been written again for so long says nothing any more."""

@@ -13,14 +13,23 @@ import tenacity
 from tenacity.stop import stop_before_delay, stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from blobsync.errors import BlobSyncConfigError, BlobSyncError, CorruptBlobError
+from blobsync.errors import (
+    BlobSyncConfigError,
+    BlobSyncError,
+    CorruptBlobError,
+    InvalidLayoutError,
+    InvalidManifestError,
+    InvalidPackError,
+)
 from blobsync.log import Log
 
 _log = Log(__name__)
 Result = TypeVar("Result")
 
-WRONG_BYTES_TRIES = 3
-"""So often bytes may come wrong in one call: what transit did heals, what is wrong at the source does not."""
+WRONG_BYTES_TRIES = 2
+"""How often one call reads bytes that come wrong: damage on the way heals, damage at the source does not."""
+WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
+"""What is raised for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,21 @@ class RetryPolicy:
             self.first_wait.total_seconds() * 2 ** min(failures - 1, 32), self.max_wait.total_seconds()
         )
         return bound * (0.5 + rng() / 2)
+
+
+def read_again_if_wrong(read: Callable[[bool], Result]) -> Result:
+    """Read, and if the bytes are wrong read once more, at once: see `WRONG_BYTES_TRIES`.
+
+    Args:
+        read: Safe to repeat. Told whether the bytes came wrong before.
+
+    Raises:
+        BlobSyncError: as of `read`.
+    """
+    try:
+        return read(False)
+    except WRONG_BYTES:
+        return read(True)
 
 
 def call_retrying(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from blobsync.cli import refs
-from blobsync.cli.exits import Exit
-from blobsync.cli.group import main
+from blobsync.cli.main import Exit, main
 from blobsync.cli.options import Setting, command_of
-from blobsync.cli.words import size
+from blobsync.cli.output import size
 
 if TYPE_CHECKING:
     from blobsync.collection.inventory import Kind, Tally

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
-from blobsync.cli.exits import Exit
-from blobsync.cli.group import main
+from blobsync.cli.main import Exit, main
 from blobsync.cli.options import Setting, command_of
-from blobsync.cli.words import size, table
-from blobsync.errors import ReleaseAbsentError
+from blobsync.cli.output import size, table
 from blobsync.release.manifest import Artifact, Manifest
-from blobsync.storage.ports import ObjectStore
 
 _SHORT = 12
 
@@ -53,8 +51,8 @@ def cat(setting: Setting, release: str, path: str) -> None:
             for piece in local.read(refs.in_store(local, release), path):
                 out.write(piece)
     else:
-        from blobsync.storage.reading import read_file
-        from blobsync.storage.releases import fetch_layout, fetch_manifest
+        from blobsync.bucket.reading import read_file
+        from blobsync.bucket.releases import fetch_layout, fetch_manifest
 
         with setting.bucket() as store:
             ref = refs.in_bucket(store, release)
@@ -89,21 +87,13 @@ def diff(setting: Setting, before: str, after: str) -> int:
 
 
 @contextmanager
-def _manifests(setting: Setting) -> Iterator[Any]:
-    """A function from what people call a release to its manifest."""
+def _manifests(setting: Setting) -> Iterator[Callable[[str], Manifest]]:
+    """Gives a function that finds the manifest of what people name."""
     if not setting.means_bucket:
         with setting.store() as local:
-
-            def kept(text: str) -> Manifest:
-                ref = refs.in_store(local, text)
-                found = local.kept(ref)
-                if found is None:
-                    raise ReleaseAbsentError(f"{ref} is not kept in {setting.root}; sync it first")
-                return found.manifest
-
-            yield kept
+            yield lambda text: refs.kept_in_store(local, refs.in_store(local, text)).manifest
         return
-    from blobsync.storage.releases import fetch_manifest
+    from blobsync.bucket.releases import fetch_manifest
 
     with setting.bucket() as store:
 
@@ -115,7 +105,7 @@ def _manifests(setting: Setting) -> Iterator[Any]:
 
 
 def _list_bucket(setting: Setting, store: ObjectStore, release: str | None) -> None:
-    from blobsync.storage.releases import list_names, list_releases, published
+    from blobsync.bucket.releases import list_names, list_releases, published
 
     if release is None:
         names = list_names(store)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from blobsync.cli.exits import Exit, fail
+from blobsync.bucket.ports import ObjectStore
+from blobsync.cli.main import Exit, fail
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.retry import RetryPolicy
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.s3_config import S3Config
+from blobsync.s3.config import S3Config
 
 if TYPE_CHECKING:
     from blobsync.local.store import LocalStore
@@ -64,7 +64,7 @@ class Setting:
         """Connect to the bucket."""
         if self.s3 is None:
             raise BlobSyncConfigError(NO_BUCKET)
-        from blobsync.storage.s3_store import S3ObjectStore
+        from blobsync.s3.store import S3ObjectStore
 
         store = S3ObjectStore(self.s3)
         try:
@@ -87,11 +87,6 @@ class Setting:
     def say(self, data: Any, words: str) -> None:
         """Print `data` for machines or `words` for people."""
         click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether somebody watches."""
-        return sys.stderr.isatty()
 
 
 def command_of(group: click.Group) -> Callable[[F], F]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from blobsync.cli.group import main
+from blobsync.cli.main import main
 from blobsync.cli.options import Setting, command_of
-from blobsync.cli.words import size
+from blobsync.cli.output import bars, is_watched, size
 from blobsync.errors import BlobSyncConfigError
 from blobsync.names import is_release_name
 
 if TYPE_CHECKING:
-    from blobsync.publishing.progress import PublishProgress
+    from blobsync.progress import Progress
 
 
 @command_of(main)
@@ -63,12 +61,16 @@ def publish(
         dependencies=dependency,
         allow_secrets=allow_secret,
     )
-    with setting.bucket() as store, bar_of_publish(setting) as progress:
+    with setting.bucket() as store, bars() as show:
+
+        def progress(now: Progress) -> None:
+            show(now.phase.value, now.done_bytes, now.total_bytes)
+
         made = publish_files(
             store,
             name=name,
             files=files,
-            progress=progress,
+            progress=progress if is_watched() else None,
             retry=setting.retry,
             published_by=by,
             dry_run=dry_run,
@@ -91,19 +93,3 @@ def publish(
         f"{'would send' if made.dry_run else 'sent'} {size(made.sent_bytes)} for {made.uploaded_count} new "
         f"blobs of {size(made.uploaded_bytes)}; reused {made.reused_count} of {size(made.reused_bytes)}",
     )
-
-
-@contextmanager
-def bar_of_publish(setting: Setting) -> Iterator[Callable[[PublishProgress], None] | None]:
-    """Shows how far it is, if somebody watches."""
-    if not setting.shows_progress:
-        yield None
-        return
-    from blobsync.cli.bars import bars
-
-    with bars() as bar:
-
-        def show(now: PublishProgress) -> None:
-            bar.show(now.phase.value, now.done_bytes, now.total_bytes)
-
-        yield show

@@ -1,15 +1,16 @@
-"""How people name releases: `name@digest`, `name@first-digits`, or `name` for the newest."""
+"""Finding what people name: `name@digest`, `name@first-digits`, or `name` for the newest release."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import list_releases, published
 from blobsync.errors import BlobSyncConfigError, ReleaseAbsentError
+from blobsync.local.releases import KeptRelease
 from blobsync.local.store import LocalStore
 from blobsync.names import is_digest, is_release_name
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import list_releases, published
 
 
 def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
@@ -43,6 +44,18 @@ def in_store(local: LocalStore, text: str) -> ReleaseRef:
     if is_digest(digits):
         return ReleaseRef(name, digits)
     return _one(text, name, digits, [ref.digest for ref in local.releases() if ref.name == name])
+
+
+def kept_in_store(local: LocalStore, ref: ReleaseRef) -> KeptRelease:
+    """What a store keeps of a release.
+
+    Raises:
+        ReleaseAbsentError: Nothing.
+    """
+    kept = local.kept(ref)
+    if kept is None:
+        raise ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
+    return kept
 
 
 def _parts(text: str) -> tuple[str, str]:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
-from blobsync.cli.exits import Exit
-from blobsync.cli.group import main
-from blobsync.cli.keeping import bar_of, kept_release
+from blobsync.cli.main import Exit, main
 from blobsync.cli.options import Setting, command_of
-from blobsync.cli.words import size, table
+from blobsync.cli.output import bars, is_watched, size, table
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import call_retrying
-from blobsync.storage.ports import ObjectStore
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ def sync(
         syncer.start()
         try:
             syncer.want(wanted)
-            found = _await(setting, syncer, wanted, changed, until)
+            found = _await(syncer, wanted, changed, until)
             trees = _trees(local, wanted) if tree and found.all_ready else {}
         finally:
             syncer.close(_CLOSE)
@@ -105,12 +103,10 @@ def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
     return call_retrying(lambda: refs.in_bucket(store, text), setting.retry, what="releases")
 
 
-def _await(
-    setting: Setting, syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float
-) -> Readiness:
-    """Wait until all is ready, until what is not can only be mended by others, or until the time is up."""
+def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float) -> Readiness:
+    """Wait until all is ready, nothing can become ready any more, or the time is up."""
     told = set[str]()
-    with bar_of(setting, "syncing") as show:
+    with bars() as show:
         while True:
             changed.clear()
             found = syncer.readiness()
@@ -119,9 +115,9 @@ def _await(
                 return found
             _tell(found, told)
             progress = syncer.progress()
-            show(progress.done_bytes, progress.total_bytes)
+            show("syncing", progress.done_bytes, progress.total_bytes)
             left_s = until - time.monotonic()
-            changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if setting.shows_progress else left_s)))
+            changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if is_watched() else left_s)))
 
 
 def _tell(found: Readiness, told: set[str]) -> None:
@@ -133,7 +129,7 @@ def _tell(found: Readiness, told: set[str]) -> None:
 
 
 def _hopeless(found: Readiness) -> bool:
-    """Whether nothing is under way any more that could still become ready."""
+    """True if nothing is under way that can still become ready."""
     lost = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.READY}
     return all(release.state in lost for release in found.releases.values())
 
@@ -146,7 +142,7 @@ def _worst(states: list[ReleaseReadiness]) -> int:
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
-    return {str(ref): str(local.materialise(kept_release(local, ref).manifest)) for ref in wanted}
+    return {str(ref): str(local.materialise(refs.kept_in_store(local, ref).manifest)) for ref in wanted}
 
 
 def _lines(release: ReleaseReadiness) -> Iterator[str]:
@@ -172,12 +168,12 @@ def _data(release: ReleaseReadiness) -> dict[str, Any]:
 
 
 def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
-    kept = kept_release(local, ref)
-    lacking = local.lacks(kept.manifest, kept.layout)
+    kept = refs.kept_in_store(local, ref)
+    missing = local.missing(kept.manifest, kept.layout)
     return {
         "name": ref.name,
         "digest": ref.digest,
         "files": len(kept.manifest.artifacts),
         "size_bytes": kept.manifest.size_bytes,
-        "missing": len(lacking.artifacts),
+        "missing": len(missing.artifacts),
     }

@@ -1,4 +1,4 @@
-"""`verify`: whether all is still there and whole, on the disk or in the bucket."""
+"""`verify`: whether all is there and whole, on the disk or in the bucket. `probe`: what a server does."""
 
 from __future__ import annotations
 
@@ -7,17 +7,30 @@ from collections.abc import Callable, Iterator
 
 import click
 
+from blobsync.bucket.audit import Audit, Auditor
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
-from blobsync.cli.exits import Exit
-from blobsync.cli.group import main
-from blobsync.cli.keeping import bar_of, kept_release
-from blobsync.cli.options import Setting, command_of
-from blobsync.cli.words import size
+from blobsync.cli.main import Exit, main
+from blobsync.cli.options import NO_BUCKET, Setting, command_of
+from blobsync.cli.output import Show, bars, size
 from blobsync.errors import BlobSyncConfigError
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage.audit import Audit, Auditor
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import list_names, list_releases
+
+
+@command_of(main)
+def probe(setting: Setting) -> int:
+    """Find out what the bucket's server really does, and what that means. Writes and removes a few objects.
+
+    Exit code 1 if something is missing that replaced objects and garbage collection need.
+    """
+    if setting.s3 is None:
+        raise BlobSyncConfigError(NO_BUCKET)
+    from blobsync.probe.probing import probe as find_out
+
+    report = find_out(setting.s3)
+    setting.say(report.as_data(), "\n".join(report.lines()))
+    return Exit.OK if report.usable else Exit.ODD
 
 
 @command_of(main)
@@ -44,18 +57,18 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
     with setting.store() as local:
         wanted = [refs.in_store(local, text) for text in release] or local.releases()
         found = {}
-        with bar_of(setting, "verifying") as show:
+        with bars() as show:
             for ref in wanted:
-                kept = kept_release(local, ref)
-                going_on = _meter(show, kept.manifest.size_bytes, rate)
-                found[ref] = local.verify(kept.manifest, going_on=going_on)
+                kept = refs.kept_in_store(local, ref)
+                on_progress = _meter(show, kept.manifest.size_bytes, rate)
+                found[ref] = local.verify(kept.manifest, on_progress=on_progress)
     data = [
-        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in lacking.artifacts]}
-        for ref, lacking in found.items()
+        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in missing.artifacts]}
+        for ref, missing in found.items()
     ]
     lines = [
-        f"{ref}: {len(lacking.artifacts)} files are damaged or missing" if lacking else f"{ref}: all is well"
-        for ref, lacking in found.items()
+        f"{ref}: {len(missing.artifacts)} files are damaged or missing" if missing else f"{ref}: all is well"
+        for ref, missing in found.items()
     ]
     if any(found.values()):
         lines.append("`sync` fetches anew what is damaged or missing")
@@ -64,16 +77,14 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
 
 
 def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
-    with setting.bucket() as store, bar_of(setting, "verifying") as show:
+    with setting.bucket() as store, bars() as show:
         wanted = [refs.in_bucket(store, text) for text in release] or list(_all(store))
-        going_on = _meter(show, 0, rate if deep else None)
-        auditor = Auditor(store, retry=setting.retry, deep=deep, going_on=going_on)
+        on_progress = _meter(show, 0, rate if deep else None)
+        auditor = Auditor(store, retry=setting.retry, deep=deep, on_progress=on_progress)
         found = [auditor.audit(ref) for ref in wanted]
     lines = [line for audit in found for line in _lines(audit)]
-    if any(audit.flaws and audit.loose is None for audit in found):
+    if any(audit.flaws for audit in found):
         lines.append("mend it with `publish --repair` of the same files")
-    loose = sorted({audit.loose for audit in found if audit.flaws and audit.loose is not None})
-    lines += [f"put back the objects below {prefix}, or `adopt` them as they are now" for prefix in loose]
     setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
     if any(audit.is_absent for audit in found):
         return Exit.NOT_FOUND
@@ -105,15 +116,15 @@ def _data(audit: Audit) -> dict[str, object]:
     }
 
 
-def _meter(show: Callable[[int, int], None], total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
-    """Counts, shows, and waits where a rate is wanted."""
+def _meter(show: Show, total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
+    """Gives a function that counts bytes, moves the bar, and waits if there is a rate."""
     began, done = time.monotonic(), 0
 
-    def going_on(size_bytes: int = 0) -> None:
+    def on_progress(size_bytes: int = 0) -> None:
         nonlocal done
         done += size_bytes
-        show(done, max(done, total_bytes))
+        show("verifying", done, max(done, total_bytes))
         if rate_mib is not None:
             time.sleep(max(0.0, done / (rate_mib * (1 << 20)) - (time.monotonic() - began)))
 
-    return going_on
+    return on_progress

@@ -1,5 +1,5 @@
-"""Collecting what no release needs any more from the object store. Start at `collector`.
+"""Collecting what no release needs any more from the object store. Start at `collector`, then `run`.
 
-`inventory`, `roots`, `standing` and `decision` decide, and touch nothing; `access`, `reach`, `lease`,
-`deletion` and `run` talk to the store.
+`inventory`, `policy` and `decision` decide, and touch nothing; `collection_store`, `reach`, `deletion` and
+`run` talk to the store.
 """

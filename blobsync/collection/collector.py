@@ -1,20 +1,20 @@
-"""Collecting garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
+"""Collect garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
 
-What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, it has
-not been written since, and a fresh look, made while no publish is under way, finds that no kept release needs
-it, and no other visible one before that goes itself. Kept are the releases that the caller names, those
-published lately, and the newest of each name. Nothing
-is deleted by absence: what a kept release needs must be readable, the listing must be complete as far as can
-be seen, and no more than a share goes at once. Keys that this library did not make are never touched.
+What is guaranteed. An object is deleted only if all of these hold: an earlier run condemned it at least the
+grace ago; it has not been written since; and a fresh look, made while no publish is under way, finds that no
+kept release needs it, nor any other visible release that is not deleted before it. Kept are the releases that
+the caller names, those published lately, and the newest of each name. Nothing is deleted by absence: what a
+kept release needs must be readable, the listing must be complete as far as can be seen, and no more than a
+share is deleted at once. Keys that this library did not make are never touched.
 
-Publishes and deletions exclude each other by leases (`blobsync.storage.leases`). Two collections at once are
+Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once are
 harmless: each deletes only what is due by its own look and is still condemned once it holds its lease. What
-another run has pardoned until then stays, and its grace starts anew. A run that is killed at any point leaves
-at most a tombstone, which makes the next one more careful, and a lease, which runs out.
+another run has pardoned until then stays, and its grace starts again. A run that is killed at any point
+leaves at most a tombstone, which makes the next one more careful, and a lease, which runs out.
 
-What is not: a collector that is suspended for minutes between the check of its lease and the very request
-that deletes cannot be stopped by a store without conditional deletes. Ages are by the store's clock; if it
-jumps forward, the grace starts anew, but only where the collector's clock does not jump with it.
+What is not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
+minutes between the check of its lease and the request that deletes. Ages are by the store's clock; if it
+jumps forward, the grace starts again, but only where the collector's clock does not jump with it.
 
 No thread outlives the call; see `blobsync.collection.reach` for those it has.
 """
@@ -26,16 +26,18 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from blobsync.collection.access import Access, StoppedError, boottime_s
+from blobsync.bucket.leases import boottime_s
+from blobsync.bucket.patient_store import StoppedError
+from blobsync.bucket.ports import ObjectStore
+from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.progress import CollectionProgress
 from blobsync.collection.report import CollectionReport
 from blobsync.collection.run import Run
 from blobsync.errors import GcRefusedError
 from blobsync.log import Log
+from blobsync.progress import Progress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.storage.ports import ObjectStore
 
 _log = Log(__name__)
 
@@ -50,7 +52,7 @@ def collect_garbage(
     retry: RetryPolicy | None = None,
     stopping: threading.Event | None = None,
     may_delete: Callable[[], bool] = lambda: True,
-    progress: Callable[[CollectionProgress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     clock_s: Callable[[], float] = boottime_s,
 ) -> CollectionReport:
@@ -80,10 +82,10 @@ def collect_garbage(
             "the collection was told that no release is in use, which is more often wrong than true; nothing "
             "was deleted. If it is true, say allow_empty"
         )
-    access = Access(
+    bucket = CollectionStore(
         store, retry or RetryPolicy(), stopping or threading.Event(), progress, clock_s, may_delete
     )
-    run = Run(access, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
+    run = Run(bucket, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
     with suppress(StoppedError):
         run.run()
     report = run.report()

@@ -1,4 +1,4 @@
-"""What becomes of each object. Pure: everything that is deleted was decided here.
+"""What stands condemned, and what becomes of each object. Pure: everything that is deleted was decided here.
 
 An object is due only if an earlier run condemned it, at least the grace ago; it is still the object that was
 condemned, by size and time; nothing that is kept reaches it now; and no visible release that is not due
@@ -8,24 +8,51 @@ itself. So whatever is visible is whole, wanted or not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from blobsync.bucket.ports import ObjectInfo
+from blobsync.bucket.tombstones import MAX_CONDEMNED, Condemned, StoredTombstone, Tombstone
 from blobsync.collection.inventory import Found, Inventory, Kind, Tally
-from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.roots import Reason
+from blobsync.collection.policy import CollectionPolicy, Reason
 from blobsync.errors import GcRefusedError
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage.ports import ObjectInfo
-from blobsync.storage.tombstones import MAX_CONDEMNED, Condemned
 
 Tallies = Mapping[Kind, Mapping[Reason, Tally]]
+MAX_DRIFT = timedelta(minutes=10)
+"""How much the clocks of store and collectors may move against each other between two runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One moment by two clocks."""
+
+    store: datetime
+    collector: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What earlier runs condemned.
+
+    Attributes:
+        condemned: By key. With the tombstones of several runs, because one was killed or two ran at once:
+            what all of them condemn, since the latest of their times.
+        clock_trouble: Why the grace starts anew for everything; empty: it does not.
+    """
+
+    condemned: Mapping[str, Condemned]
+    clock_trouble: str = ""
+
+    def still(self, later: Standing) -> Standing:
+        """What stands condemned by this and by a later look, since the later of the two times."""
+        return Standing(_both(self.condemned, later.condemned), later.clock_trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one look at the store comes to.
+    """What follows from one look at the store.
 
     Attributes:
         due: To be deleted, in that order.
@@ -38,13 +65,32 @@ class Decision:
     kept: Tallies
 
 
+def standing(stored: Sequence[StoredTombstone], now: Now) -> Standing:
+    """Put tombstones together. Those that cannot be read condemn nothing.
+
+    A tombstone from the future says that the store's clock was set back. And one whose collector was farther
+    from, or nearer to, the store's clock than we are says that one of them was set, or that the collectors
+    disagree: nobody knows then how much time has passed.
+    """
+    readable = [(item.modified, item.tombstone) for item in stored if item.tombstone is not None]
+    for modified, tombstone in readable:
+        trouble = _trouble(modified, tombstone, now)
+        if trouble:
+            return Standing({}, trouble)
+    merged: dict[str, Condemned] | None = None
+    for _, tombstone in readable:
+        own = {item.key: item for item in tombstone.condemned}
+        merged = own if merged is None else _both(merged, own)
+    return Standing(merged or {})
+
+
 def decide(
     found: Inventory,
     needed: Mapping[str, Reason],
     earlier: Mapping[str, Condemned],
     now: datetime,
     policy: CollectionPolicy,
-    fading: Set[str] = frozenset(),
+    in_grace: Set[str] = frozenset(),
 ) -> Decision:
     """Decide about every object that collections know.
 
@@ -54,7 +100,7 @@ def decide(
         earlier: What earlier runs condemned, by key.
         now: By the store's clock.
         policy: Grace and age.
-        fading: Keys of all that the releases of `fading_releases` need.
+        in_grace: Keys of all that the releases of `releases_in_grace` need.
     """
     due: list[Found] = []
     standing: list[Condemned] = []
@@ -74,7 +120,7 @@ def decide(
             new.append(item)
         else:
             standing.append(mark)
-            if now - mark.since >= policy.grace and key not in fading:
+            if now - mark.since >= policy.grace and key not in in_grace:
                 due.append(item)
             else:
                 keep(item, Reason.GRACE)
@@ -87,7 +133,7 @@ def decide(
     return Decision(tuple(due), tuple(standing + marks), kept)
 
 
-def fading_releases(
+def releases_in_grace(
     found: Inventory,
     kept: Set[ReleaseRef],
     earlier: Mapping[str, Condemned],
@@ -95,7 +141,7 @@ def fading_releases(
     policy: CollectionPolicy,
 ) -> list[ReleaseRef]:
     """The visible releases that nobody keeps, and that may not go yet."""
-    fading = []
+    in_grace = []
     for item in found.of_kind(Kind.RELEASE):
         mark = _mark(item, earlier)
         if (
@@ -103,8 +149,8 @@ def fading_releases(
             and item.ref not in kept
             and (mark is None or now - mark.since < policy.grace)
         ):
-            fading.append(item.ref)
-    return fading
+            in_grace.append(item.ref)
+    return in_grace
 
 
 def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
@@ -130,6 +176,26 @@ def counted(items: tuple[Found, ...]) -> Tally:
     """Of those that count for the share: leases are no data."""
     sizes = [item.info.size_bytes for item in items if item.kind is not Kind.LEASE]
     return Tally(len(sizes), sum(sizes))
+
+
+def _trouble(modified: datetime, tombstone: Tombstone, now: Now) -> str:
+    if max([modified, *(item.since for item in tombstone.condemned)]) > now.store + MAX_DRIFT:
+        return f"a tombstone is from the future of the store's clock, which says {now.store}"
+    drift = (now.store - now.collector) - (modified - tombstone.written)
+    if abs(drift) > MAX_DRIFT:
+        return (
+            f"the clocks of store and collector moved against each other by {abs(drift)} since the last run"
+        )
+    return ""
+
+
+def _both(one: Mapping[str, Condemned], other: Mapping[str, Condemned]) -> dict[str, Condemned]:
+    merged = {}
+    for key, mine in one.items():
+        theirs = other.get(key)
+        if theirs is not None and (mine.size_bytes, mine.modified) == (theirs.size_bytes, theirs.modified):
+            merged[key] = max(mine, theirs, key=lambda item: item.since)
+    return merged
 
 
 def _mark(item: Found, earlier: Mapping[str, Condemned]) -> Condemned | None:

@@ -1,4 +1,4 @@
-"""Deleting what was found to be due, in batches, with the lease held.
+"""Delete what is due, in batches, while a lease is held that keeps publishes away.
 
 Manifests go first, and only then what they need, so that whatever is visible is whole. Where a manifest
 cannot be deleted, what its release needs stays.
@@ -6,37 +6,68 @@ cannot be deleted, what its release needs stays.
 
 from __future__ import annotations
 
+import os
+import socket
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import groupby, islice
 
-from blobsync.collection.access import Access
+from blobsync.bucket import keys
+from blobsync.bucket.leases import BucketLease, Lease
+from blobsync.bucket.patient_store import StoppedError
+from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.inventory import Found, Kind, Tally
-from blobsync.collection.lease import CollectLease
-from blobsync.collection.progress import CollectionPhase
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, GcRefusedError
 from blobsync.log import Log
+from blobsync.progress import Phase
 
+TTL = timedelta(minutes=10)
+"""Of the lease of a collection."""
 BATCH = 500
 MAX_FAILURES_IN_A_ROW = 20
-"""After so many the store takes no deletes at all: the rest waits for the next run."""
+"""After so many the store seems to take no deletes at all: the rest waits for the next run."""
 HOLD_S = 60.0
-"""No new batch is begun after so long, so that publishes need not wait for long."""
+"""After so long no new batch begins, so that publishes do not wait for long."""
 
 _log = Log(__name__)
+
+
+class CollectLapsedError(BlobSyncError):
+    """A collection could not keep its lease. The next run goes on."""
+
+    code = "collect_lapsed"
+
+
+class CollectLease(BucketLease):
+    """The lease of a collection that deletes. No thread renews it: call `keep` before each step."""
+
+    def __init__(self, store: CollectionStore) -> None:
+        holder = f"{socket.gethostname()} {os.getpid()}"
+        lease = Lease("collection", holder, datetime.now(UTC), TTL)
+        super().__init__(store, keys.collect_lease(uuid.uuid4().hex), lease, store.clock_s)
+
+    def lapsed(self, gap_s: float) -> BlobSyncError:
+        """See `BucketLease.lapsed`."""
+        return CollectLapsedError(
+            f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
+            f"nothing more was deleted. The next run goes on"
+        )
 
 
 class Deletion:
     """What a run has deleted so far.
 
     Args:
-        access: The store.
+        store: The store.
         reach: Says what a release needs whose manifest could not be deleted.
     """
 
-    def __init__(self, access: Access, reach: Reach) -> None:
-        self._access, self._reach = access, reach
+    def __init__(self, store: CollectionStore, reach: Reach) -> None:
+        self._store, self._reach = store, reach
         self.deleted: dict[Kind, Tally] = defaultdict(Tally)
         self.failed: dict[str, str] = {}
         self._in_a_row = 0
@@ -48,14 +79,14 @@ class Deletion:
         return Tally(sum(tally.count for tally in data), sum(tally.size_bytes for tally in data))
 
     def delete(self, due: Sequence[Found], lease: CollectLease) -> bool:
-        """Delete, as far as the time goes.
+        """Delete until all is tried, or `HOLD_S` is over.
 
         Args:
             due: In the order of their kinds.
             lease: Held.
 
         Returns:
-            Whether everything was tried.
+            True if everything was tried.
 
         Raises:
             StoppedError: told to stop, or not allowed to delete any more.
@@ -65,18 +96,18 @@ class Deletion:
         # What failed in this run is not tried again in it.
         stuck = [item for item in due if item.kind is Kind.RELEASE and item.info.key in self.failed]
         due = [item for item in due if item.info.key not in self.failed]
-        began_s = self._access.clock_s()
+        began_s = self._store.clock_s()
         done = 0
         for kind, items in groupby(due, key=lambda item: item.kind):
             left = iter(self._unneeded(list(items), stuck))
             while batch := list(islice(left, BATCH)):
-                if done and self._access.clock_s() - began_s > HOLD_S:
+                if done and self._store.clock_s() - began_s > HOLD_S:
                     return False
                 failed = self._batch(batch, lease)
                 if kind is Kind.RELEASE:
                     stuck += failed
                 done += len(batch)
-                self._access.tell(CollectionPhase.DELETING, done, len(due))
+                self._store.tell(Phase.DELETING, done, len(due))
         return True
 
     def _unneeded(self, items: list[Found], stuck: list[Found]) -> list[Found]:
@@ -92,26 +123,30 @@ class Deletion:
         return [item for item in items if item.info.key not in spared and item.ref not in refs]
 
     def _batch(self, batch: list[Found], lease: CollectLease) -> list[Found]:
-        """Delete some. Gives those that could not be."""
-        lease.keep()
-        self._access.deleting()
-        keys = [item.info.key for item in batch]
+        """Delete some. Returns those that could not be deleted."""
+        due = [item.info.key for item in batch]
         try:
-            self._access.store.delete_many(keys)
+            self._store.store.delete_many(due, partial(self._may_delete, lease))
+        except (CollectLapsedError, StoppedError):
+            raise
         except BlobSyncError as exc:
-            _log.warning("collection_deletes_one_by_one", objects=len(keys), error=str(exc))
+            _log.warning("collection_deletes_one_by_one", objects=len(due), error=str(exc))
             return list(self._one_by_one(batch, lease))
         self._in_a_row = 0
         for item in batch:
             self._deleted(item)
         return []
 
+    def _may_delete(self, lease: CollectLease) -> None:
+        """Before each request: the store may delete one by one, and each may take long."""
+        lease.keep()
+        self._store.raise_unless_may_delete()
+
     def _one_by_one(self, batch: list[Found], lease: CollectLease) -> Iterator[Found]:
         for item in batch:
-            lease.keep()
-            self._access.deleting()
+            self._may_delete(lease)
             try:
-                self._access.store.delete(item.info.key)
+                self._store.store.delete(item.info.key)
             except BlobSyncError as exc:
                 self.failed[item.info.key] = str(exc)
                 self._in_a_row += 1

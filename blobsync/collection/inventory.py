@@ -1,4 +1,4 @@
-"""What lies in the store, sorted into what collections know and what they never touch. Pure."""
+"""What is in the store, sorted into what collections know and what they never touch. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectInfo
 from blobsync.errors import GcRefusedError
 from blobsync.names import is_digest, is_release_name
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage import keys
-from blobsync.storage.ports import ObjectInfo
 
 
 class Kind(StrEnum):

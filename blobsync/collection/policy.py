@@ -1,12 +1,17 @@
-"""What a collection keeps, and how careful it is."""
+"""Which releases a collection keeps, and why; and how careful it is. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import StrEnum
 
+from blobsync.bucket.leases import MAX_TTL
+from blobsync.collection.inventory import Inventory, Kind
 from blobsync.errors import BlobSyncConfigError
-from blobsync.storage.leases import MAX_TTL
+from blobsync.release.manifest import ReleaseRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +52,80 @@ class CollectionPolicy:
             raise BlobSyncConfigError(f"keep_newest ({self.keep_newest}) must not be negative")
         if not 0 < self.max_share <= 1:
             raise BlobSyncConfigError(f"max_share ({self.max_share}) must be above 0 and at most 1")
+
+
+class Reason(StrEnum):
+    """Why an object is kept. Of several, the first counts."""
+
+    WANTED = "wanted"  # a release needs it that the caller wants
+    LEASED = "leased"  # a release needs it whose name is being published now
+    NEWEST = "newest"  # one of the newest releases of its name needs it
+    RECENT = "recent"  # a release needs it that was published lately
+    YOUNG = "young"  # it was written lately
+    CONDEMNED_NOW = "condemned_now"  # nothing needs it: this run condemned it
+    GRACE = "grace"  # nothing needs it: an earlier run condemned it, and the grace lasts
+    LATER = "later"  # nothing needs it, but the tombstone is full: its turn comes
+
+
+ROOT_REASONS = (Reason.WANTED, Reason.LEASED, Reason.NEWEST, Reason.RECENT)
+
+
+@dataclass(slots=True)
+class _Visible:
+    """A release with a manifest in the listing."""
+
+    written: datetime
+    """When its manifest or the last entry of its history was written, by the store's clock."""
+    stamp: str = ""
+    """Of the last entry of its history, by the publisher's clock."""
+
+
+def roots(
+    found: Inventory, wanted: Set[ReleaseRef], leased: Set[str], now: datetime, policy: CollectionPolicy
+) -> dict[ReleaseRef, Reason]:
+    """Choose the releases that are kept.
+
+    The age of a release is by the store's clock, since its last publication. The newest ones of a name are
+    the newest by the store's clock and, since a bucket may have been copied, by the publishers' clocks too.
+
+    Args:
+        found: What is in the store.
+        wanted: What the caller keeps, in the listing or not.
+        leased: Names that are being published now.
+        now: By the store's clock.
+        policy: What else is kept.
+    """
+    visible = _visible(found)
+    chosen = dict.fromkeys(wanted, Reason.WANTED)
+    for ref in visible:
+        if ref.name in leased:
+            chosen.setdefault(ref, Reason.LEASED)
+    for ref in _newest(visible, policy.keep_newest):
+        chosen.setdefault(ref, Reason.NEWEST)
+    for ref, release in visible.items():
+        if now - release.written < policy.keep_age:
+            chosen.setdefault(ref, Reason.RECENT)
+    return chosen
+
+
+def _visible(found: Inventory) -> Mapping[ReleaseRef, _Visible]:
+    visible = {item.ref: _Visible(item.info.modified) for item in found.of_kind(Kind.RELEASE) if item.ref}
+    for entry in found.of_kind(Kind.HISTORY):
+        # One without a manifest is of a publish that is under way, or did not come to its end.
+        release = visible.get(entry.ref) if entry.ref else None
+        if release is not None:
+            release.written = max(release.written, entry.info.modified)
+            release.stamp = max(release.stamp, entry.stamp)
+    return visible
+
+
+def _newest(visible: Mapping[ReleaseRef, _Visible], count: int) -> Set[ReleaseRef]:
+    by_name: dict[str, list[ReleaseRef]] = defaultdict(list)
+    for ref in visible:
+        by_name[ref.name].append(ref)
+    chosen: set[ReleaseRef] = set()
+    for refs in by_name.values():
+        by_store = sorted(refs, key=lambda ref: (visible[ref].written, visible[ref].stamp), reverse=True)
+        by_publisher = sorted(refs, key=lambda ref: (visible[ref].stamp, visible[ref].written), reverse=True)
+        chosen.update(by_store[:count], by_publisher[:count])
+    return chosen

@@ -1,21 +1,22 @@
-"""Reading what the kept releases need. What cannot be read is not guessed: then nothing is deleted.
+"""Read what the kept releases need. If one of them cannot be read, nothing is deleted.
 
 Threads: `THREADS` called `blobsync-collect-…` read manifests and layouts; they end with the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
-from blobsync.collection.access import Access
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.inventory import Inventory, Kind
-from blobsync.collection.progress import CollectionPhase
-from blobsync.collection.roots import ROOT_REASONS, Reason
+from blobsync.collection.policy import ROOT_REASONS, Reason
 from blobsync.errors import (
     BlobNotFoundError,
     CorruptBlobError,
@@ -24,11 +25,9 @@ from blobsync.errors import (
     InvalidManifestError,
 )
 from blobsync.log import Log
+from blobsync.progress import Phase
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage import keys
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import fetch_layout, fetch_manifest
 
 THREADS = 8
 _log = Log(__name__)
@@ -48,26 +47,26 @@ class Reach:
     """Finds what releases need. Remembers manifests between two looks, but reads each layout anew.
 
     Args:
-        access: The store.
+        store: The store.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, store: CollectionStore) -> None:
+        self._store = store
         self._contents: dict[ReleaseRef, _Content] = {}
 
     def needed(
-        self, roots: Mapping[ReleaseRef, Reason], found: Inventory, going: Callable[[], None]
+        self, roots: Mapping[ReleaseRef, Reason], found: Inventory, on_progress: Callable[[], None]
     ) -> dict[str, Reason]:
         """Keys of all that these releases need, each with the first reason.
 
         Args:
             roots: What is kept.
             found: What is in the store.
-            going: Called again and again; what it raises passes through.
+            on_progress: Called again and again; what it raises passes through.
 
         Raises:
             GcRefusedError: the manifest or layout of one of them is missing or damaged. But one that nobody
-                wants by name, and that is not visible any more, needs nothing.
+                names, and that is not visible any more, needs nothing.
             BlobSyncError: as of `ObjectStore`.
         """
         needed: dict[str, Reason] = {}
@@ -84,8 +83,8 @@ class Reach:
 
         with closing(_side_by_side(read, ordered)) as parts:
             for done, (ref, own) in enumerate(parts):
-                going()
-                self._access.tell(CollectionPhase.READING, done + 1, len(ordered))
+                on_progress()
+                self._store.tell(Phase.READING, done + 1, len(ordered))
                 for key in own:
                     needed.setdefault(key, roots[ref])
         for entry in found.of_kind(Kind.HISTORY):
@@ -93,8 +92,8 @@ class Reach:
                 needed.setdefault(entry.info.key, roots[entry.ref])
         return needed
 
-    def fading(self, refs: Sequence[ReleaseRef], going: Callable[[], None]) -> frozenset[str]:
-        """Keys of all that releases need which are on their way out. Of one that cannot be read, nothing.
+    def in_grace(self, refs: Sequence[ReleaseRef], on_progress: Callable[[], None]) -> frozenset[str]:
+        """Keys of all that the releases of `releases_in_grace` need. One that cannot be read needs nothing.
 
         Raises:
             BlobSyncError: as of `ObjectStore`.
@@ -110,7 +109,7 @@ class Reach:
         found: set[str] = set()
         with closing(_side_by_side(own, refs)) as parts:
             for _, part in parts:
-                going()
+                on_progress()
                 found |= part
         return frozenset(found)
 
@@ -130,29 +129,29 @@ class Reach:
             ) from exc
 
     def _is_visible(self, ref: ReleaseRef) -> bool:
-        return self._access.written(keys.manifest(ref.name, ref.digest)) is not None
+        return self._store.written(keys.manifest(ref.name, ref.digest)) is not None
 
     def _of(self, ref: ReleaseRef) -> frozenset[str]:
         content = self._contents.get(ref)
         if content is None:
-            content = self._access.call(partial(_content, ref), "read manifest")
+            content = self._store.call(partial(_content, ref), "read manifest")
             self._contents[ref] = content
         layout = self._layout(ref, content)
         own = {keys.manifest(ref.name, ref.digest)}
-        if layout is not None and layout.loose is not None:  # its files are not ours, and never touched
-            return frozenset(own | {keys.layout(ref.name, ref.digest)})
         if layout is not None:
             own |= {keys.layout(ref.name, ref.digest), *(keys.pack(pack.name) for pack in layout.packs)}
         return content.large | own
 
     def _layout(self, ref: ReleaseRef, content: _Content) -> Layout | None:
         try:
-            layout = self._access.call(lambda store: fetch_layout(store, ref.name, ref.digest), "read layout")
+            layout = self._store.call(
+                lambda objects: fetch_layout(objects, ref.name, ref.digest), "read layout"
+            )
         except BlobNotFoundError:
             if content.has_small:
                 raise
             return None
-        if content.has_small and not layout.packs and layout.loose is None:
+        if content.has_small and not layout.packs:
             raise InvalidLayoutError(f"the layout of {ref} names no pack, but the release has small files")
         return layout
 
@@ -165,45 +164,7 @@ def _side_by_side(
         try:
             yield from zip(refs, pool.map(read, refs), strict=True)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after an error, nobody waits for the rest
-
-
-def lost(access: Access, found: Inventory, needed: Iterable[str], began: datetime) -> list[str]:
-    """Of what kept releases need, the keys that are not in the store.
-
-    Args:
-        access: The store.
-        found: A listing.
-        needed: What must be in it, or be newer.
-        began: A moment before the listing, by the store's clock.
-
-    Raises:
-        GcRefusedError: something was there before the listing and is not in it: so it is not complete.
-        BlobSyncError: as of `ObjectStore`.
-    """
-    unlisted = sorted(set(needed) - found.objects.keys())
-    return [key for key in unlisted if not _is_new(access, key, began)]
-
-
-def refuse_overlooked(access: Access, found: Inventory, began: datetime) -> None:
-    """Look for the manifests that the history tells of and the listing does not have.
-
-    Raises:
-        GcRefusedError: one is there: so the listing is not complete.
-        BlobSyncError: as of `ObjectStore`.
-    """
-    told = {keys.manifest(item.ref.name, item.ref.digest) for item in found.of_kind(Kind.HISTORY) if item.ref}
-    lost(access, found, told, began)
-
-
-def _is_new(access: Access, key: str, began: datetime) -> bool:
-    written = access.written(key)
-    if written is not None and written < began:
-        raise GcRefusedError(
-            f"{key} is in the store, and the listing lacks it; nothing was deleted. Find out with `probe` "
-            f"what the server does"
-        )
-    return written is not None
+            pool.shutdown(wait=False, cancel_futures=True)  # after an error, the rest is not read
 
 
 def _content(ref: ReleaseRef, store: ObjectStore) -> _Content:

@@ -9,6 +9,9 @@ from typing import Any
 from blobsync.collection.decision import Tallies
 from blobsync.collection.inventory import Kind, Tally
 
+MAX_TOLD = 100
+"""So many keys are listed, at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionReport:
@@ -68,6 +71,3 @@ class CollectionReport:
             "unreadable_tombstones": list(self.unreadable_tombstones),
             "is_stopped": self.is_stopped,
         }
-
-
-MAX_TOLD = 100

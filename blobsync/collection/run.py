@@ -9,26 +9,33 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from blobsync.collection.access import Access, StoppedError
-from blobsync.collection.decision import Decision, counted, decide, fading_releases, refuse_too_much
-from blobsync.collection.deletion import Deletion
+from blobsync.bucket import keys
+from blobsync.bucket.leases import LiveLease, live_leases, store_time
+from blobsync.bucket.patient_store import StoppedError
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
+from blobsync.collection.collection_store import CollectionStore
+from blobsync.collection.decision import (
+    Decision,
+    Now,
+    Standing,
+    counted,
+    decide,
+    refuse_too_much,
+    releases_in_grace,
+    standing,
+)
+from blobsync.collection.deletion import CollectLapsedError, CollectLease, Deletion
 from blobsync.collection.inventory import Found, Inventory, Kind, Tally
-from blobsync.collection.lease import CollectLapsedError, CollectLease
-from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.reach import Reach, lost, refuse_overlooked
+from blobsync.collection.policy import CollectionPolicy, roots
+from blobsync.collection.reach import Reach
 from blobsync.collection.report import MAX_TOLD, CollectionReport
-from blobsync.collection.roots import roots
-from blobsync.collection.standing import Now, Standing, standing
 from blobsync.errors import BlobSyncError, GcRefusedError
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage import keys
-from blobsync.storage.leases import LiveLease, live_leases, store_time
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
 
 PAUSE_S = 2.0
-"""Between two tries to delete, without the lease, so that publishes come to their turn."""
+"""Between two tries to delete, without the lease, so that publishes can begin."""
 _UPLOADED = (keys.BLOBS, keys.PACKS)
 
 _log = Log(__name__)
@@ -44,7 +51,7 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of one try to delete. `why` says why it was not done, and `again` whether to try once more."""
+    """Of one try to delete. `why`: why it was not done. `again`: try once more."""
 
     why: str = ""
     again: bool = False
@@ -54,7 +61,7 @@ class Run:
     """One run. Not reusable.
 
     Args:
-        access: The store.
+        store: The store.
         keep: Releases that are in use.
         policy: What else is kept.
         clock: The collector's.
@@ -63,16 +70,16 @@ class Run:
 
     def __init__(
         self,
-        access: Access,
+        store: CollectionStore,
         keep: Set[ReleaseRef],
         policy: CollectionPolicy,
         clock: Callable[[], datetime],
         *,
         dry_run: bool,
     ) -> None:
-        self._access, self._keep, self._policy, self._clock = access, keep, policy, clock
-        self._reach = Reach(access)
-        self._deletion = Deletion(access, self._reach)
+        self._store, self._keep, self._policy, self._clock = store, keep, policy, clock
+        self._reach = Reach(store)
+        self._deletion = Deletion(store, self._reach)
         self._total = Tally()
         self._report = CollectionReport(dry_run=dry_run, kept={}, due={}, deleted={}, is_stopped=True)
         self._abandoned = 0
@@ -90,10 +97,10 @@ class Run:
 
     def run(self) -> None:
         """Look, condemn, delete."""
-        stored = self._access.call(tombstones, "read tombstones")
+        stored = self._store.call(tombstones, "read tombstones")
         now = self._now(stored)
         earlier = standing(stored, now)
-        publishers = self._access.call(
+        publishers = self._store.call(
             lambda store: live_leases(store, keys.PUBLISH_LEASES, now.store), "look for publishes"
         )
         look = self._look(earlier, publishers, now.store, lambda: None)
@@ -128,20 +135,21 @@ class Run:
             store.write(keys.COLLECTION_CLOCK, b"")
             return store_time(store, keys.COLLECTION_CLOCK)
 
-        return Now(self._access.call(ask, "ask the store's time"), collector)
+        return Now(self._store.call(ask, "ask the store's time"), collector)
 
     def _look(
-        self, earlier: Standing, publishers: list[LiveLease], now: datetime, going: Callable[[], None]
+        self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
     ) -> _Look:
-        found = self._access.look(now, going)
-        refuse_overlooked(self._access, found, now)
+        found = self._store.list_all(now, on_progress)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
         kept = roots(found, self._keep, leased, now, self._policy)
-        needed = self._reach.needed(kept, found, going)
-        missing = lost(self._access, found, needed, now)
+        needed = self._reach.needed(kept, found, on_progress)
+        missing = self._store.missing(found, needed, now)
         marks = earlier.condemned
-        fading = self._reach.fading(fading_releases(found, kept.keys(), marks, now, self._policy), going)
-        return _Look(found, decide(found, needed, marks, now, self._policy, fading), missing)
+        in_grace = self._reach.in_grace(
+            releases_in_grace(found, kept.keys(), marks, now, self._policy), on_progress
+        )
+        return _Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
 
     def _note(self, look: _Look, earlier: Standing, stored: list[StoredTombstone]) -> None:
         if look.missing:
@@ -165,26 +173,26 @@ class Run:
     def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
         """Write what stands condemned now, and only then remove what earlier runs wrote."""
         earlier = [item for item in stored if item.tombstone is not None]
-        # Also if it condemns nothing: whoever works from earlier ones must see that all was pardoned.
+        # Also if it condemns nothing: a run that read earlier tombstones must see that all was pardoned.
         if decision.condemned or earlier:
             # With its own time, not that of the look: it is compared with the store's time of this write.
             key = tombstone_key(now.collector, uuid.uuid4().hex)
-            self._access.call(
+            self._store.call(
                 lambda store: store.write(key, Tombstone(self._clock(), decision.condemned).encode()),
                 "write tombstone",
             )
         for item in earlier:
-            self._access.call(lambda store, key=item.key: store.delete(key), "remove tombstone")  # type: ignore[misc]
+            self._store.call(lambda store, key=item.key: store.delete(key), "remove tombstone")  # type: ignore[misc]
 
     def _stale_uploads(self) -> int:
-        """How many uploads were begun so long ago that nobody works on them."""
+        """How many uploads were begun so long ago that no publish works on them any more."""
 
         def ask(store: ObjectStore) -> int:
             ages = [item.age for prefix in _UPLOADED for item in store.unfinished_uploads(prefix)]
             return sum(age >= self._stale_age for age in ages)
 
         try:
-            return self._access.call(ask, "look for unfinished uploads")
+            return self._store.call(ask, "look for unfinished uploads")
         except StoppedError:
             raise
         except BlobSyncError as exc:  # some servers do not have it, some do not let us
@@ -196,22 +204,22 @@ class Run:
         return max(self._policy.grace, self._policy.min_age)
 
     def _delete(self, earlier: Standing, has_stale: bool) -> str:
-        """Try until it is done or the patience is over. Says why it was not done."""
-        until_s = self._access.clock_s() + self._policy.patience.total_seconds()
+        """Try until it is done or the patience is over. Returns why it was not done."""
+        until_s = self._store.clock_s() + self._policy.patience.total_seconds()
         while True:
             outcome = self._try_to_delete(earlier, has_stale)
-            is_over = outcome.why and self._access.clock_s() >= until_s
+            is_over = outcome.why and self._store.clock_s() >= until_s
             if not outcome.again or is_over:
                 return outcome.why
-            self._access.stopping.wait(PAUSE_S)
-            self._access.going()
+            self._store.stopping.wait(PAUSE_S)
+            self._store.raise_if_stopped()
 
     def _try_to_delete(self, earlier: Standing, has_stale: bool) -> _Outcome:
-        """Take the lease, look whether anybody publishes, look afresh, delete."""
-        self._access.deleting()
+        """Take the lease, look for publishes, list and decide again, delete."""
+        self._store.raise_unless_may_delete()
         try:
-            with CollectLease(self._access) as lease:
-                now, publishers = lease.publishers()
+            with CollectLease(self._store) as lease:
+                now, publishers = lease.look(keys.PUBLISH_LEASES)
                 if publishers:
                     return _Outcome(_told(publishers), again=True)
                 look = self._look(self._still(earlier, now), [], now, lease.keep)
@@ -225,7 +233,7 @@ class Run:
 
     def _still(self, earlier: Standing, now: datetime) -> Standing:
         """What stood condemned at the beginning and does still: other runs may have pardoned since."""
-        stored = self._access.call(tombstones, "read tombstones again")
+        stored = self._store.call(tombstones, "read tombstones again")
         return earlier.still(standing(stored, Now(now, self._clock())))
 
     def _delete_found(self, due: tuple[Found, ...], lease: CollectLease) -> _Outcome:
@@ -239,7 +247,7 @@ class Run:
     def _abandon(self) -> None:
         for prefix in _UPLOADED:
             try:
-                self._abandoned += self._access.store.abandon_uploads(prefix, self._stale_age)
+                self._abandoned += self._store.store.abandon_uploads(prefix, self._stale_age)
             except BlobSyncError as exc:
                 _log.warning("unfinished_uploads_not_abandoned", prefix=prefix, error=str(exc))
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
+_BUFFER_BYTES = 1 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -173,3 +174,27 @@ _sync_file_range = _library_call(
 )
 _fallocate = _library_call("fallocate64", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _syncfs = _library_call("syncfs", ctypes.c_int)
+
+
+class FileReader:
+    """Reads an open file; see `blobsync.bucket.verification.Reader`. OSError passes through.
+
+    Into a buffer, not by a map: a mapped file on a bad sector, or cut by somebody, kills the process.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pieces(self, start: int, size_bytes: int) -> Iterator[memoryview]:
+        """See `Reader`."""
+        view, at, end = memoryview(bytearray(min(_BUFFER_BYTES, size_bytes))), start, start + size_bytes
+        while at < end:
+            got = os.preadv(self._fd, [view[: end - at]], at)
+            if not got:
+                return
+            yield view[:got]
+            at += got
+
+    def whole(self, start: int, size_bytes: int) -> bytes:
+        """See `Reader`."""
+        return os.pread(self._fd, size_bytes, start)

@@ -98,7 +98,7 @@ class DiskHealth:
             raise _NoRoomError(errno.ENOSPC, why, str(self._root), size_bytes)
 
     def has_room(self) -> bool:
-        """Whether there is the room by now that was lacking at last. What nobody comes back for is forgotten.
+        """Whether there is now the room that was missing. What nobody asks for again is forgotten.
 
         Whoever still wants it tries again, and is refused again: then it counts anew.
         """

@@ -7,20 +7,26 @@ of the store is not removed at once.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import stat
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from blobsync.errors import GcRefusedError
-from blobsync.local.collectable import COUNTED, Collectable, collectables, unused
 from blobsync.local.disk import FOLDER, locked, remove_tree
+from blobsync.local.releases import RELEASE_FILES
 from blobsync.local.store import LocalStore
 
 GRACE = timedelta(hours=1)
 MAX_SHARE = 0.5
+_COUNTED = ("packs/", "blobs/", "trees/")
+"""Where that lies of which no more than a share is removed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def gc(
     Args:
         store: Where.
         keep: Digests of the manifests of all wanted releases. What any live session holds is kept as well.
-        grace: At least so long between mark and removal. Protects what is being brought in.
+        grace: At least so long between mark and removal. Protects what is being fetched.
         allow_empty: Nothing is wanted, and that is no mistake.
         max_share: Of the bytes in packs, blobs and trees; to remove more at once is refused.
         dry_run: Say what would be done; nothing is marked or removed.
@@ -67,9 +73,9 @@ def gc(
             f"collection in {store.root} was told that no release is wanted, which is more often wrong than "
             f"true; nothing was removed. If it is true, say allow_empty"
         )
-    trash = store.session.new_path()
-    with store.foundation.disk.errors(f"collecting in {store.root}"):
-        with locked(store.lock_file):
+    trash = store.context.session.new_path()
+    with store.context.disk.errors(f"collecting in {store.root}"):
+        with locked(store.context.lock_file):
             plan = _plan(store, keep, grace, now_s())
             if keep:
                 _refuse_too_much(plan, max_share)
@@ -87,8 +93,8 @@ def gc(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    due: list[Collectable]
-    waiting: list[Collectable]
+    due: list[_Collectable]
+    waiting: list[_Collectable]
     marks: dict[str, float]
     """Of what waits: since when."""
     total_bytes: int
@@ -96,14 +102,14 @@ class _Plan:
 
 
 def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float) -> _Plan:
-    holds = store.session.all_holds()
+    holds = store.context.session.all_holds()
     if holds is None:
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
-    found = collectables(store, frozenset(keep) | holds)
+    found = _collectables(store, frozenset(keep) | holds)
     former = _marks(store.root / "gc.json")
     # A mark from the future is a clock that was set back: the grace starts anew.
     marks = {item.state: min(former.get(item.state, now), now) for item in found.unreachable}
-    due, waiting = list[Collectable](), list[Collectable]()
+    due, waiting = list[_Collectable](), list[_Collectable]()
     for item in found.unreachable:
         ripe = item.state in former and now - marks[item.state] >= grace.total_seconds()
         (due if ripe else waiting).append(item)
@@ -113,7 +119,7 @@ def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float) -> _P
 
 
 def _refuse_too_much(plan: _Plan, max_share: float) -> None:
-    due = sum(item.size_bytes for item in plan.due if item.place.startswith(COUNTED))
+    due = sum(item.size_bytes for item in plan.due if item.place.startswith(_COUNTED))
     if due > max_share * plan.total_bytes:
         raise GcRefusedError(
             f"{due} of {plan.total_bytes} bytes would go, above the share of {max_share:g} that may go at "
@@ -123,16 +129,16 @@ def _refuse_too_much(plan: _Plan, max_share: float) -> None:
 
 def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
     for number, item in enumerate(plan.due):
-        store.foundation.step("gc-move")
+        store.context.step("gc-move")
         trash.mkdir(exist_ok=True)
         path = store.root / item.place
         if path.is_dir() and not path.is_symlink():
             path.chmod(FOLDER)
-        with unused(path) as free:
+        with _unused(path) as free:
             if free:
                 path.rename(trash / str(number))
-    store.foundation.step("gc-mark")
-    part = store.session.new_path()
+    store.context.step("gc-mark")
+    part = store.context.session.new_path()
     part.write_text(json.dumps(plan.marks))
     part.replace(store.root / "gc.json")
 
@@ -144,3 +150,118 @@ def _marks(path: Path) -> dict[str, float]:
         return {str(place): float(since) for place, since in document.items()}
     except (FileNotFoundError, ValueError, AttributeError, TypeError):
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Collectable:
+    """A file or folder that may go.
+
+    Attributes:
+        place: Relative to the store's root.
+        size_bytes: That go with it.
+        state: Its place and time: what was written to since has another, and is not meant by an old mark.
+    """
+
+    place: str
+    size_bytes: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Collectables:
+    """What was found."""
+
+    unreachable: list[_Collectable]
+    """In the order in which it is to go: releases first, then trees, then what they need."""
+    total_bytes: int
+    """Of all packs, blobs and trees."""
+    why: str
+    """Why no pack or blob is among them; empty: they may be."""
+
+
+def _collectables(store: LocalStore, wanted: Set[str]) -> _Collectables:
+    """Compare what is there with what the wanted releases need. The caller has the store's lock.
+
+    Args:
+        store: Where.
+        wanted: Digests of manifests.
+    """
+    root, unreachable, needed, unknown = store.root, list[_Collectable](), set[str](), set(wanted)
+    for ref in store.releases():
+        if ref.digest in wanted:
+            kept = store.kept(ref)
+            if kept is not None:
+                unknown.discard(ref.digest)
+                needed |= {item.name for item in kept.objects}
+    records = [path for kind in RELEASE_FILES for path in sorted((root / "releases").glob(f"*/*{kind}"))]
+    unreachable += _all(root, (path for path in records if path.stem not in wanted))
+    trees = _all(root, sorted((root / "trees").iterdir()))
+    unreachable += [item for item in trees if Path(item.place).name.removesuffix(".files") not in wanted]
+    objects = _all(root, _objects(root))
+    if not unknown:
+        unreachable += [item for item in objects if Path(item.place).name not in needed]
+    unreachable += _all(root, _stale(root))
+    return _Collectables(
+        unreachable,
+        sum(item.size_bytes for item in [*trees, *objects]),
+        f"what wanted release {min(unknown)} consists of is not known here yet" if unknown else "",
+    )
+
+
+def _objects(root: Path) -> Iterator[Path]:
+    for kind in ("packs", "blobs"):
+        yield from sorted((root / kind).glob("??/*"))
+
+
+def _stale(root: Path) -> Iterator[Path]:
+    """Downloads that nobody goes on with now, and what was found damaged."""
+    for path in sorted((root / "partial").iterdir()):
+        with _unused(path) as free:
+            if free:
+                yield path
+    yield from sorted((root / "quarantine").iterdir())
+
+
+@contextlib.contextmanager
+def _unused(path: Path) -> Iterator[bool]:
+    """Whether nobody receives this file; nor does anybody begin to meanwhile. True for other files."""
+    if path.parent.name != "partial":
+        yield True
+        return
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # it was finished just now
+        yield False
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(fd)
+
+
+def _all(root: Path, paths: Iterable[Path]) -> list[_Collectable]:
+    return [item for item in (_found(root, path) for path in paths) if item is not None]
+
+
+def _found(root: Path, path: Path) -> _Collectable | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:  # a download that was finished just now
+        return None
+    is_tree = stat.S_ISDIR(found.st_mode)
+    place = path.relative_to(root).as_posix()
+    return _Collectable(place, _tree_size(path) if is_tree else found.st_size, f"{place} {found.st_mtime_ns}")
+
+
+def _tree_size(folder: Path) -> int:
+    """Bytes that go with it: not those of files that have other names too."""
+    total = 0
+    for below, _, names in os.walk(folder):
+        for name in names:
+            found = Path(below, name).lstat()
+            total += found.st_size if found.st_nlink == 1 else 0
+    return total

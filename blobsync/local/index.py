@@ -1,4 +1,4 @@
-"""Remembers which files were hashed, so that opening a store with 100,000 artifacts re-reads none.
+"""Remembers which files were hashed, so that a store that is opened reads none of them again.
 
 An append-only file of one line for each verified file, each with a check sum of its own. It is a hint that a
 file with exactly this identity had this digest: a lost, torn or foreign line costs a re-hash, nothing else.

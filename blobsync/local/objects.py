@@ -8,16 +8,15 @@ import os
 import threading
 from pathlib import Path
 
+from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.verification import verify_object, verify_pack_bytes
 from blobsync.errors import CorruptBlobError, InvalidManifestError, InvalidPackError
-from blobsync.local.disk import FileIdentity, identity, opened, regular
-from blobsync.local.foundation import Foundation
+from blobsync.local.disk import FileIdentity, FileReader, identity, opened, regular
 from blobsync.local.partials import Partials
-from blobsync.local.tables import PackTables
-from blobsync.local.verification import verify_object, verify_pack_bytes
+from blobsync.local.store_context import StoreContext
 from blobsync.release.blob import Blob, chunk_count
 from blobsync.release.layout import Pack
 from blobsync.release.objects import StoredObject
-from blobsync.storage.ports import GoingOn, go_on
 
 _UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
 """A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
@@ -31,11 +30,10 @@ class ObjectFiles:
         also_sha256: A chunked blob counts only when its SHA-256 was computed too; see `sound`.
     """
 
-    def __init__(self, base: Foundation, *, also_sha256: bool) -> None:
+    def __init__(self, base: StoreContext, *, also_sha256: bool) -> None:
         self.base = base
         self.also_sha256 = also_sha256
         self.partials = Partials(base.root / "partial")
-        self.tables = PackTables()
         self.verifying = threading.Lock()
         """Held while the members of a pack are hashed, so that memory is bounded whatever the threads."""
 
@@ -93,13 +91,15 @@ class ObjectFiles:
             )
         return True
 
-    def check(self, item: StoredObject, *, from_disk: bool = False, going_on: GoingOn = go_on) -> bool:
+    def check(
+        self, item: StoredObject, *, from_disk: bool = False, on_progress: OnProgress = ignore_progress
+    ) -> bool:
         """Hash it, whatever the index says. A damaged file goes to quarantine.
 
         Args:
             item: The object.
             from_disk: Ask the disk, not what memory remembers of it.
-            going_on: See `GoingOn`.
+            on_progress: See `OnProgress`.
 
         Raises:
             OSError: the disk failed.
@@ -112,14 +112,19 @@ class ObjectFiles:
                 if from_disk:
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 if isinstance(named, Pack) and self._was_whole(named, before):
-                    verify_pack_bytes(fd, named, going_on)
+                    verify_pack_bytes(FileReader(fd), named, on_progress)
                     sha256 = None
                 elif from_disk:  # slowly: nobody waits for it, and it makes nobody wait
                     sha256 = verify_object(
-                        fd, named, also_sha256=self.also_sha256, threads=1, going_on=going_on
+                        FileReader(fd),
+                        before.size_bytes,
+                        named,
+                        also_sha256=self.also_sha256,
+                        threads=1,
+                        on_progress=on_progress,
                     )
                 else:
-                    sha256 = self.verify(fd, named, going_on)
+                    sha256 = self.verify(fd, named, on_progress)
                     os.fdatasync(fd)  # whoever put it there may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now
@@ -144,12 +149,13 @@ class ObjectFiles:
         known = self.base.index.digest(self.base.place(self.path(pack)), found)
         return known == pack.name and not self.also_sha256
 
-    def verify(self, fd: int, item: StoredObject, going_on: GoingOn = go_on) -> str | None:
+    def verify(self, fd: int, item: StoredObject, on_progress: OnProgress = ignore_progress) -> str | None:
         """See `verify_object`."""
+        read, size = FileReader(fd), os.fstat(fd).st_size
         if isinstance(item, Pack):
             with self.verifying:
-                return verify_object(fd, item, going_on=going_on)
-        return verify_object(fd, item, also_sha256=self.also_sha256, going_on=going_on)
+                return verify_object(read, size, item, on_progress=on_progress)
+        return verify_object(read, size, item, also_sha256=self.also_sha256, on_progress=on_progress)
 
     def note_verified(self, item: StoredObject, found: FileIdentity, sha256: str | None) -> None:
         """This file was hashed, and is on the disk.

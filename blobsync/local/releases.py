@@ -3,28 +3,91 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.disk import FileIdentity, identity, regular
-from blobsync.local.foundation import Foundation
-from blobsync.local.kept_record import KeptRecord
-from blobsync.local.lacking import objects_of
+from blobsync.local.missing_objects import objects_of
+from blobsync.local.store_context import StoreContext
+from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
-from blobsync.storage.releases import verified_manifest
 
 RELEASE_FILES = (".json", ".layout", ".record")
 """What is kept of a release, by the ends of their names."""
 
 _CACHED_ARTIFACTS = 20_000
-"""Of parsed manifests, in memory."""
+"""Of parsed manifests, in memory: some 10 MiB."""
+_RECORD_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """What a kept release consists of, in a small file beside its manifest, which a look need not read.
+
+    To read and check a manifest of 20,000 files takes 80 ms and 14 MiB; a look with the record takes 0.6 ms
+    and no memory. The record is written when the release was found complete, and says that it was, by this
+    layout. It is trusted as far as the store's index is: it is ours, and has a digest of its own. One that is
+    missing, damaged, or of another layout costs a reading of the manifest, nothing else.
+
+    Two lines: SHA-256 of the second, in hexadecimal, and JSON:
+
+        {"blobs":[["<sha256>",SIZE,["<chunk>",...]],...],"files":N,"layout":"<SHA-256 of the layout's file>",
+         "manifest_bytes":N,"release":"<digest>","schema":1,"size_bytes":N}
+
+    Attributes:
+        release: Digest of the manifest.
+        layout: SHA-256 of the layout as it was written.
+        manifest_bytes: Size of the manifest's file.
+        file_count: Files of the release.
+        size_bytes: Of their distinct contents.
+        blobs: What it consists of beside the packs of its layout.
+    """
+
+    release: str
+    layout: str
+    manifest_bytes: int
+    file_count: int
+    size_bytes: int
+    blobs: tuple[Blob, ...]
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        document = {
+            "blobs": [[blob.sha256, blob.size_bytes, blob.chunks] for blob in self.blobs],
+            "files": self.file_count,
+            "layout": self.layout,
+            "manifest_bytes": self.manifest_bytes,
+            "release": self.release,
+            "schema": _RECORD_SCHEMA,
+            "size_bytes": self.size_bytes,
+        }
+        body = json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        return f"{hashlib.sha256(body).hexdigest()}\n".encode() + body
+
+    @classmethod
+    def parse(cls, data: bytes, *, release: str, layout: str) -> KeptRecord | None:
+        """Read a record; None: it is damaged, or not of that release and layout."""
+        digest, _, body = data.partition(b"\n")
+        if digest != hashlib.sha256(body).hexdigest().encode():
+            return None
+        document = json.loads(body)  # we wrote it, as its digest says
+        found = document["schema"], document["release"], document["layout"]
+        if found != (_RECORD_SCHEMA, release, layout):
+            return None
+        blobs = tuple(Blob(sha256, size, tuple(chunks)) for sha256, size, chunks in document["blobs"])
+        return cls(
+            release, layout, document["manifest_bytes"], document["files"], document["size_bytes"], blobs
+        )
 
 
 class KeptRelease:
@@ -113,7 +176,7 @@ class ReleaseFiles:
         base: The store.
     """
 
-    def __init__(self, base: Foundation) -> None:
+    def __init__(self, base: StoreContext) -> None:
         self._base = base
         self._lock = threading.Lock()
         self._parsed: OrderedDict[tuple[Path, FileIdentity], Manifest] = OrderedDict()

@@ -2,11 +2,11 @@
 
 Layout below the root:
 
-    packs/<aa>/<name>                 packs, as they came or were gathered; small files lie in them
+    packs/<aa>/<name>                 packs; small files lie in them
     blobs/<aa>/<name>                 larger blobs
     releases/<name>/<digest>.json     manifests, each written after all that it needs
     releases/<name>/<digest>.layout   which packs those are
-    releases/<name>/<digest>.record   what a look needs of both; see `kept_record`
+    releases/<name>/<digest>.record   what a look needs of both; see `KeptRecord`
     trees/<digest>/...                releases as folders; beside each, `<digest>.files`: its record
     partial/<name>                    objects on their way; the next process goes on with them. See `partials`
     quarantine/                       what was found damaged, the newest of it
@@ -26,25 +26,21 @@ from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Literal
 
+from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.errors import BlobMissingError
 from blobsync.local import incoming, reading
 from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
-from blobsync.local.foundation import FOLDERS, Foundation, Step
-from blobsync.local.gathering import Gathering, gather
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.lacking import Lacking, Questions, objects_of
-from blobsync.local.loose import LooseQuestions
+from blobsync.local.missing_objects import MissingCache, MissingObjects, objects_of
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import KeptRelease, ReleaseFiles
-from blobsync.local.session import StoreSession
+from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
 from blobsync.release.layout import Layout
-from blobsync.release.loose import Bundle
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
-from blobsync.storage.ports import GoingOn, go_on
 
 Digests = Literal["name", "sha256"]
 
@@ -55,11 +51,8 @@ class LocalStore:
     Args:
         root: A folder of one file system that has hard links, if possible.
         verify: What is computed of blobs above 16 MiB: `name`, the BLAKE3 of their chunks, which names them;
-            or `sha256`, that as well, each in one pass. With it, a file has the SHA-256 of its manifest by
-            SHA-256 alone, for those who must not rely on BLAKE3. BLAKE3 is not left out: the name of the
-            object, on disk and in the bucket, is made of it, so a manifest that pairs a name with the
-            SHA-256 of other bytes would else put these in the place of a good blob of another release; and
-            by it a chunk that came wrong is known before the whole is here.
+            or `sha256`, that as well, each in one pass, for those who must not rely on BLAKE3. Why BLAKE3 is
+            computed all the same: see `blobsync.release.blob`.
         on_step: Called with the name of each step that changes the disk before it is made: for fault
             injection.
 
@@ -75,10 +68,9 @@ class LocalStore:
                 make_folder(root / name)
             session = StoreSession(root / "sessions", root / "LOCK")
             index = VerifiedIndex(root / "verified", session.new_path())
-            self._base = Foundation(root, session, index, disk, on_step)
+            self._base = StoreContext(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
-        self._questions = Questions(self._objects)
-        self._loose = LooseQuestions(self._objects)
+        self._missing = MissingCache(self._objects)
         self._releases = ReleaseFiles(self._base)
         self._trees = Trees(self._base, self._objects)
 
@@ -88,19 +80,9 @@ class LocalStore:
         return self._base.root
 
     @property
-    def foundation(self) -> Foundation:
+    def context(self) -> StoreContext:
         """What the parts of this package stand on; not for others."""
         return self._base
-
-    @property
-    def lock_file(self) -> Path:
-        """Held for moments, by whoever changes what is protected from collection, or collects."""
-        return self._base.lock_file
-
-    @property
-    def session(self) -> StoreSession:
-        """What this user has to itself."""
-        return self._base.session
 
     def disk_state(self) -> DiskState:
         """How the disk does: from the last failure, until a write succeeds. Takes no time."""
@@ -147,7 +129,7 @@ class LocalStore:
         """Whether an object is here and verified. Hashes it if its file is not the one that was verified.
 
         A file with other bytes than the name says is moved to quarantine. Whether a manifest pairs the name
-        of a chunked blob with its right SHA-256, `lacks` says.
+        of a chunked blob with its right SHA-256, `missing` says.
 
         Raises:
             LocalStoreError: the disk does not say.
@@ -159,8 +141,7 @@ class LocalStore:
         """Begin or resume a download.
 
         Returns:
-            To be used in a `with`; None: another thread or process of this host receives the object, or it
-            is here already: ask `has`.
+            To be used in a `with`; None: another of this host receives the object, or it is here: ask `has`.
 
         Raises:
             LocalStoreError: the disk failed, or has no room for it.
@@ -168,19 +149,7 @@ class LocalStore:
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
 
-    def gather(self, bundle: Bundle) -> Gathering | None:
-        """Begin to receive what of a bundle is not here yet; that may be nothing.
-
-        Returns:
-            To be used in a `with`; None: another thread or process of this host receives it.
-
-        Raises:
-            LocalStoreError: the disk failed, or has no room for it.
-        """
-        with self._base.disk.errors(f"receiving {bundle.name}"):
-            return gather(self._objects, self._loose, bundle)
-
-    def lacks(self, manifest: Manifest, layout: Layout) -> Lacking:
+    def missing(self, manifest: Manifest, layout: Layout) -> MissingObjects:
         """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
 
         Raises:
@@ -190,46 +159,30 @@ class LocalStore:
             LocalStoreError: the disk does not say.
         """
         with self._base.disk.errors(f"looking for files of {manifest.ref}"):
-            if layout.loose is not None:
-                return self._loose.lacks(manifest, layout)
-            return self._questions.lacks(manifest, layout)
+            return self._missing.missing(manifest, layout)
 
-    def lacks_kept(self, kept: KeptRelease) -> Lacking:
-        """As `lacks`. Of a release that was complete here, the manifest is read only if something is missing.
+    def missing_kept(self, kept: KeptRelease) -> MissingObjects:
+        """As `missing`. Of a release that was complete here, the manifest is read only if need be.
 
         Raises:
             BlobMissingError: it must be read, and is damaged or gone.
-            InvalidLayoutError, InvalidManifestError, LocalStoreError: as of `lacks`.
+            InvalidLayoutError, InvalidManifestError, LocalStoreError: as of `missing`.
         """
         with self._base.disk.errors(f"looking for files of {kept.ref}"):
             if kept.is_recorded and all(self._objects.sound(item) for item in kept.objects):
-                return Lacking()
+                return MissingObjects()
             manifest = kept.manifest
-        return self.lacks(manifest, kept.layout)
-
-    def placed(self, manifest: Manifest, layout: Layout) -> Layout:
-        """The layout of a release that lacks nothing, as `keep` keeps it.
-
-        It has the packs of this store that hold what lies loose in the bucket.
-
-        Raises:
-            LocalStoreError: the disk does not say.
-        """
-        if layout.loose is None:
-            return layout
-        with self._base.disk.errors(f"looking for files of {manifest.ref}"):
-            return self._loose.placed(manifest, layout)
+        return self.missing(manifest, kept.layout)
 
     def keep(self, manifest: Manifest, layout: Layout) -> None:
         """Record a release, so that it is known here without the object store. A new layout replaces the old.
 
         Raises:
             BlobMissingError: not all of it is here; that comes first.
-            InvalidLayoutError: as of `lacks`.
+            InvalidLayoutError: as of `missing`.
             LocalStoreError: the disk failed.
         """
         self._require(manifest, layout)
-        layout = self.placed(manifest, layout)
         with self._base.disk.errors(f"keeping {manifest.ref}"):
             self._releases.keep(manifest, layout)
         self._base.ask_disk()  # since all may have been written long ago
@@ -281,15 +234,14 @@ class LocalStore:
                 raise BlobMissingError(f"{ref} is not kept here; sync it first")
             yield from reading.read(self._objects, kept, path)
 
-    def verify(self, manifest: Manifest, *, going_on: GoingOn = go_on) -> Lacking:
+    def verify(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
         """Hash a kept release anew, from the disk, whatever the index says; its tree too.
 
         What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
 
         Args:
             manifest: The release.
-            going_on: Called with the bytes read since the last call; it waits, to limit the rate, or raises
-                to stop.
+            on_progress: See `OnProgress`; it may wait, to limit the rate.
 
         Returns:
             What it lacks now.
@@ -300,16 +252,16 @@ class LocalStore:
         """
         layout = self._layout(manifest)
         for item in objects_of(manifest, layout):
-            self.scrub_object(item, going_on=going_on)
-        self.scrub_tree(manifest, going_on=going_on)
-        return self.lacks(manifest, layout)
+            self.scrub_object(item, on_progress=on_progress)
+        self.scrub_tree(manifest, on_progress=on_progress)
+        return self.missing(manifest, layout)
 
-    def scrub_object(self, item: StoredObject, *, going_on: GoingOn = go_on) -> bool:
+    def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
         """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.
 
         Args:
             item: Of a kept release.
-            going_on: As of `verify`.
+            on_progress: As of `verify`.
 
         Returns:
             Whether nothing was found wrong. An object that is not here is not wrong: a look finds that.
@@ -319,10 +271,10 @@ class LocalStore:
         """
         with self._base.disk.errors(f"verifying {item.name}"):
             return self._objects.look(item) is None or self._objects.check(
-                item, from_disk=True, going_on=going_on
+                item, from_disk=True, on_progress=on_progress
             )
 
-    def scrub_tree(self, manifest: Manifest, *, going_on: GoingOn = go_on) -> None:
+    def scrub_tree(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> None:
         """Hash what a release's tree has of its own, from the disk. A damaged file goes to quarantine.
 
         That is no loss: the tree is made anew when it is asked for.
@@ -331,7 +283,7 @@ class LocalStore:
             LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"verifying the tree of {manifest.ref}"):
-            self._trees.scrub(manifest, going_on)
+            self._trees.scrub(manifest, on_progress)
 
     def _layout(self, manifest: Manifest) -> Layout:
         with self._base.disk.errors(f"reading the layout of {manifest.ref}"):
@@ -341,8 +293,8 @@ class LocalStore:
         return layout
 
     def _require(self, manifest: Manifest, layout: Layout) -> None:
-        if lacking := self.lacks(manifest, layout):
+        if missing := self.missing(manifest, layout):
             raise BlobMissingError(
-                f"{manifest.ref} lacks {len(lacking.artifacts)} of {len(manifest.artifacts)} files here, in "
-                f"{len(lacking.objects)} objects such as {lacking.objects[0].name}; sync it first"
+                f"{manifest.ref} lacks {len(missing.artifacts)} of {len(manifest.artifacts)} files here, in "
+                f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
             )

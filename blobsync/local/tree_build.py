@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from blobsync.bucket.verification import verify_object
 from blobsync.errors import BlobMissingError
-from blobsync.local import tree_parts
 from blobsync.local.disk import (
     FOLDER,
     READ_ONLY,
     READ_ONLY_EXECUTABLE,
     SEALED_FOLDER,
     FileIdentity,
+    FileReader,
     fsync_folder,
     identity,
     opened,
     regular,
     sync_file_system,
 )
-from blobsync.local.foundation import Foundation
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.tree_record import MODES, TreeRecord
-from blobsync.local.verification import verify_object
+from blobsync.local.reading import packed
+from blobsync.local.store_context import StoreContext
+from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Artifact, Manifest
 
@@ -42,7 +45,7 @@ class TreeBuild:
         folder: Where; not there yet.
     """
 
-    def __init__(self, base: Foundation, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, base: StoreContext, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
         self._base = base
         self._objects = objects
         self._manifest = manifest
@@ -80,13 +83,12 @@ class TreeBuild:
 
     def link_from(self, tree: Path, record: TreeRecord) -> None:
         """Link small files that another tree has, if they are the ones that were verified there."""
-        wanted = {bytes.fromhex(digest): items for digest, items in self._todo.items()}
         with opened(tree) as other:
-            for digest, path, inode, mtime_ns in record.files():
-                items = wanted.get(digest)
+            for file in record.files:
+                items = self._todo.get(file.sha256)
                 if items:
-                    verified = FileIdentity(items[0].size_bytes, mtime_ns, inode)
-                    self._link_all(path, other, items, verified)
+                    verified = FileIdentity(items[0].size_bytes, file.mtime_ns, file.inode)
+                    self._link_all(file.path, other, items, verified)
         self._todo = {digest: items for digest, items in self._todo.items() if items}
 
     def add_blobs(self) -> None:
@@ -107,7 +109,7 @@ class TreeBuild:
             sum(-(-items[0].size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for items in self._todo.values()),
             f"materialising {self._manifest.ref}",
         )
-        for digest, data in tree_parts.packed(self._objects, packs, set(self._todo)):
+        for digest, data in packed(self._objects, packs, set(self._todo)):
             for item in self._todo.pop(digest):
                 self._write(item, data)
         if self._todo:
@@ -119,13 +121,13 @@ class TreeBuild:
             Path(self._top + folder).chmod(SEALED_FOLDER)
         self._base.step("tree-sync")
         self._sync()
-        folders = {path: _folder_state(self._top + path) for path in ["", *self._folders]}
+        folders = tuple(_recorded(self._top, path) for path in ["", *self._folders])
         return TreeRecord.of(self._manifest, folders, self._made)
 
     def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
         """Link what is still to be made of equal files; those made are taken out of the list."""
         for item in list(items):
-            found = tree_parts.link(path, other, item.path, self._fd)
+            found = _link(path, other, item.path, self._fd)
             if found is None:
                 return
             if identity(found) != verified or found.st_mode != MODES[item.executable]:
@@ -138,20 +140,20 @@ class TreeBuild:
         self._base.step("tree-file")
         self._written.append(item.path)
         mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
-        self._made[item.path] = tree_parts.write_new(self._fd, item.path, data, mode)
+        self._made[item.path] = _write_new(self._fd, item.path, data, mode)
 
     def _add_blob(self, item: Artifact) -> FileIdentity:
         source, target = self._objects.path(item.blob), self._top + item.path
         if not item.executable and regular(source) is not None:
-            found = tree_parts.link(str(source), None, item.path, self._fd)
+            found = _link(str(source), None, item.path, self._fd)
             if found is not None:
                 return identity(found)
         with opened(source) as fd:
             mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
-            made = tree_parts.copy_blob(fd, target, mode)
+            made = _copy_blob(fd, target, mode)
         self._written.append(item.path)
         with opened(Path(target)) as fd:
-            verify_object(fd, item.blob)
+            verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
         return made
 
     def _sync(self) -> None:
@@ -176,6 +178,43 @@ def _folders(paths: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def _folder_state(path: str) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_ino, found.st_mtime_ns
+def _recorded(top: str, folder: str) -> TreeFolder:
+    found = os.lstat(top + folder)
+    return TreeFolder(folder, found.st_ino, found.st_mtime_ns)
+
+
+def _write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
+    """Write a small file that is not there yet, below an open folder. Not durable by itself."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode, dir_fd=folder)
+    try:
+        left = data
+        while left:
+            left = left[os.write(fd, left) :]
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != mode:  # a umask
+            os.fchmod(fd, mode)
+        return identity(found)
+    finally:
+        os.close(fd)
+
+
+def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
+    """Hard-link a file to a path below an open folder; None: it is gone, or cannot have one more link."""
+    try:
+        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return os.stat(path, dir_fd=folder, follow_symlinks=False)
+
+
+def _copy_blob(fd: int, target: str, mode: int) -> FileIdentity:
+    """Copy a large file. Not durable by itself."""
+    with contextlib.closing(os.fdopen(os.dup(fd), "rb")) as source:
+        new = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(new, "wb") as file:
+            source.seek(0)
+            shutil.copyfileobj(source, file, 1 << 20)
+            file.flush()
+            os.fchmod(new, mode)
+            return identity(os.fstat(new))

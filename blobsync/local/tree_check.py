@@ -1,57 +1,214 @@
-"""Looks at every file of a tree: when its record does not vouch for it, and for the scrub."""
+r"""Whether a tree is still as it was verified: by its record, else by hashing it.
+
+The record is a file beside the tree, and a hint like the index. If it is lost, damaged or foreign, the tree
+is hashed again.
+
+    b"BSTREE1\n"
+    BLAKE3 of the rest
+    files, folders        how many; 4 bytes each, little-endian as all that follows
+    inodes                of the folders, then of the files; 8 bytes each
+    mtimes in ns          likewise
+    SHA-256               of the files; 32 bytes each
+    paths                 of the folders, then of the files, separated by newlines, relative to the tree
+
+Files are in the order of the manifest, which knows their sizes and modes.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from blake3 import blake3
+
+from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.verification import verify_object
 from blobsync.errors import CorruptBlobError
-from blobsync.local.disk import FileIdentity, identity, opened, regular
+from blobsync.local.disk import (
+    READ_ONLY,
+    READ_ONLY_EXECUTABLE,
+    FileIdentity,
+    FileReader,
+    identity,
+    opened,
+    regular,
+)
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.tree_record import MODES, TreeRecord
-from blobsync.local.verification import verify_object
 from blobsync.release.manifest import Artifact, Manifest
-from blobsync.storage.ports import GoingOn, go_on
 
+_MAGIC = b"BSTREE1\n"
+_COUNTS = struct.Struct("<II")
+_HEAD_BYTES = len(_MAGIC) + 32
+_DIGEST_BYTES = 32
 _PYTHON_CACHE = "__pycache__"
+
+MODES = {False: stat.S_IFREG | READ_ONLY, True: stat.S_IFREG | READ_ONLY_EXECUTABLE}
+"""Of files in trees, by whether they are executable."""
+
+
+class TreeFolder(NamedTuple):
+    """A folder of a tree. `path` is relative to the tree; that of the tree itself is empty."""
+
+    path: str
+    inode: int
+    mtime_ns: int
+
+
+class TreeFile(NamedTuple):
+    """A verified file of a tree."""
+
+    path: str
+    inode: int
+    mtime_ns: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRecord:
+    """What the folders and files of a tree were when all its files were verified.
+
+    Attributes:
+        folders: The tree itself is the first.
+        files: In the order of the manifest.
+    """
+
+    folders: tuple[TreeFolder, ...]
+    files: tuple[TreeFile, ...]
+
+    @classmethod
+    def of(
+        cls, manifest: Manifest, folders: tuple[TreeFolder, ...], files: Mapping[str, FileIdentity]
+    ) -> TreeRecord:
+        """Record a tree whose files were verified.
+
+        Args:
+            manifest: What it is a tree of.
+            folders: As of the class.
+            files: Shape `{path: identity}`.
+        """
+        found = ((item, files[item.path]) for item in manifest.artifacts)
+        return cls(
+            folders,
+            tuple(TreeFile(item.path, file.inode, file.mtime_ns, item.sha256) for item, file in found),
+        )
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        entries: tuple[TreeFolder | TreeFile, ...] = (*self.folders, *self.files)
+        body = b"".join(
+            [
+                _COUNTS.pack(len(self.files), len(self.folders)),
+                struct.pack(f"<{len(entries)}Q", *(entry.inode for entry in entries)),
+                struct.pack(f"<{len(entries)}q", *(entry.mtime_ns for entry in entries)),
+                bytes.fromhex("".join([file.sha256 for file in self.files])),
+                "\n".join([entry.path for entry in entries]).encode(),
+            ]
+        )
+        return _MAGIC + blake3(body).digest() + body
+
+    @classmethod
+    def parse(cls, data: bytes) -> TreeRecord | None:
+        """Read a record; None: it is not one, or damaged."""
+        body = data[_HEAD_BYTES:]
+        if data[:_HEAD_BYTES] != _MAGIC + blake3(body).digest() or len(body) < _COUNTS.size:
+            return None
+        files, folders = _COUNTS.unpack_from(body)
+        mtimes_at = _COUNTS.size + 8 * (files + folders)
+        digests_at = mtimes_at + 8 * (files + folders)
+        paths_at = digests_at + _DIGEST_BYTES * files
+        paths = body[paths_at:].decode(errors="replace").split("\n")
+        if len(body) < paths_at or len(paths) != files + folders:
+            return None
+        inodes = struct.unpack_from(f"<{files + folders}Q", body, _COUNTS.size)
+        mtimes = struct.unpack_from(f"<{files + folders}q", body, mtimes_at)
+        digests = (body[at : at + _DIGEST_BYTES].hex() for at in range(digests_at, paths_at, _DIGEST_BYTES))
+        rows = list(zip(paths, inodes, mtimes, strict=True))
+        return cls(
+            tuple(TreeFolder(*row) for row in rows[:folders]),
+            tuple(TreeFile(*row, sha256) for row, sha256 in zip(rows[folders:], digests, strict=True)),
+        )
+
+    def is_of(self, manifest: Manifest) -> bool:
+        """Whether these are the files of that release."""
+        return len(self.files) == len(manifest.artifacts) and all(
+            file.path == item.path and file.sha256 == item.sha256
+            for file, item in zip(self.files, manifest.artifacts, strict=True)
+        )
+
+    def still_holds(self, folder: Path, manifest: Manifest) -> bool:
+        """Whether the tree is as it was: nothing added, removed, replaced or written to. Reads no file.
+
+        A name that is added or removed changes its folder's time, so folders are not listed.
+        """
+        try:
+            top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return self._folders_hold(top) and self._files_hold(top, manifest)
+        except OSError:
+            return False
+        finally:
+            os.close(top)
+
+    def _folders_hold(self, top: int) -> bool:
+        for path, inode, mtime_ns in self.folders:
+            found = os.stat(path or ".", dir_fd=top, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode) or (found.st_ino, found.st_mtime_ns) != (inode, mtime_ns):
+                return False
+        return True
+
+    def _files_hold(self, top: int, manifest: Manifest) -> bool:
+        for file, item in zip(self.files, manifest.artifacts, strict=True):
+            # Relative to the tree, since to follow the path to it takes longer than the look.
+            found = os.stat(item.path, dir_fd=top, follow_symlinks=False)
+            if (
+                identity(found) != (item.size_bytes, file.mtime_ns, file.inode)
+                or found.st_mode != MODES[item.executable]
+            ):
+                return False
+        return True
 
 
 def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
     """Hash the tree; None: it has not each file as it should be, or something else."""
     wanted = {item.path: item for item in manifest.artifacts}
-    folders: dict[str, tuple[int, int]] = {}
+    folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}
     for path, found in _entries(folder, ""):
         item = wanted.get(path)
         if stat.S_ISDIR(found.st_mode):
-            folders[path] = found.st_ino, found.st_mtime_ns
+            folders.append(TreeFolder(path, found.st_ino, found.st_mtime_ns))
             continue
         if item is None or found.st_mode != MODES[item.executable]:
             return None
-        if _fault(objects, item, folder / path, go_on) is not None:
+        if _fault(objects, item, folder / path, ignore_progress) is not None:
             return None
         made[path] = identity(found)
     if made.keys() != wanted.keys():
         return None
-    return TreeRecord.of(manifest, folders, made)
+    return TreeRecord.of(manifest, tuple(folders), made)
 
 
 def damaged_files(
-    objects: ObjectFiles, manifest: Manifest, folder: Path, going_on: GoingOn
+    objects: ObjectFiles, manifest: Manifest, folder: Path, on_progress: OnProgress
 ) -> Iterator[tuple[Path, str]]:
     """Files of the tree with other bytes than they should have on the disk, and what is wrong with each."""
     for item in manifest.artifacts:
         path = folder / item.path
         if regular(path) is not None:
-            reason = _fault(objects, item, path, going_on, from_disk=True)
+            reason = _fault(objects, item, path, on_progress, from_disk=True)
             if reason is not None:
                 yield path, reason
 
 
 def _fault(
-    objects: ObjectFiles, item: Artifact, path: Path, going_on: GoingOn, *, from_disk: bool = False
+    objects: ObjectFiles, item: Artifact, path: Path, on_progress: OnProgress, *, from_disk: bool = False
 ) -> str | None:
     """What is wrong with a file's bytes. A link to a blob is as good as that."""
     blob = item.blob
@@ -61,7 +218,7 @@ def _fault(
         with opened(path) as fd:
             if from_disk:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            verify_object(fd, blob, going_on=going_on)
+            verify_object(FileReader(fd), os.fstat(fd).st_size, blob, on_progress=on_progress)
     except FileNotFoundError:  # the tree was made anew meanwhile
         return None
     except CorruptBlobError as exc:

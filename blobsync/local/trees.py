@@ -10,16 +10,15 @@ import contextlib
 import os
 from pathlib import Path
 
+from blobsync.bucket.ports import OnProgress
 from blobsync.errors import BlobMissingError, CorruptPackError, InvalidPackError
-from blobsync.local import tree_check
 from blobsync.local.disk import FOLDER, SEALED_FOLDER, fsync_folder, locked, remove_tree
-from blobsync.local.foundation import Foundation
 from blobsync.local.objects import ObjectFiles
+from blobsync.local.store_context import StoreContext
 from blobsync.local.tree_build import TreeBuild
-from blobsync.local.tree_record import TreeRecord
+from blobsync.local.tree_check import TreeRecord, damaged_files, verified_record
 from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest
-from blobsync.storage.ports import GoingOn
 
 _TRIES = 3
 _DONORS = 4
@@ -34,7 +33,7 @@ class Trees:
         objects: Its packs and blobs.
     """
 
-    def __init__(self, base: Foundation, objects: ObjectFiles) -> None:
+    def __init__(self, base: StoreContext, objects: ObjectFiles) -> None:
         self._base = base
         self._objects = objects
 
@@ -65,14 +64,14 @@ class Trees:
             f"the tree of {manifest.ref} changes while it is made; who else writes to {final}?"
         )
 
-    def scrub(self, manifest: Manifest, going_on: GoingOn) -> None:
+    def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
         """Hash what is in the tree but is no blob, from the disk. A damaged file goes to quarantine.
 
         Then the tree is not as it was, and is made anew when it is asked for.
         """
         folder = self.path(manifest.digest)
         if _inode(folder) is not None:
-            for path, reason in tree_check.damaged_files(self._objects, manifest, folder, going_on):
+            for path, reason in damaged_files(self._objects, manifest, folder, on_progress):
                 path.parent.chmod(FOLDER)
                 self._base.quarantine(path, reason)
                 path.parent.chmod(SEALED_FOLDER)
@@ -82,7 +81,7 @@ class Trees:
         record = self._record(manifest.digest)
         if record is not None and record.is_of(manifest) and record.still_holds(folder, manifest):
             return True
-        hashed = tree_check.verified_record(self._objects, manifest, folder)
+        hashed = verified_record(self._objects, manifest, folder)
         if hashed is not None:
             self._remember(manifest.digest, hashed)
         return hashed is not None

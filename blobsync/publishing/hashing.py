@@ -1,25 +1,24 @@
-"""Reading files to publish: every byte that leaves was hashed just before, or is compared with what was.
+"""Read the files to publish, so that no byte is sent under a digest that is not its own.
 
-A file is read twice: once to learn its digest, and, if the store lacks it, once to send it. The second time
-its digest must be the same, and what is sent is not the file but the very bytes that were compared.
+A file is read twice: once to compute its digest, and, if the store lacks it, once to send it. The second time
+its digest must be the same. What is sent is not the file, but the bytes whose digest was compared.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from blake3 import blake3
-
+from blobsync.bucket.ports import OnProgress
+from blobsync.bucket.verification import MemoryReader, verify_object
 from blobsync.disk_advice import advice
-from blobsync.errors import LocalStoreError, SourceChangedError, UnsafeSourceError
+from blobsync.errors import CorruptBlobError, LocalStoreError, SourceChangedError, UnsafeSourceError
 from blobsync.publishing.sources import SourceFile
 from blobsync.release.blob import CHUNK_BYTES, Blob, BlobDigest
 from blobsync.release.manifest import Artifact
@@ -27,17 +26,14 @@ from blobsync.release.manifest import Artifact
 READ_BYTES = 256 << 10
 _FICLONE = 0x40049409  # linux/fs.h; shares the extents of another file where the file system can
 
-Going = Callable[[int], None]
-"""Told how many bytes were read since the last time; it raises to stop."""
 
-
-def hash_file(source: SourceFile, buffer: memoryview, going: Going) -> Artifact:
-    """Learn what a file is, and be sure that it was one file from beginning to end.
+def hash_file(source: SourceFile, buffer: memoryview, on_progress: OnProgress) -> Artifact:
+    """Compute the digests of a file, and check that it did not change meanwhile.
 
     Args:
         source: Which file.
-        buffer: Room to read into, of this thread alone.
-        going: See `Going`.
+        buffer: To read into; of this thread alone.
+        on_progress: Told how many bytes were read since the last time; it raises to stop.
 
     Raises:
         SourceChangedError: it changed meanwhile.
@@ -46,10 +42,10 @@ def hash_file(source: SourceFile, buffer: memoryview, going: Going) -> Artifact:
     """
     with _opened(source) as fd:
         before = os.fstat(fd)
-        digest = BlobDigest() if before.st_size > CHUNK_BYTES else _PlainDigest()
+        digest = BlobDigest(chunks=before.st_size > CHUNK_BYTES)
         while got := os.readv(fd, [buffer]):
             digest.update(buffer[:got])
-            going(got)
+            on_progress(got)
         blob = digest.blob()
         if _identity(os.fstat(fd)) != _identity(before) or before.st_size != blob.size_bytes:
             raise SourceChangedError(source.path)
@@ -57,7 +53,7 @@ def hash_file(source: SourceFile, buffer: memoryview, going: Going) -> Artifact:
 
 
 def read_file(source: SourceFile, blob: Blob) -> bytes:
-    """The bytes of a small file that was hashed before.
+    """Read a small file that was hashed before.
 
     Raises:
         SourceChangedError: it has other bytes now.
@@ -70,14 +66,16 @@ def read_file(source: SourceFile, blob: Blob) -> bytes:
             pieces.append(piece)
             left -= len(piece)
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if len(data) != blob.size_bytes or hashlib.sha256(data).hexdigest() != blob.sha256:
-        raise SourceChangedError(source.path)
+    try:
+        verify_object(MemoryReader(data), len(data), blob)
+    except CorruptBlobError as exc:
+        raise SourceChangedError(source.path) from exc
     return data
 
 
 @contextmanager
-def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, going: Going) -> Iterator[Path]:
-    """A private copy of a large file that was hashed before, which nobody can change.
+def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, on_progress: OnProgress) -> Iterator[Path]:
+    """Make a private copy of a large file that was hashed before; no other process can change the copy.
 
     It has no name, so that nothing is left of it when the process is killed, and shares its blocks with the
     file where the file system can do that.
@@ -86,7 +84,7 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, going: Going)
         source: Which file.
         blob: What it was.
         scratch: A folder with room for it; None: the folder for temporary files.
-        going: See `Going`.
+        on_progress: Told how many bytes were read since the last time; it raises to stop.
 
     Raises:
         SourceChangedError: it has other bytes now.
@@ -94,13 +92,13 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, going: Going)
     """
     with unnamed_file(scratch) as (copy, path):
         with _opened(source) as fd:
-            _check(source, blob, fd, _Copy(copy.fileno(), scratch), going)
+            _check(source, blob, fd, _Copy(copy.fileno(), scratch), on_progress)
         yield path
 
 
 @contextmanager
 def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that nobody else sees, and a path by which this process may open it.
+    """A file without a name, and a path by which this process opens it.
 
     Raises:
         LocalStoreError: there is no such folder, or it may not be written.
@@ -136,11 +134,11 @@ class _Copy(NamedTuple):
             raise scratch_error("no copy can be written", self.scratch, exc) from exc
 
 
-def _check(source: SourceFile, blob: Blob, fd: int, copy: _Copy, going: Going) -> None:
+def _check(source: SourceFile, blob: Blob, fd: int, copy: _Copy, on_progress: OnProgress) -> None:
     is_clone = _clone(fd, copy.fd)
     if is_clone:
         fd = copy.fd
-    digest = _ChunkDigest(blob) if blob.chunks else _PlainDigest()
+    digest = BlobDigest(chunks=bool(blob.chunks), sha256=blob.sha256 if blob.chunks else None)
     buffer, size = memoryview(bytearray(READ_BYTES)), 0
     while got := os.preadv(fd, [buffer], size):
         digest.update(buffer[:got])
@@ -149,7 +147,7 @@ def _check(source: SourceFile, blob: Blob, fd: int, copy: _Copy, going: Going) -
         size += got
         if size > blob.size_bytes:
             break
-        going(got)
+        on_progress(got)
     if size != blob.size_bytes or digest.blob() != blob:
         raise SourceChangedError(source.path)
 
@@ -162,55 +160,15 @@ def _clone(fd: int, copy_fd: int) -> bool:
     return True
 
 
-class _PlainDigest:
-    """`BlobDigest` for files without chunks."""
-
-    def __init__(self) -> None:
-        self._sha256, self._size_bytes = hashlib.sha256(), 0
-
-    def update(self, data: memoryview) -> None:
-        self._sha256.update(data)
-        self._size_bytes += len(data)
-
-    def blob(self) -> Blob:
-        return Blob(self._sha256.hexdigest(), self._size_bytes)
-
-
-class _ChunkDigest:
-    """Compares with a chunked blob by its chunks, which is four times as fast as by SHA-256."""
-
-    def __init__(self, expected: Blob) -> None:
-        self._expected, self._size_bytes = expected, 0
-        self._chunk, self._chunks = blake3(), list[str]()
-
-    def update(self, data: memoryview) -> None:
-        while data:
-            part = data[: CHUNK_BYTES - self._size_bytes % CHUNK_BYTES]
-            self._chunk.update(part)
-            self._size_bytes += len(part)
-            data = data[len(part) :]
-            if self._size_bytes % CHUNK_BYTES == 0:
-                self._end()
-
-    def blob(self) -> Blob:
-        if self._size_bytes % CHUNK_BYTES:
-            self._end()
-        return Blob(self._expected.sha256, self._size_bytes, tuple(self._chunks))
-
-    def _end(self) -> None:
-        self._chunks.append(self._chunk.hexdigest())
-        self._chunk = blake3()
-
-
 def _identity(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @contextmanager
 def _opened(source: SourceFile) -> Iterator[int]:
-    """A regular file, open for reading. Errors of the disk in our words, within, too."""
+    """Open a regular file for reading. Translates errors of the disk, also those of the body."""
     try:
-        # A pipe that took the file's place must not hold us up.
+        # Opening must not block if a pipe has taken the place of the file.
         fd = os.open(source.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""Packing small files and bringing packs and large files to the store. Runs on the threads of a publish.
+"""Pack small files, and upload packs and large files. Runs on the threads of a publish.
 
 Packs are made by one thread, `blobsync-pack`, file by file, so that no more than a frame is in memory; more
 threads would make it no faster. A pack is written to a file without a name and uploaded from there.
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from blobsync.bucket import keys
+from blobsync.progress import Meter, Share
 from blobsync.publishing.hashing import read_file, scratch_error, snapshot, unnamed_file
-from blobsync.publishing.progress import Meter, Share
-from blobsync.publishing.remote import Remote
+from blobsync.publishing.publish_store import PublishStore
 from blobsync.publishing.sources import SourceFile
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Manifest
 from blobsync.release.pack import PackWriter
-from blobsync.storage import keys
 
 LARGE_BYTES = 64 << 20
 LARGE_AT_ONCE = 2
@@ -30,8 +30,8 @@ LARGE_AT_ONCE = 2
 
 
 @dataclass(slots=True)
-class Brought:
-    """What became of blobs: sent, or there already. Counts are of blobs, bytes before compression."""
+class UploadResult:
+    """How many blobs were sent, and how many were there already. Bytes are those before compression."""
 
     sent_count: int = 0
     sent_bytes: int = 0
@@ -44,11 +44,11 @@ class Brought:
     """Those that were not."""
 
 
-class Bringer:
-    """Brings blobs to the store. Thread-safe.
+class Uploader:
+    """Uploads blobs. Thread-safe.
 
     Args:
-        remote: The store.
+        store: The store.
         sources: A file for each blob, by SHA-256.
         scratch: A folder for packs and copies of large files; None: the one for temporary files.
         repair: Send what seems to be there, too.
@@ -60,7 +60,7 @@ class Bringer:
 
     def __init__(
         self,
-        remote: Remote,
+        store: PublishStore,
         sources: Mapping[str, SourceFile],
         *,
         scratch: Path | None,
@@ -70,58 +70,58 @@ class Bringer:
         uploading: Meter,
         packer: Executor,
     ) -> None:
-        self._remote, self._sources, self._scratch, self._repair = remote, sources, scratch, repair
+        self._store, self._sources, self._scratch, self._repair = store, sources, scratch, repair
         self._stored_limit, self._raw_limit = limits
         self._packing, self._uploading = packing, uploading
         self._packer = packer
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
-    def bring_blob(self, blob: Blob) -> Brought:
-        """One that travels alone.
+    def upload_blob(self, blob: Blob) -> UploadResult:
+        """Upload a blob that is an object of its own.
 
         Raises:
             SourceChangedError: its file has other bytes now.
             BlobSyncError: as of `ObjectStore`.
         """
         key, share = keys.blob(blob.name), Share(self._uploading, blob.size_bytes, blob.size_bytes)
-        is_there = not self._repair and self._remote.has(key, blob.size_bytes)
-        if not is_there and not self._remote.dry_run:
+        is_there = not self._repair and self._store.has(key, blob.size_bytes)
+        if not is_there and not self._store.dry_run:
             with self._large if blob.size_bytes > LARGE_BYTES else nullcontext():
                 self._send_blob(blob, key, share)
         share.done(1)
         if is_there:
-            return Brought(reused_count=1)
-        return Brought(sent_count=1, sent_bytes=blob.size_bytes, stored_bytes=blob.size_bytes)
+            return UploadResult(reused_count=1)
+        return UploadResult(sent_count=1, sent_bytes=blob.size_bytes, stored_bytes=blob.size_bytes)
 
     def _send_blob(self, blob: Blob, key: str, share: Share) -> None:
         source = self._sources[blob.sha256]
-        with snapshot(source, blob, self._scratch, lambda _: self._remote.going()) as path:
-            self._remote.write(key, path, share)
+        with snapshot(source, blob, self._scratch, lambda _: self._store.raise_if_stopped()) as path:
+            self._store.write(key, path, share)
 
-    def bring_packed(self, blobs: Sequence[Blob]) -> Brought:
-        """Small ones, in packs, in this order.
+    def upload_packed(self, blobs: Sequence[Blob]) -> UploadResult:
+        """Upload small blobs in packs, in this order.
 
         Raises:
             SourceChangedError: a file has other bytes now.
             BlobSyncError: as of `ObjectStore`.
         """
-        brought, left = Brought(), iter(blobs)
+        result, left = UploadResult(), iter(blobs)
         more = True
         while more:
             with unnamed_file(self._scratch) as (file, path):
                 pack, packed, more = self._packer.submit(self._pack, file, left).result()
                 if packed:
-                    self._bring_pack(pack, packed, path, brought)
-        return brought
+                    self._upload_pack(pack, packed, path, result)
+        return result
 
     def _pack(self, file: IO[bytes], left: Iterator[Blob]) -> tuple[Pack, list[Blob], bool]:
-        """Write one pack. Whether blobs may be left."""
+        """Write one pack. Returns it, the blobs in it, and True if more blobs may be left."""
         packed: list[Blob] = []
         try:
             writer = PackWriter(file)
             more = False
             for blob in left:
-                self._remote.going()
+                self._store.raise_if_stopped()
                 writer.add(blob.sha256, read_file(self._sources[blob.sha256], blob))
                 packed.append(blob)
                 self._packing.add(1, blob.size_bytes)
@@ -134,26 +134,25 @@ class Bringer:
             raise scratch_error("no pack can be written", self._scratch, exc) from exc
         return Pack(name, writer.size_bytes), packed, more
 
-    def _bring_pack(self, pack: Pack, packed: list[Blob], path: Path, brought: Brought) -> None:
+    def _upload_pack(self, pack: Pack, packed: list[Blob], path: Path, result: UploadResult) -> None:
         raw_bytes = sum(blob.size_bytes for blob in packed)
         key, share = keys.pack(pack.name), Share(self._uploading, raw_bytes, pack.size_bytes)
-        brought.packs.append(pack)
-        if not self._repair and self._remote.has(key, pack.size_bytes):
-            brought.reused_count += len(packed)  # by a publish that did not come to its end
+        result.packs.append(pack)
+        if not self._repair and self._store.has(key, pack.size_bytes):
+            result.reused_count += len(packed)  # by a publish that did not come to its end
         else:
-            self._remote.write(key, path, share)
-            brought.written.append(pack)
-            brought.sent_count += len(packed)
-            brought.sent_bytes += raw_bytes
-            brought.stored_bytes += pack.size_bytes
+            self._store.write(key, path, share)
+            result.written.append(pack)
+            result.sent_count += len(packed)
+            result.sent_bytes += raw_bytes
+            result.stored_bytes += pack.size_bytes
         share.done(len(packed))
 
 
 def pack_jobs(manifest: Manifest, to_pack: frozenset[str], raw_limit: int) -> Iterator[list[Blob]]:
     """Split what is packed into jobs of about one pack, by path, so that neighbours travel together.
 
-    The same files give the same jobs, and so the same packs: what a publish has sent before it was killed is
-    found again by the next.
+    The same files give the same jobs, and so the same packs: a publish finds what a killed one has sent.
     """
     job: list[Blob] = []
     size = 0

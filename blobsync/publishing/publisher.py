@@ -1,9 +1,10 @@
 """Publishing: packs and blobs first, the manifest last, so that a release is seen whole or not at all.
 
-What is uploaded are bytes that were hashed just then, so a file that changes meanwhile can never be stored
-under a digest that is not its own. Two publishers at once are both right: what they write has its content as
-its name, or is a hint of which any version will do. A publish that was killed is done again, and sends what
-is not there yet.
+The order: `_hashed` (folder to manifest), `_plan` (which packs are used again), `Uploader` (what the store
+lacks), `_make_visible`. Only bytes that were hashed just before are uploaded, so a file that changes
+meanwhile is never stored under a digest that is not its own. Two publishers at once do no harm: an object is
+named by its content, or is a hint of which any version will do. After a kill, publish again: what is there is
+not sent again.
 
 Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsync-pack` packs, and one called
 `blobsync-publish-lease` renews the lease. All end with the call.
@@ -11,6 +12,9 @@ Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsyn
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -20,21 +24,21 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import Publication, publication_key, stored_manifest
 from blobsync.errors import LocalStoreError
+from blobsync.progress import Meter, Phase, Progress
 from blobsync.publishing.hashing import READ_BYTES, hash_file
 from blobsync.publishing.lease import PublishLease
-from blobsync.publishing.packing import Bringer, Brought, pack_jobs
-from blobsync.publishing.plan import PackPlan, pack_limits, plan_packs
-from blobsync.publishing.progress import Meter, PublishPhase, PublishProgress
-from blobsync.publishing.remote import Remote
-from blobsync.publishing.reuse import known_packs
+from blobsync.publishing.packing import Uploader, UploadResult, pack_jobs
+from blobsync.publishing.publish_store import PublishStore
+from blobsync.publishing.reuse import PackPlan, known_packs, pack_limits, plan_packs
 from blobsync.publishing.sources import SourceFile
 from blobsync.publishing.threads import HASHERS, Threads
-from blobsync.publishing.visible import make_visible, whoever
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.storage.ports import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def publish(
     *,
     name: str,
     files: Sequence[SourceFile],
-    progress: Callable[[PublishProgress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     retry: RetryPolicy | None = None,
     published_by: str | None = None,
     base: Sequence[ReleaseRef] = (),
@@ -106,19 +110,19 @@ def publish(
         PublishLapsedError: the lease could not be kept.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
-    who = published_by if published_by is not None else whoever()
-    Layout((), who, datetime.now(UTC))  # refuses before anything is done
+    who = published_by if published_by is not None else _whoever()
+    Layout((), who, datetime.now(UTC))  # raises before anything is done
     policy = retry if retry is not None else RetryPolicy()
-    remote = Remote(store, policy, threading.Event(), dry_run=dry_run)
-    with Threads(remote.stopping, progress) as threads:
-        manifest, sources = _hashed(name, files, remote, threads)
-        lease = PublishLease(store, subject=name, holder=who, retry=policy, stopping=remote.stopping)
+    bucket = PublishStore(store, policy, threading.Event(), dry_run=dry_run)
+    with Threads(bucket.stopping, progress) as threads:
+        manifest, sources = _hashed(name, files, bucket, threads)
+        lease = PublishLease(bucket, subject=name, holder=who)
         with nullcontext() if dry_run else lease:
-            remote.ask_what_is_condemned()
-            plan = _plan(manifest, remote, threads, base, repair=repair)
-            packing, uploading = Meter(PublishPhase.PACKING), Meter(PublishPhase.UPLOADING)
-            bringer = Bringer(
-                remote,
+            bucket.read_condemned()
+            plan = _plan(manifest, bucket, threads, base, repair=repair)
+            packing, uploading = Meter(Phase.PACKING), Meter(Phase.UPLOADING)
+            uploader = Uploader(
+                bucket,
                 sources,
                 scratch=scratch,
                 repair=repair,
@@ -127,18 +131,18 @@ def publish(
                 uploading=uploading,
                 packer=threads.packer,
             )
-            jobs = _jobs(manifest, plan, bringer, packing, uploading)
-            brought = threads.run(jobs, packing, uploading)
-            packs = [item.pack for item in plan.reused] + [pack for job in brought for pack in job.packs]
+            jobs = _jobs(manifest, plan, uploader, packing, uploading)
+            results = threads.run(jobs, packing, uploading)
+            packs = [item.pack for item in plan.reused] + [pack for job in results for pack in job.packs]
             layout = Layout(tuple(packs), who, datetime.now(UTC))
-            sent_bytes = make_visible(manifest, layout, remote, check=lease.check)
-    return _report(manifest, layout, brought, sent_bytes, dry_run=dry_run)
+            sent_bytes = _make_visible(manifest, layout, bucket, check=lease.check)
+    return _report(manifest, layout, results, sent_bytes, dry_run=dry_run)
 
 
 def _hashed(
-    name: str, files: Sequence[SourceFile], remote: Remote, threads: Threads
+    name: str, files: Sequence[SourceFile], bucket: PublishStore, threads: Threads
 ) -> tuple[Manifest, dict[str, SourceFile]]:
-    meter = Meter(PublishPhase.HASHING)
+    meter = Meter(Phase.HASHING)
     if threads.is_watched:
         meter.expect(len(files), sum(_size(source) for source in files))
     left, lock = iter(files), threading.Lock()
@@ -147,47 +151,47 @@ def _hashed(
         buffer = memoryview(bytearray(READ_BYTES))
         made: list[tuple[Artifact, SourceFile]] = []
 
-        def going(size_bytes: int) -> None:
+        def on_progress(size_bytes: int) -> None:
             meter.add(0, size_bytes)
-            remote.going()
+            bucket.raise_if_stopped()
 
         while True:
             with lock:
                 source = next(left, None)
             if source is None:
                 return made
-            made.append((hash_file(source, buffer, going), source))
+            made.append((hash_file(source, buffer, on_progress), source))
             meter.add(1, 0)
 
     found = [pair for part in threads.run([work] * HASHERS, meter) for pair in part]
-    manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # refuses before a byte is sent
+    manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # raises before a byte is sent
     return manifest, {artifact.sha256: source for artifact, source in found}
 
 
 def _plan(
-    manifest: Manifest, remote: Remote, threads: Threads, base: Sequence[ReleaseRef], *, repair: bool
+    manifest: Manifest, bucket: PublishStore, threads: Threads, base: Sequence[ReleaseRef], *, repair: bool
 ) -> PackPlan:
     wanted = {blob.sha256: blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed}
     if repair or not wanted:
         return PackPlan((), frozenset(wanted))
-    return plan_packs(wanted, known_packs(remote, threads.pool, manifest.ref, base, wanted))
+    return plan_packs(wanted, known_packs(bucket, threads.pool, manifest.ref, base, wanted))
 
 
 def _jobs(
-    manifest: Manifest, plan: PackPlan, bringer: Bringer, packing: Meter, uploading: Meter
-) -> list[Callable[[], Brought]]:
-    """In turns, since packs need the processor, and large files the network."""
-    small: list[Callable[[], Brought]] = []
-    large: list[Callable[[], Brought]] = []
+    manifest: Manifest, plan: PackPlan, uploader: Uploader, packing: Meter, uploading: Meter
+) -> list[Callable[[], UploadResult]]:
+    """Packs and large files by turns: packs need the processor, large files the network."""
+    small: list[Callable[[], UploadResult]] = []
+    large: list[Callable[[], UploadResult]] = []
     for blobs in pack_jobs(manifest, plan.to_pack, _limits(manifest)[1]):
         size_bytes = sum(blob.size_bytes for blob in blobs)
         packing.expect(len(blobs), size_bytes)
         uploading.expect(len(blobs), size_bytes)
-        small.append(partial(bringer.bring_packed, blobs))
+        small.append(partial(uploader.upload_packed, blobs))
     for blob in manifest.blobs.values():
         if not blob.is_packed:
             uploading.expect(1, blob.size_bytes)
-            large.append(partial(bringer.bring_blob, blob))
+            large.append(partial(uploader.upload_blob, blob))
     return [job for turn in zip_longest(small, large) for job in turn if job is not None]
 
 
@@ -195,11 +199,43 @@ def _limits(manifest: Manifest) -> tuple[int, int]:
     return pack_limits(sum(blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed))
 
 
+def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, check: Callable[[], None]) -> int:
+    """Write layout, history, and last the manifest. Returns how many bytes were written.
+
+    Args:
+        manifest: What is published.
+        layout: Where it is.
+        bucket: Where to.
+        check: Called before each write; it raises if the publish may not go on.
+    """
+    name, digest = manifest.name, manifest.digest
+    entry = publication_key(name, Publication(layout.published_at, digest))
+    last = [
+        (keys.layout(name, digest), layout.encode()),
+        (entry, b""),
+        (keys.manifest(name, digest), stored_manifest(manifest)),
+    ]
+    for key, data in last:
+        if not bucket.dry_run:
+            check()
+        bucket.write(key, data)
+    return sum(len(data) for _, data in last)
+
+
+def _whoever() -> str:
+    """The default of `published_by`: user and host."""
+    try:
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # no such user: as in many containers
+        who = f"{os.getuid()}@{socket.gethostname()}"
+    return "".join(sign for sign in who if sign.isprintable())[:MAX_PUBLISHER_CHARS]
+
+
 def _report(
-    manifest: Manifest, layout: Layout, brought: list[Brought], sent_bytes: int, *, dry_run: bool
+    manifest: Manifest, layout: Layout, results: list[UploadResult], sent_bytes: int, *, dry_run: bool
 ) -> PublishedRelease:
-    uploaded_bytes = sum(job.sent_bytes for job in brought)
-    uploaded_count = sum(job.sent_count for job in brought)
+    uploaded_bytes = sum(job.sent_bytes for job in results)
+    uploaded_count = sum(job.sent_count for job in results)
     return PublishedRelease(
         digest=manifest.digest,
         manifest=manifest,
@@ -208,8 +244,8 @@ def _report(
         reused_bytes=manifest.size_bytes - uploaded_bytes,
         uploaded_count=uploaded_count,
         reused_count=len(manifest.blobs) - uploaded_count,
-        sent_bytes=sent_bytes + sum(job.stored_bytes for job in brought),
-        packs_written=tuple(sorted(pack for job in brought for pack in job.written)),
+        sent_bytes=sent_bytes + sum(job.stored_bytes for job in results),
+        packs_written=tuple(sorted(pack for job in results for pack in job.written)),
         dry_run=dry_run,
     )
 

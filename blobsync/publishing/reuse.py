@@ -1,41 +1,115 @@
-"""What of a release is in packs that the store has already: those of earlier releases.
+"""Which packs of earlier releases a publish uses again, and what it packs anew.
 
-Nothing that is read here is trusted: a layout or a table that lies makes a release that readers find corrupt,
-never wrong bytes on their disks.
+Nothing that is read here is trusted: a wrong layout or table makes a release that readers find corrupt, never
+wrong bytes on their disks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 
+from blobsync.bucket import keys
+from blobsync.bucket.releases import fetch_layout, published
+from blobsync.bucket.verification import read_table
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
 from blobsync.log import Log
-from blobsync.publishing.plan import KnownPack
-from blobsync.publishing.remote import Remote
+from blobsync.publishing.publish_store import PublishStore
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.pack import PackTable
-from blobsync.storage import keys
-from blobsync.storage.reading import read_table
-from blobsync.storage.releases import fetch_layout, published
 
 MAX_LAYOUTS = 8
-"""So many of the newest releases of the same name are looked at."""
+"""How many of the newest releases of the same name are looked at."""
 MAX_TABLES = 512
-"""So many packs are looked into, at most."""
+"""How many packs are looked into, at most."""
+PACK_STORED_BYTES = 16 << 20
+"""A pack is closed when it has this size as stored,"""
+PACK_RAW_BYTES = 32 << 20
+"""or this size before compression."""
+MAX_REUSED_PACKS = 64
+"""More packs than that are merged, unless the release is so large that it needs them."""
+_PACKS_AT_MOST = 4_000
+"""Of the largest releases; their packs are larger, since a layout has room for 10,000."""
+_LARGEST_STORED_BYTES = 48 << 20
 
 _log = Log(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownPack:
+    """A pack that is in the store, and what of it a release could use.
+
+    Attributes:
+        pack: Which.
+        raw_bytes: Of all its members.
+        live: Digests of the members that the release wants.
+    """
+
+    pack: Pack
+    raw_bytes: int
+    live: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """What to do.
+
+    Attributes:
+        reused: These packs as they are, largest use first.
+        to_pack: Digests of what is in none of them.
+    """
+
+    reused: tuple[KnownPack, ...]
+    to_pack: frozenset[str]
+
+
+def plan_packs(wanted: Mapping[str, int], known: Sequence[KnownPack]) -> PackPlan:
+    """Use packs of which at least half is wanted, and not too many of them. The rest is packed anew.
+
+    Hosts fetch whole packs, so what a release does not want of a pack is fetched in vain.
+
+    Args:
+        wanted: Size of each small blob of the release, by digest.
+        known: Packs, each once.
+    """
+    left = dict(wanted)
+    reused: list[tuple[int, KnownPack]] = []
+    for candidate in sorted(known, key=lambda item: (-_bytes(item.live, wanted), item.pack)):
+        own = [sha256 for sha256 in candidate.live if sha256 in left]
+        own_bytes = _bytes(own, wanted)
+        if own and 2 * own_bytes >= candidate.raw_bytes:
+            reused.append((own_bytes, candidate))
+            for sha256 in own:
+                del left[sha256]
+    most = max(MAX_REUSED_PACKS, 2 * -(-sum(wanted.values()) // PACK_STORED_BYTES))
+    if len(reused) + bool(left) > most:
+        # Down to half of the limit, so that not every publish from now on packs something anew.
+        reused = sorted(reused, key=lambda item: (-item[0], item[1].pack))[: most // 2]
+    kept = tuple(item for _, item in reused)
+    covered = {sha256 for item in kept for sha256 in item.live}
+    return PackPlan(kept, frozenset(wanted.keys() - covered))
+
+
+def pack_limits(total_bytes: int) -> tuple[int, int]:
+    """After how many stored, and how many raw bytes a pack of so many small bytes is closed."""
+    stored = min(_LARGEST_STORED_BYTES, max(PACK_STORED_BYTES, total_bytes // _PACKS_AT_MOST))
+    return stored, stored * (PACK_RAW_BYTES // PACK_STORED_BYTES)
+
+
 def known_packs(
-    remote: Remote, pool: Executor, own: ReleaseRef, base: Sequence[ReleaseRef], wanted: Mapping[str, int]
+    store: PublishStore,
+    pool: Executor,
+    own: ReleaseRef,
+    base: Sequence[ReleaseRef],
+    wanted: Mapping[str, int],
 ) -> list[KnownPack]:
     """Find packs with blobs that are wanted.
 
     Args:
-        remote: The store.
+        store: The store.
         pool: For several requests at once.
         own: The release itself, which may have been published before, in part or whole.
         base: Releases of other names that share files with it.
@@ -47,12 +121,12 @@ def known_packs(
     names = {sha256: sha256 for sha256 in wanted}  # one string for each, not one for each table
     left, seen = set(wanted), set[Pack]()
     found: list[KnownPack] = []
-    for layout in _layouts(remote, own, base):
+    for layout in _layouts(store, own, base):
         if not left or len(seen) >= MAX_TABLES:
             break
         new = [pack for pack in layout.packs if pack not in seen][: MAX_TABLES - len(seen)]
         seen.update(new)
-        for pack, table in zip(new, pool.map(partial(_table, remote), new), strict=True):
+        for pack, table in zip(new, pool.map(partial(_table, store), new), strict=True):
             if table is None:
                 continue
             live = tuple(
@@ -65,28 +139,32 @@ def known_packs(
     return found
 
 
-def _layouts(remote: Remote, own: ReleaseRef, base: Sequence[ReleaseRef]) -> Iterator[Layout]:
-    """Of the release itself, of its predecessors, newest first, of others. Each read when it is asked for."""
-    history = remote.call(lambda store: published(store, own.name), "history")
+def _layouts(store: PublishStore, own: ReleaseRef, base: Sequence[ReleaseRef]) -> Iterator[Layout]:
+    """Layouts of the release, of its predecessors, newest first, and of `base`. Reads one at a time."""
+    history = store.call(lambda objects: published(objects, own.name), "history")
     newest = list(dict.fromkeys(ReleaseRef(own.name, entry.digest) for entry in history))[:MAX_LAYOUTS]
     for ref in dict.fromkeys([own, *newest, *base]):
         try:
-            yield remote.call(partial(fetch_layout, name=ref.name, digest=ref.digest), "layout")
+            yield store.call(partial(fetch_layout, name=ref.name, digest=ref.digest), "layout")
         except BlobNotFoundError:
             continue
         except InvalidLayoutError as exc:
             _log.warning("layout_not_reused", release=str(ref), error=str(exc))
 
 
-def _table(remote: Remote, pack: Pack) -> PackTable | None:
-    """What a pack says that it holds; None: it is not there, or not one."""
+def _table(store: PublishStore, pack: Pack) -> PackTable | None:
+    """The table of a pack; None: the pack is not there, or cannot be read."""
     key = keys.pack(pack.name)
-    if not remote.has(key, pack.size_bytes):
+    if not store.has(key, pack.size_bytes):
         return None
     try:
-        return read_table(pack.size_bytes, partial(remote.read, key))
+        return read_table(partial(store.read, key), pack.size_bytes)
     except BlobNotFoundError:
         return None
     except (InvalidPackError, CorruptBlobError) as exc:
         _log.warning("pack_not_reused", pack=pack.name, error=str(exc))
         return None
+
+
+def _bytes(digests: Sequence[str], sizes: Mapping[str, int]) -> int:
+    return sum(sizes[sha256] for sha256 in digests)

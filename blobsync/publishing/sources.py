@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from blobsync.errors import LocalStoreError, UnmatchedPatternError, UnsafeSourceError
+from blobsync.errors import BlobSyncConfigError, LocalStoreError, UnmatchedPatternError, UnsafeSourceError
 from blobsync.names import collision, path_fault
-from blobsync.publishing.patterns import compiled, wants_hidden
 from blobsync.release.manifest import Role
 
 _EXCLUDED_NAMES = {"__pycache__", ".git"}
@@ -56,7 +55,7 @@ def collect(
 
     Args:
         root: The folder of the release. Patterns, and the paths in the release, are relative to it.
-        include: Patterns of code; see `blobsync.publishing.patterns`.
+        include: Patterns of code, as of a shell with `**`; see `_compiled`.
         dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
         configuration: Patterns of configuration. This role wins over code.
         allow_secrets: Patterns of files that are taken although they are named as secrets usually are.
@@ -73,8 +72,8 @@ def collect(
     if not root.is_dir():
         raise LocalStoreError(f"{root} is not a folder; there is nothing to publish from")
     by_role = ((Role.CODE, include), (Role.CONFIGURATION, configuration), (Role.DEPENDENCY, dependencies))
-    hidden = any(wants_hidden(pattern) for _, patterns in by_role for pattern in patterns)
-    allowed = [compiled(pattern) for pattern in allow_secrets]
+    hidden = any(_wants_hidden(pattern) for _, patterns in by_role for pattern in patterns)
+    allowed = [_compiled(pattern) for pattern in allow_secrets]
     try:
         candidates = _candidates(root, hidden)
         roles: dict[str, Role] = {}
@@ -126,7 +125,7 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
 
 
 def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
-    expression = compiled(pattern)
+    expression = _compiled(pattern)
     found = [path for path in candidates if expression.fullmatch(path)]
     # A linked folder is not followed: what the pattern means below it would be left out without a word.
     found += [
@@ -163,7 +162,7 @@ def _source(
         )
     if not stat.S_ISREG(mode):
         raise UnsafeSourceError(f"{path} is no regular file (a device, pipe or socket); leave it out")
-    secret = looks_secret(path) or (is_link and looks_secret(target.relative_to(real_root).as_posix()))
+    secret = _looks_secret(path) or (is_link and _looks_secret(target.relative_to(real_root).as_posix()))
     if secret and not any(pattern.fullmatch(path) for pattern in allowed):
         raise UnsafeSourceError(
             f"{path} is named like a secret, and whoever reads the bucket could read it; leave it out, "
@@ -172,7 +171,58 @@ def _source(
     return SourceFile(path, file, role, bool(mode & stat.S_IXUSR))
 
 
-def looks_secret(path: str) -> bool:
+def _looks_secret(path: str) -> bool:
     """Whether a file is named as secrets usually are."""
     *folders, name = path.split("/")
     return _SECRET_NAMES.fullmatch(name) is not None or not _SECRET_FOLDERS.isdisjoint(folders)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Turn a pattern into a regular expression for whole relative paths.
+
+    `*` and `?` stay within a segment, `[abc]` is one of these, `**` is any number of folders. Names that
+    begin with a dot are matched only by segments that do.
+
+    Raises:
+        BlobSyncConfigError: a pattern that is empty, absolute, or leaves the root.
+    """
+    segments = pattern.split("/")
+    if pattern == "" or pattern.startswith("/") or ".." in segments or "" in segments:
+        raise BlobSyncConfigError(
+            f"pattern {pattern!r} must be relative, without '..', empty segments or a slash at its end"
+        )
+    parts: list[str] = []
+    for position, segment in enumerate(segments):
+        last = position == len(segments) - 1
+        if segment == "**":
+            parts.append(r"(?!\.)[^/]+(?:/(?!\.)[^/]+)*" if last else r"(?:(?!\.)[^/]+/)*")
+        elif segment != ".":
+            parts.append(_segment(segment) + ("" if last else "/"))
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _wants_hidden(pattern: str) -> bool:
+    """Whether the pattern names something that begins with a dot."""
+    return any(segment.startswith(".") and segment != "." for segment in pattern.split("/"))
+
+
+def _segment(segment: str) -> str:
+    out = [] if segment.startswith(".") else [r"(?!\.)"]
+    at = 0
+    while at < len(segment):
+        char = segment[at]
+        end = segment.find("]", at + 2) if char == "[" else -1
+        if char == "*":
+            out.append("[^/]*")
+        elif char == "?":
+            out.append("[^/]")
+        elif end != -1:
+            inside = segment[at + 1 : end]
+            negated = inside.startswith("!")
+            body = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[1:] if negated else inside)
+            out.append(f"[{'^/' if negated else ''}{body}]")
+            at = end
+        else:
+            out.append(re.escape(char))
+        at += 1
+    return "".join(out)

@@ -1,4 +1,4 @@
-"""The threads of a publish, and the caller's, which waits and tells how far they are."""
+"""The threads of a publish. Jobs count what they do; the caller's thread waits, and tells the progress."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self, TypeVar
 
-from blobsync.publishing.progress import Meter, PublishProgress
-from blobsync.publishing.remote import StoppedError
+from blobsync.bucket.patient_store import StoppedError
+from blobsync.progress import Meter, Progress
 
 THREADS = 6
 HASHERS = 4
@@ -22,11 +22,11 @@ class Threads:
     """Run jobs; the first error ends all of them. Entered once.
 
     Args:
-        stopping: Set at the end, so that after an error or Ctrl-C nobody waits for the rest.
-        progress: Told by whoever calls `run`, about ten times a second, and when all is done.
+        stopping: Set at the end, so that after an error or Ctrl-C the other jobs end soon.
+        progress: Called by the thread that calls `run`, about ten times a second and at the end.
     """
 
-    def __init__(self, stopping: threading.Event, progress: Callable[[PublishProgress], None] | None) -> None:
+    def __init__(self, stopping: threading.Event, progress: Callable[[Progress], None] | None) -> None:
         self._stopping, self._progress = stopping, progress
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-publish")
         self.packer = ThreadPoolExecutor(1, thread_name_prefix="blobsync-pack")
@@ -45,7 +45,7 @@ class Threads:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody wants to know how far it is."""
+        """True if there is a callback for progress."""
         return self._progress is not None
 
     def run(self, jobs: Iterable[Callable[[], Result]], *meters: Meter) -> list[Result]:
@@ -72,6 +72,6 @@ class Threads:
 
 def _raise_first(done: set[Future[Result]]) -> None:
     errors = [error for future in done if (error := future.exception()) is not None]
-    # Whoever was stopped because of another's error has nothing to say.
+    # A job that was stopped because of another job's error does not know the cause.
     for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
         raise error

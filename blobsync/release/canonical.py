@@ -15,20 +15,16 @@ for paths refuse whatever else would need one.
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Callable, Iterable
-from itertools import islice
-from operator import gt
+from collections.abc import Iterable
+from itertools import pairwise
 
 from blobsync.errors import InvalidManifestError
 from blobsync.release.artifact import MAX_ARTIFACTS, Artifact, Role
-from blobsync.release.artifacts import Artifacts
 from blobsync.release.blob import chunk_count
 
 SCHEMA = 2
 
 _START = b'{"artifacts":['
-_AT_A_TIME = 4096
 _END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
 _MAX_END_BYTES = 200
 _ARTIFACT = re.compile(
@@ -51,28 +47,21 @@ def encode(name: str, artifacts: Iterable[Artifact]) -> bytes:
         name: A sound one.
         artifacts: Likewise, sorted by path.
     """
-    written, separator, each = bytearray(_START), b"", iter(artifacts)
-    while batch := ",".join(map(_encoded, islice(each, _AT_A_TIME))):  # all at once takes thrice the room
-        written += separator + batch.encode()
-        separator = b","
-    return bytes(written + f'],"name":"{name}","schema":{SCHEMA}}}'.encode())
+    end = f'],"name":"{name}","schema":{SCHEMA}}}'.encode()
+    return b"".join([_START, b",".join(map(_encoded, artifacts)), end])
 
 
-def _encoded(item: Artifact) -> str:
+def _encoded(item: Artifact) -> bytes:
     chunks = ",".join(f'"{chunk}"' for chunk in item.chunks) if item.chunks else ""
     path = item.path.replace('"', '\\"') if '"' in item.path else item.path
     return (
         f'{{"chunks":[{chunks}],"executable":{"true" if item.executable else "false"},"path":"{path}",'
         f'"role":"{item.role.value}","sha256":"{item.sha256}","size_bytes":{item.size_bytes}}}'
-    )
+    ).encode()
 
 
-def decode(data: bytes, take_paths: Callable[[list[str]], None]) -> tuple[str, Artifacts]:
-    """Read what `encode` writes, and nothing else. What it says is still to be checked.
-
-    Args:
-        data: The manifest.
-        take_paths: Given all paths, some at a time: they are not kept.
+def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
+    """Read what `encode` writes, and nothing else: the name and the artifacts, which are not checked yet.
 
     Raises:
         InvalidManifestError: It is not in that form.
@@ -88,51 +77,33 @@ def decode(data: bytes, take_paths: Callable[[list[str]], None]) -> tuple[str, A
             f"the manifest has schema {schema}, this version reads {SCHEMA}; "
             + ("update blobsync" if schema > SCHEMA else "publish the release again")
         )
-    return found[1].decode(), _scanned(data, end, take_paths)
+    return found[1].decode(), tuple(_artifacts(data, end))
 
 
-def _scanned(data: bytes, end: int, take_paths: Callable[[list[str]], None]) -> Artifacts:
-    starts, sizes, digests = array("I"), array("q"), bytearray()
-    at, paths = len(_START), [""]
+def _artifacts(data: bytes, end: int) -> list[Artifact]:
+    found, at = list[Artifact](), len(_START)
     while at < end:
-        hexadecimal, paths = list[bytes](), paths[-1:]  # with the one before
-        for _ in range(_AT_A_TIME):
-            match = _ARTIFACT.match(data, at)
-            if match is None:
-                raise _not_canonical(data, at)
-            chunks, path, sha256, size = match.group(1, 3, 5, 6)
-            size_bytes = int(size)
-            if chunks:
-                _check_chunk_count(chunks, path, size_bytes)
-            paths.append(_path(path))
-            starts.append(at)
-            sizes.append(size_bytes)
-            hexadecimal.append(sha256)
-            at = match.end()
-            if at >= end:
-                break
-        if len(starts) > MAX_ARTIFACTS:
+        match = _ARTIFACT.match(data, at)
+        if match is None:
+            raise _not_canonical(data, at)
+        if len(found) == MAX_ARTIFACTS:
             raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
-        if any(map(gt, paths, islice(paths, 1, None))):
-            raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish again")
-        take_paths(paths[1:])
-        digests += bytes.fromhex(b"".join(hexadecimal).decode())
-    return Artifacts(data, starts, sizes, bytes(digests), _read)
+        found.append(_artifact(*match.groups()))
+        at = match.end()
+    if any(one.path > other.path for one, other in pairwise(found)):
+        raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish again")
+    return found
 
 
-def _check_chunk_count(chunks: bytes, path: bytes, size_bytes: int) -> None:
-    """Before room is made for them."""
-    if (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):
+def _artifact(
+    chunks: bytes, executable: bytes, path: bytes, role: bytes, sha256: bytes, size: bytes
+) -> Artifact:
+    size_bytes = int(size)
+    if chunks and (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):  # before memory is taken
         raise InvalidManifestError(f"{path[:200]!r} of {size_bytes} bytes has another number of chunks")
-
-
-def _read(data: bytes, at: int) -> Artifact:
-    match = _ARTIFACT.match(data, at)
-    assert match is not None  # noqa: S101 - it matched when the manifest was read
-    chunks, executable, path, role, sha256, size = match.groups()
     return Artifact(
         _path(path),
-        int(size),
+        size_bytes,
         sha256.decode(),
         _ROLES[role],
         executable == b"true",

@@ -3,9 +3,8 @@
 It is no part of the release's identity: the same files may be packed otherwise tomorrow. Nothing in it is
 trusted: a pack must hash to its name, and each member to the digest that the manifest has.
 
-A layout with `loose` is of files that lie in the bucket one by one, see `blobsync.release.loose`. It has the
-schema 2, so that versions which do not know it say so. Then no pack is ever fetched: those that it names, on
-a host's disk, hold what that host has fetched.
+Schema 2 was that of releases whose files lie in the bucket as plain objects, which earlier
+versions wrote. It is refused: see ADR 43.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from typing import Any
 
 from blobsync.errors import InvalidLayoutError
 from blobsync.names import is_digest
-from blobsync.release.loose import prefix_fault
 from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 
 SCHEMA = 1
-LOOSE_SCHEMA = 2
+_PLAIN_OBJECTS_SCHEMA = 2
 MAX_PACKS = 10_000
 MAX_LAYOUT_BYTES = 1 << 20  # enough for so many packs, and for no bomb of empty lists
 MAX_PUBLISHER_CHARS = 200
@@ -54,7 +52,6 @@ class Layout:
         published_by: Who did it, for people.
         published_at: When, by the publisher's clock, in whole seconds; for people and for the order of a
             list.
-        loose: Below which prefix, ending with a slash, the files lie as plain objects; None: they do not.
 
     Raises:
         InvalidLayoutError: A name, size or time that cannot be.
@@ -63,7 +60,6 @@ class Layout:
     packs: tuple[Pack, ...]
     published_by: str
     published_at: datetime
-    loose: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "packs", tuple(sorted(set(self.packs))))
@@ -78,8 +74,6 @@ class Layout:
             "published_by": self.published_by,
             "published_at": f"{self.published_at.replace(tzinfo=None).isoformat()}Z",
         }
-        if self.loose is not None:
-            document |= {"schema": LOOSE_SCHEMA, "loose": self.loose}
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -95,9 +89,10 @@ class Layout:
             document = json.loads(data.decode())
         except (ValueError, RecursionError) as exc:
             raise InvalidLayoutError(f"the layout is not JSON: {exc}") from exc
-        if not isinstance(document, dict) or set(document) - {"loose"} != _FIELDS:
+        if isinstance(document, dict) and "schema" in document:
+            _check_schema(document["schema"])
+        if not isinstance(document, dict) or set(document) != _FIELDS:
             raise InvalidLayoutError(f"the layout is not an object with exactly {sorted(_FIELDS)}")
-        _check_schema(document["schema"], is_loose="loose" in document)
         packs, who, when = document["packs"], document["published_by"], document["published_at"]
         if not isinstance(packs, list) or len(packs) > MAX_PACKS:
             raise InvalidLayoutError(f"the layout needs a list of at most {MAX_PACKS} packs")
@@ -107,22 +102,19 @@ class Layout:
             at = datetime.fromisoformat(when)
         except ValueError as exc:
             raise InvalidLayoutError(f"{when} is not a time") from exc
-        loose = document.get("loose", None)
-        if "loose" in document and not isinstance(loose, str):
-            raise InvalidLayoutError("the layout does not say below which prefix its files lie")
-        return cls(tuple(_pack(item, number) for number, item in enumerate(packs)), who, at, loose)
+        return cls(tuple(_pack(item, number) for number, item in enumerate(packs)), who, at)
 
 
-def _check_schema(schema: Any, *, is_loose: bool) -> None:
-    if type(schema) is not int or schema not in {SCHEMA, LOOSE_SCHEMA}:
+def _check_schema(schema: Any) -> None:
+    if type(schema) is int and schema == _PLAIN_OBJECTS_SCHEMA:
+        raise InvalidLayoutError(
+            "this release consists of plain objects that an earlier version adopted, and this version "
+            "does not read those. Publish the same files again: the release keeps its digest"
+        )
+    if type(schema) is not int or schema != SCHEMA:
         which = str(schema)[:40] if type(schema) is int else "that is no number"
         raise InvalidLayoutError(
-            f"the layout has a schema {which}, this version reads {SCHEMA} and {LOOSE_SCHEMA}; "
-            f"update blobsync"
-        )
-    if is_loose is not (schema == LOOSE_SCHEMA):
-        raise InvalidLayoutError(
-            f"the layout has schema {schema} and {'a' if is_loose else 'no'} prefix of plain objects"
+            f"the layout has a schema {which}, this version reads {SCHEMA}; update blobsync"
         )
 
 
@@ -148,7 +140,5 @@ def _check(layout: Layout) -> None:
                 f"pack {pack.name} of {pack.size_bytes} bytes is not within "
                 f"{MIN_PACK_BYTES}..{MAX_PACK_BYTES}"
             )
-    if layout.loose is not None and (fault := prefix_fault(layout.loose)) is not None:
-        raise InvalidLayoutError(f"the prefix {layout.loose[:200]!r} of the layout {fault}")
     if len(layout.published_by) > MAX_PUBLISHER_CHARS or not layout.published_by.isprintable():
         raise InvalidLayoutError(f"published_by is not a printable text of up to {MAX_PUBLISHER_CHARS} signs")

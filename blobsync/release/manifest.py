@@ -7,15 +7,14 @@ discovery is in it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from blobsync.errors import InvalidManifestError
-from blobsync.names import PathSurvey, are_digests, collision, first_path_fault, is_digest, is_release_name
+from blobsync.names import are_digests, collision, first_path_fault, is_digest, is_release_name
 from blobsync.release import canonical as form
 from blobsync.release.artifact import MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, Artifact, Role
-from blobsync.release.artifacts import DIGEST_BYTES, Artifacts
 from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
 from blobsync.release.canonical import SCHEMA
 
@@ -59,7 +58,7 @@ class Manifest:
     """
 
     name: str
-    artifacts: Sequence[Artifact]
+    artifacts: tuple[Artifact, ...]
     digest: str = field(init=False, compare=False)
     """SHA-256 of `canonical`, in hexadecimal: names the release."""
     canonical: bytes = field(init=False, compare=False, repr=False)
@@ -74,9 +73,9 @@ class Manifest:
                 f"the manifest of {self.name} would have {len(canonical)} bytes, more than "
                 f"{MAX_MANIFEST_BYTES}; publish fewer files"
             )
-        self._written_as(canonical, form.decode(canonical, lambda _paths: None)[1])
+        self._written_as(canonical, artifacts)
 
-    def _written_as(self, canonical: bytes, artifacts: Artifacts) -> None:
+    def _written_as(self, canonical: bytes, artifacts: tuple[Artifact, ...]) -> None:
         object.__setattr__(self, "artifacts", artifacts)
         object.__setattr__(self, "canonical", canonical)
         object.__setattr__(self, "digest", hashlib.sha256(canonical).hexdigest())
@@ -86,12 +85,6 @@ class Manifest:
         """The release it describes."""
         return ReleaseRef(self.name, self.digest)
 
-    @property
-    def files(self) -> Artifacts:
-        """The artifacts, with what is known of all of them at once."""
-        assert isinstance(self.artifacts, Artifacts)  # noqa: S101 - whatever was given, it is read back
-        return self.artifacts
-
     @cached_property
     def blobs(self) -> Mapping[str, Blob]:
         """Distinct blobs, by SHA-256."""
@@ -100,7 +93,7 @@ class Manifest:
     @property
     def size_bytes(self) -> int:
         """Of all distinct blobs."""
-        return self.files.size_bytes
+        return sum({item.sha256: item.size_bytes for item in self.artifacts}.values())
 
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
@@ -113,44 +106,12 @@ class Manifest:
             raise InvalidManifestError(
                 f"a manifest of {len(data)} bytes is above {MAX_MANIFEST_BYTES}; not read"
             )
-        survey = PathSurvey()
-        name, artifacts = form.decode(data, survey.take)
-        if not (survey.is_fine and _are_sound(name, artifacts)):
-            _check(name, tuple(artifacts))  # says what is wrong
+        name, artifacts = form.decode(data)
+        _check(name, artifacts)
         manifest = object.__new__(cls)  # what was read is canonical: not sorted, checked and written again
         object.__setattr__(manifest, "name", name)
         manifest._written_as(data, artifacts)
         return manifest
-
-
-def _are_sound(name: str, artifacts: Artifacts) -> bool:
-    """Whether `_check` would find no fault but in paths, in little time and room; False: it may find none."""
-    sizes = artifacts.sizes
-    return (
-        is_release_name(name)
-        and sum(sizes) <= MAX_RELEASE_BYTES
-        and (not artifacts.repeated or _agree(artifacts))
-        and _are_chunked([artifacts[index] for index, size in enumerate(sizes) if size > CHUNK_BYTES])
-    )
-
-
-def _agree(artifacts: Artifacts) -> bool:
-    """Whether equal digests have equal sizes."""
-    known: dict[bytes, int] = {}
-    digests = artifacts.digests
-    return all(
-        known.setdefault(digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)], size) == size
-        for index, size in enumerate(artifacts.sizes)
-    )
-
-
-def _are_chunked(large: list[Artifact]) -> bool:
-    """Whether each has its chunks, and content by content other ones."""
-    pairs = {(item.sha256, item.chunks) for item in large}
-    return all(
-        item.size_bytes <= MAX_ARTIFACT_BYTES and len(item.chunks) == chunk_count(item.size_bytes)
-        for item in large
-    ) and len(pairs) == len({sha256 for sha256, _ in pairs}) == len({chunks for _, chunks in pairs})
 
 
 def _check(name: str, artifacts: tuple[Artifact, ...]) -> None:

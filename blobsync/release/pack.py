@@ -18,17 +18,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, overload
+from typing import IO
 
 import zstandard
 from blake3 import blake3
 
 from blobsync.errors import CorruptPackError, InvalidPackError
 from blobsync.release.artifact import MAX_ARTIFACTS
-from blobsync.release.artifacts import repeated
 from blobsync.release.blob import PACKED_BYTES
 
 MAGIC = b"BSPACK1\n"
@@ -45,7 +43,6 @@ _WORTH = 0.9
 """A frame that zstd makes no smaller than this is stored raw."""
 _RAW, _ZSTD = 0, 1
 _FRAME = struct.Struct("<IIII")
-_DIGEST_BYTES = 32
 _MEMBER = struct.Struct("<32sI")
 _COUNTS = struct.Struct("<II")
 _FOOTER_BYTES = _COUNTS.size + len(MAGIC)
@@ -64,49 +61,13 @@ class Frame:
     member_count: int
 
 
-class Digests(Sequence[str]):
-    """SHA-256 digests, hexadecimal when they are asked for; as strings they would take four times the room.
-
-    Args:
-        raw: 32 bytes each.
-    """
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-
-    def __len__(self) -> int:
-        return len(self.raw) // _DIGEST_BYTES
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
-        at = range(len(self))[index] * _DIGEST_BYTES
-        return self.raw[at : at + _DIGEST_BYTES].hex()
-
-    def __iter__(self) -> Iterator[str]:
-        raw = self.raw
-        return (raw[at : at + _DIGEST_BYTES].hex() for at in range(0, len(raw), _DIGEST_BYTES))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Digests) and self.raw == other.raw
-
-    def __hash__(self) -> int:
-        return hash(self.raw)
-
-
 @dataclass(frozen=True, slots=True)
 class PackTable:
     """What a pack says that it holds. `sha256s` and `sizes` are of the members, in order."""
 
     frames: tuple[Frame, ...]
-    sha256s: Digests
-    sizes: Sequence[int]
+    sha256s: tuple[str, ...]
+    sizes: tuple[int, ...]
 
     @property
     def raw_bytes(self) -> int:
@@ -153,10 +114,8 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     members, frames = _COUNTS.unpack_from(tail, len(tail) - _FOOTER_BYTES)
     at = len(tail) - wanted
     frame_end = at + frames * _FRAME.size
-    raw, sizes = bytearray(), array("I")
-    for digest, size in _MEMBER.iter_unpack(tail[frame_end : frame_end + members * _MEMBER.size]):
-        raw += digest
-        sizes.append(size)
+    rows = tuple(_MEMBER.iter_unpack(tail[frame_end : frame_end + members * _MEMBER.size]))
+    sha256s, sizes = tuple(digest.hex() for digest, _ in rows), tuple(size for _, size in rows)
     if max(sizes, default=0) > PACKED_BYTES:
         raise InvalidPackError(f"a member of a pack is above {PACKED_BYTES} bytes")
     found = tuple(_frames(_FRAME.iter_unpack(tail[at:frame_end]), sizes))
@@ -165,12 +124,12 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
         raise InvalidPackError("the frames of a pack do not fill it")
     if sum(sizes) > MAX_RAW_BYTES:
         raise InvalidPackError(f"the members of a pack have {sum(sizes)} bytes, more than {MAX_RAW_BYTES}")
-    if repeated(bytes(raw)):
+    if len(set(sha256s)) < members:
         raise InvalidPackError("a pack has a member twice")
-    return PackTable(found, Digests(bytes(raw)), sizes)
+    return PackTable(found, sha256s, sizes)
 
 
-def _frames(rows: Iterator[tuple[int, ...]], sizes: array[int]) -> Iterator[Frame]:
+def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[Frame]:
     start, first = len(MAGIC), 0
     for stored, raw, count, codec in rows:
         own = sizes[first : first + count]

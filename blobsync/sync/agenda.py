@@ -1,21 +1,26 @@
-"""What is due when, and in which order. Pure; one thread owns it.
+"""When something is due: tasks with an order and back-offs, and questions to a disk that refuses to write.
 
-Each entry is looked at when its time has come and not before, so that choosing a few of a hundred thousand
-costs little.
+Pure: time comes in; one thread owns it. A task is looked at when its time has come and not before, so that
+choosing a few of a hundred thousand costs little.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from blobsync.sync.readiness import Failure
+from blobsync.retry import RetryPolicy
+from blobsync.sync.readiness import Failure, ReleaseState
 
 Key = TypeVar("Key")
 _Entry = tuple[float, int, int, Key]
 """What orders it first, and second; its stamp; its key, which is never compared."""
+
+URGENT = -1
+"""The order of what somebody waits for: before all that is merely wanted."""
 
 
 @dataclass(slots=True)
@@ -44,9 +49,14 @@ class Task:
 
 
 class Agenda(Generic[Key]):
-    """Tasks by their key."""
+    """Tasks by their key.
 
-    def __init__(self) -> None:
+    Args:
+        urgent: How many more tasks `take` gives than it is told, if they are `URGENT`.
+    """
+
+    def __init__(self, urgent: int = 0) -> None:
+        self._urgent = urgent
         self._tasks: dict[Key, Task] = {}
         self._later: list[_Entry[Key]] = []
         self._due: list[_Entry[Key]] = []
@@ -55,9 +65,8 @@ class Agenda(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._tasks
 
-    def get(self, key: Key) -> Task | None:
-        """The task; None: there is none."""
-        return self._tasks.get(key)
+    def __getitem__(self, key: Key) -> Task:
+        return self._tasks[key]
 
     def items(self) -> Iterator[tuple[Key, Task]]:
         """All tasks."""
@@ -71,7 +80,8 @@ class Agenda(Generic[Key]):
             self.move(key, due_s)
         elif task.order != order:
             task.order = order
-            self.move(key, task.due_s)
+            if not task.running:
+                self.move(key, task.due_s)
         return task
 
     def move(self, key: Key, due_s: float) -> None:
@@ -83,6 +93,13 @@ class Agenda(Generic[Key]):
         self._stamp += 1
         task.due_s, task.stamp = due_s, self._stamp
         heapq.heappush(self._later, (due_s, 0, self._stamp, key))
+
+    def retry(self, key: Key, now_s: float) -> None:
+        """End its back-off, if it has one."""
+        task = self._tasks[key]
+        if task.failures:
+            task.failures = 0
+            self.move(key, now_s)
 
     def ended(self, key: Key, due_s: float) -> None:
         """It was taken, and is due again then, unless somebody asked for it meanwhile."""
@@ -96,24 +113,33 @@ class Agenda(Generic[Key]):
         self._tasks.pop(key, None)
 
     def take(self, now_s: float, free: int) -> list[Key]:
-        """What to do now, at most `free`; it counts as running. In order, then what failed least."""
+        """What to do now, at most `free`, and urgent ones beyond that. It counts as running.
+
+        In order, then what failed least. `free` is below 0 while urgent tasks run beyond it.
+        """
         while self._later and self._later[0][0] <= now_s:
             _, _, stamp, key = heapq.heappop(self._later)
             task = self._tasks.get(key)
             if task is not None and task.stamp == stamp and not task.running:
                 heapq.heappush(self._due, (task.order, task.failures, stamp, key))
         taken: list[Key] = []
-        while len(taken) < free and self._clean(self._due):
+        while self._may_take(free - len(taken)):
             key = heapq.heappop(self._due)[-1]
             self._tasks[key].running = True
             taken.append(key)
         return taken
 
-    def next_due_s(self) -> float | None:
+    def next_due_s(self, free: int = 1) -> float | None:
         """When `take` has something, as far as time alone decides; None: never."""
-        if self._clean(self._due):
+        if self._may_take(free):
             return float("-inf")
-        return self._later[0][0] if self._clean(self._later) else None
+        may_take_later = free + self._urgent > 0 and self._clean(self._later)
+        return self._later[0][0] if may_take_later else None
+
+    def _may_take(self, free: int) -> bool:
+        if not self._clean(self._due):
+            return False
+        return free > 0 or (self._due[0][0] == URGENT and free + self._urgent > 0)
 
     def _clean(self, heap: list[_Entry[Key]]) -> bool:
         """Drop what is not valid any more from the top. Whether anything is left."""
@@ -124,3 +150,116 @@ class Agenda(Generic[Key]):
                 return True
             heapq.heappop(heap)
         return False
+
+
+class BackOffs:
+    """What fails in several agendas waits longer each time, until something says that it may work again.
+
+    Args:
+        retry: The waits.
+        rng: Uniform in [0, 1).
+        agendas: Whose tasks fail.
+    """
+
+    def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *agendas: Agenda[Any]) -> None:
+        self._retry, self._rng, self._agendas = retry, rng, agendas
+        self._last_answer_s = self._last_outage_s = float("-inf")
+        self._disk_refused = False
+
+    @property
+    def in_outage(self) -> bool:
+        """Whether the object store has failed since it last answered."""
+        return self._last_outage_s > self._last_answer_s
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether something that the disk refused is to be tried again."""
+        return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
+
+    def failed(self, agenda: Agenda[Any], key: Any, failure: Failure, now_s: float) -> None:
+        """A task that was taken failed: it is due again after its back-off."""
+        task = agenda[key]
+        if task.failure is None or task.failure.state is not failure.state:
+            task.first_failed_s = now_s
+        if failure.state is ReleaseState.UNAVAILABLE:
+            self._last_outage_s = max(self._last_outage_s, task.first_failed_s)
+        self._disk_refused = self._disk_refused or failure.of_disk
+        task.failures += 1
+        task.failure = failure
+        agenda.ended(key, now_s + self._retry.wait_s(task.failures, self._rng))
+
+    def retry_now(self, now_s: float) -> None:
+        """Make everything that waits for a back-off due."""
+        for agenda, key, _ in self._failing():
+            agenda.retry(key, now_s)
+
+    def store_answered(self, now_s: float) -> None:
+        """The object store works. What failed since its last answer was an outage, and is due now.
+
+        Not what failed before that answer too: such a key fails by itself, and keeps its back-off.
+        """
+        if self.in_outage:
+            for agenda, key, task in self._failing():
+                outage = task.failure is not None and task.failure.state is ReleaseState.UNAVAILABLE
+                if outage and task.first_failed_s > self._last_answer_s and task.due_s > now_s:
+                    agenda.move(key, now_s)
+        self._last_answer_s = now_s
+
+    def disk_answered(self, now_s: float) -> None:
+        """The disk takes bytes: what it refused is due now."""
+        if self._disk_refused:
+            self._disk_refused = False
+            for agenda, key, task in self._failing():
+                if task.failure is not None and task.failure.of_disk and task.due_s > now_s:
+                    agenda.move(key, now_s)
+
+    def _failing(self) -> Iterator[tuple[Agenda[Any], Any, Task]]:
+        for agenda in self._agendas:
+            for key, task in list(agenda.items()):
+                if task.failures:
+                    yield agenda, key, task
+
+
+class DiskWatch:
+    """Asks while the disk is in trouble, less and less often. One question at a time: a disk may hang.
+
+    Args:
+        retry: Waits between questions.
+        rng: Uniform in [0, 1).
+    """
+
+    def __init__(self, retry: RetryPolicy, rng: Callable[[], float] = random.random) -> None:
+        self._retry = retry
+        self._rng = rng
+        self._questions = 0
+        self._asking = False
+        self._due_s: float | None = None
+
+    def seen(self, ok: bool, now_s: float) -> None:
+        """How the disk does now, as far as is known."""
+        if ok:
+            self._questions, self._due_s = 0, None
+        elif self._due_s is None and not self._asking:
+            self._plan(now_s)
+
+    def next_due_s(self) -> float | None:
+        """When to ask; None: not as far as is known now."""
+        return None if self._asking else self._due_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether to ask now."""
+        due_s = self.next_due_s()
+        return due_s is not None and due_s <= now_s
+
+    def asking(self) -> None:
+        """It is asked now."""
+        self._asking = True
+
+    def asked(self, now_s: float) -> None:
+        """It was asked, or need not be this time. What came of it is told by `seen`."""
+        self._asking = False
+        self._plan(now_s)
+
+    def _plan(self, now_s: float) -> None:
+        self._questions += 1
+        self._due_s = now_s + self._retry.wait_s(self._questions, self._rng)

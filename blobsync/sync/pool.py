@@ -36,7 +36,7 @@ class Lanes(Generic[Item]):
     """Which comes next. Pure, not thread-safe.
 
     In each lane the lowest rank is first, and of equal ones the oldest. Of the two lanes that with the lower
-    rank is first, but each fourth turn is the other's: a large blob of high priority is brought quickly, and
+    rank is first, but each fourth turn is the other's: a large blob of high priority arrives quickly, and
     small objects do not wait behind it until it is there; nor the other way round.
     """
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from blobsync.errors import (
     BlobNotFoundError,
     BlobSyncError,
     BucketMissingError,
-    CorruptBlobError,
-    InvalidLayoutError,
-    InvalidManifestError,
-    InvalidPackError,
     LocalStoreError,
     StoreAccessDeniedError,
     StoreRefusedError,
     StoreUnavailableError,
 )
 from blobsync.local.disk_state import DiskState
-from blobsync.release.manifest import Artifact, ReleaseRef, Role
+from blobsync.release.manifest import ReleaseRef, Role
+from blobsync.retry import WRONG_BYTES
 
 
 class ReleaseState(StrEnum):
@@ -32,16 +28,13 @@ class ReleaseState(StrEnum):
     READY = "ready"
     """Every file is here and verified."""
     SYNCING = "syncing"
-    """Being brought here; or the local disk is in the way, as the reason says."""
+    """Being fetched; or the local disk is in the way, as the reason says."""
     ABSENT = "absent"
     """The object store answered: the manifest or a file does not exist there."""
     UNAVAILABLE = "unavailable"
     """The object store cannot be reached, or does not let us in."""
     CORRUPT = "corrupt"
     """The object store gave wrong bytes, twice."""
-
-
-STATES = tuple(ReleaseState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +54,7 @@ class Failure:
 
 _STATES: tuple[tuple[tuple[type[BlobSyncError], ...], ReleaseState], ...] = (
     ((BlobNotFoundError,), ReleaseState.ABSENT),
-    (
-        (CorruptBlobError, InvalidManifestError, InvalidLayoutError, InvalidPackError),
-        ReleaseState.CORRUPT,
-    ),
+    (WRONG_BYTES, ReleaseState.CORRUPT),
     (
         (StoreUnavailableError, StoreAccessDeniedError, BucketMissingError, StoreRefusedError),
         ReleaseState.UNAVAILABLE,
@@ -99,59 +89,6 @@ class MissingArtifact(NamedTuple):
     state: ReleaseState = ReleaseState.SYNCING
 
 
-class MissingFiles(Sequence[MissingArtifact]):
-    """Files of one release that are missing, made when they are looked at: there may be 100,000.
-
-    Args:
-        files: Of the release; those that are missing are among them.
-        indices: Which those are, rising.
-        states: Why each is missing, by its place in `ReleaseState`.
-        distinct_count: How many contents they have.
-        distinct_bytes: And of how many bytes.
-    """
-
-    __slots__ = ("_files", "_indices", "_states", "distinct_bytes", "distinct_count")
-
-    def __init__(
-        self,
-        files: Sequence[Artifact],
-        indices: array[int],
-        states: bytes,
-        distinct_count: int,
-        distinct_bytes: int,
-    ) -> None:
-        self._files, self._indices, self._states = files, indices, states
-        self.distinct_count, self.distinct_bytes = distinct_count, distinct_bytes
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    @overload
-    def __getitem__(self, index: int) -> MissingArtifact: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[MissingArtifact]: ...
-    def __getitem__(self, index: int | slice) -> MissingArtifact | Sequence[MissingArtifact]:
-        if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
-        item = self._files[self._indices[index]]
-        state = STATES[self._states[index]]
-        return MissingArtifact(item.path, item.role, item.size_bytes, item.sha256, state)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str | bytes) or len(self) != len(other):
-            return False
-        if isinstance(other, MissingFiles):
-            alike = self._indices == other._indices and self._states == other._states
-            return alike and self._files == other._files
-        return all(one == two for one, two in zip(self, other, strict=True))
-
-    def __hash__(self) -> int:
-        return hash((len(self), self._states))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} files>"
-
-
 @dataclass(frozen=True, slots=True)
 class ReleaseReadiness:
     """How one release stands here, and why.
@@ -167,7 +104,7 @@ class ReleaseReadiness:
 
     ref: ReleaseRef
     state: ReleaseState
-    missing: Sequence[MissingArtifact] = ()
+    missing: tuple[MissingArtifact, ...] = ()
     missing_bytes: int = 0
     reason: str = ""
     artifact_count: int = 0
@@ -199,18 +136,14 @@ class Readiness:
     @cached_property
     def missing_bytes(self) -> int:
         """Bytes of distinct blobs that are missing, as far as it is known."""
-        return sum(size_bytes for _, size_bytes in self._missing_contents)
+        return sum(self._missing_contents.values())
 
     @cached_property
     def missing_count(self) -> int:
         """Distinct blobs that are missing, as far as it is known."""
-        return sum(count for count, _ in self._missing_contents)
+        return len(self._missing_contents)
 
     @cached_property
-    def _missing_contents(self) -> list[tuple[int, int]]:
-        """How many distinct contents, and their bytes; in parts that have none in common."""
-        lacking = [found.missing for found in self.releases.values() if found.missing]
-        if len(lacking) == 1 and isinstance(lacking[0], MissingFiles):
-            return [(lacking[0].distinct_count, lacking[0].distinct_bytes)]
-        sizes = {item.sha256: item.size_bytes for files in lacking for item in files}
-        return [(len(sizes), sum(sizes.values()))]
+    def _missing_contents(self) -> dict[str, int]:
+        """Sizes of the distinct contents that are missing, by SHA-256."""
+        return {item.sha256: item.size_bytes for found in self.releases.values() for item in found.missing}

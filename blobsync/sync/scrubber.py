@@ -7,11 +7,17 @@ most, as long as the store can be read in that time at the allowed rate.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, SyncerClosedError
 from blobsync.local.releases import KeptRelease
@@ -19,14 +25,72 @@ from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.objects import StoredObject
-from blobsync.sync.scrub_progress import ScrubTally
-from blobsync.sync.scrub_turn import ScrubTurn
-from blobsync.sync.throttle import Throttle
+from blobsync.sync.meter import Throttle
 
 _log = Log(__name__)
 
 _ASK_AGAIN_S = 60.0
 """Whether the process whose turn it is has finished, or died."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubProgress:
+    """Of the rounds that this process makes; of several on one store, one does each.
+
+    Attributes:
+        is_running: A round is under way.
+        done_releases: Releases that it, or else the last one, has been through.
+        total_releases: Of how many.
+        done_objects: Packs and large files verified in it.
+        damaged_objects: Put away, since the start of the process.
+        failed_objects: That the disk did not give, since the start of the process.
+        finished_rounds: Since the start of the process.
+        finished_at: End of the last of them, for people.
+    """
+
+    is_running: bool = False
+    done_releases: int = 0
+    total_releases: int = 0
+    done_objects: int = 0
+    damaged_objects: int = 0
+    failed_objects: int = 0
+    finished_rounds: int = 0
+    finished_at: datetime | None = None
+
+
+class ScrubTally:
+    """Keeps `progress` true. Told on the scrub's thread; `progress` is read on any."""
+
+    def __init__(self) -> None:
+        self.progress = ScrubProgress()
+
+    @contextmanager
+    def round(self, releases: int) -> Iterator[None]:
+        """A round through so many releases; one that breaks off is not finished."""
+        self.progress = replace(
+            self.progress, is_running=True, done_releases=0, total_releases=releases, done_objects=0
+        )
+        try:
+            yield
+            self.progress = replace(
+                self.progress,
+                finished_rounds=self.progress.finished_rounds + 1,
+                finished_at=datetime.now(UTC),
+            )
+        finally:
+            self.progress = replace(self.progress, is_running=False)
+
+    def been_through(self, releases: int, objects: int) -> None:
+        """So far in this round."""
+        self.progress = replace(self.progress, done_releases=releases, done_objects=objects)
+
+    def damaged(self) -> None:
+        """An object was put away."""
+        self.progress = replace(self.progress, damaged_objects=self.progress.damaged_objects + 1)
+
+    def failed(self) -> None:
+        """The disk did not give an object."""
+        self.progress = replace(self.progress, failed_objects=self.progress.failed_objects + 1)
 
 
 class Scrubber:
@@ -128,13 +192,76 @@ class Scrubber:
             self.tally.damaged()
             self._damaged(kept.ref.digest)
         else:
-            self._local.scrub_tree(manifest, going_on=self._going_on)
+            self._local.scrub_tree(manifest, on_progress=self._on_progress)
 
     def _object(self, item: StoredObject) -> None:
-        if not self._local.scrub_object(item, going_on=self._going_on):
+        if not self._local.scrub_object(item, on_progress=self._on_progress):
             self._found += 1
             self.tally.damaged()
             self._damaged(item.name)
 
-    def _going_on(self, size_bytes: int) -> None:
+    def _on_progress(self, size_bytes: int) -> None:
         self._throttle.take(size_bytes)
+
+
+class ScrubTurn:
+    """A file in the store that says when the last whole round began, locked while one is under way.
+
+    A store without such a file is new: all in it was verified lately.
+
+    Args:
+        path: Of the file.
+        interval_s: Between the beginnings of two rounds.
+        now_s: Seconds of a clock that survives restarts. One that was set back costs an early round.
+    """
+
+    def __init__(self, path: Path, interval_s: float, now_s: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._interval_s = interval_s
+        self._now_s = now_s
+        self._made_s = now_s()
+        with contextlib.suppress(OSError), self._open(os.O_EXCL) as fd:
+            self._note(fd, self._made_s)
+
+    def due_in_s(self) -> float:
+        """Seconds until the next round is due; not above 0: it is."""
+        try:
+            began_s = float(self._path.read_text())
+        except (OSError, ValueError):  # it could not be written, or just is
+            began_s = self._made_s
+        since_s = self._now_s() - began_s
+        return self._interval_s - since_s if since_s >= 0 else 0.0
+
+    @contextmanager
+    def taken(self) -> Iterator[bool]:
+        """Whether it is our turn: a round is due, and nobody else is at it. One that ends well is noted.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._open(0) as fd:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            if self.due_in_s() > 0:  # another was faster
+                yield False
+                return
+            began_s = self._now_s()
+            yield True
+            self._made_s = began_s
+            self._note(fd, began_s)
+
+    @contextmanager
+    def _open(self, more: int) -> Iterator[int]:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o644)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _note(fd: int, began_s: float) -> None:
+        with contextlib.suppress(OSError):  # a full disk: then the next process scrubs early
+            os.pwrite(fd, f"{began_s:020.3f}".encode(), 0)

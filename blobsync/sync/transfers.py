@@ -1,4 +1,4 @@
-"""Brings objects from their sources into the local store. Each is fetched once, however many ask for it.
+"""Brings objects from their sources into the local store, on the threads of a pool.
 
 Small objects are one call of a pool. Chunks of a large blob are one call each, so that several threads work
 on one blob, and others have their turn between two chunks.
@@ -7,38 +7,44 @@ on one blob, and others have their turn between two chunks.
 from __future__ import annotations
 
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
-from blobsync.errors import (
-    BlobNotFoundError,
-    BlobSyncError,
-    CorruptBlobError,
-    InvalidPackError,
-    StoreUnavailableError,
-    SyncerClosedError,
-)
+from blobsync.errors import BlobSyncError, SyncerClosedError
 from blobsync.local.incoming import Incoming
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import PACKED_BYTES, Blob
-from blobsync.release.layout import Pack
-from blobsync.release.loose import Bundle, LooseBlob
-from blobsync.release.objects import Fetchable, StoredObject
-from blobsync.storage import keys
-from blobsync.sync.arrival import Arrival
-from blobsync.sync.chunks import Chunks
-from blobsync.sync.loose import LooseFetcher
+from blobsync.release.objects import StoredObject
+from blobsync.retry import read_again_if_wrong
 from blobsync.sync.meter import Meter
 from blobsync.sync.pool import DaemonPool, Lane
-from blobsync.sync.sources import Sources
-from blobsync.sync.throttle import Throttle
+from blobsync.sync.sources import RangeCopier
 
-TRANSFER_GRACE_S = 60.0
-SLOWEST_BYTES_PER_S = 64 << 10
-"""What comes more slowly, after the grace, is given up and tried again: others need its thread."""
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bring one object. What has the lower `order` goes first."""
+
+    item: StoredObject
+    order: int = 0
+
+
+class Arrival(Enum):
+    """What came of a fetch."""
+
+    FETCHED = "fetched"
+    HERE = "here"
+    """It was here already."""
+    ELSEWHERE = "elsewhere"
+    """Somebody else of this host receives it now. Ask again soon."""
+
+
+Ended = Callable[[Arrival | BaseException], None]
+"""Called once when a fetch has ended, on any thread: what came of it, or the error."""
 
 
 class Transfers:
@@ -46,187 +52,169 @@ class Transfers:
 
     Args:
         local: Where to.
-        sources: Where from.
+        copier: Copies from where they are.
         pool: Whose threads do it.
-        throttle: Waits, to keep below a bandwidth.
         meter: Counts.
-        clock: Monotonic seconds.
-        grace_s: See `TRANSFER_GRACE_S`.
     """
 
-    def __init__(
-        self,
-        local: LocalStore,
-        sources: Sources,
-        pool: DaemonPool,
-        throttle: Throttle,
-        meter: Meter,
-        clock: Callable[[], float] = time.monotonic,
-        grace_s: float = TRANSFER_GRACE_S,
-    ) -> None:
-        self._local = local
-        self._sources = sources
-        self._pool = pool
-        self._throttle = throttle
-        self._meter = meter
-        self._clock = clock
-        self._grace_s = grace_s
-        self._lock = threading.Lock()
-        self._under_way: dict[str, Future[Arrival]] = {}
-        self._loose = LooseFetcher(sources.store, local, throttle, meter, clock, self._allowed_s)
+    def __init__(self, local: LocalStore, copier: RangeCopier, pool: DaemonPool, meter: Meter) -> None:
+        self._local, self._copier, self._pool, self._meter = local, copier, pool, meter
 
-    def fetch(self, item: Fetchable, order: int = 0) -> Future[Arrival]:
-        """Bring one object. Who asks while it is under way gets the same answer: do not cancel it.
+    def fetch(self, job: Fetch, ended: Ended) -> None:
+        """Bring one object. If another thread or process of this host receives it, that is `ELSEWHERE`.
 
-        The future raises what `ObjectStore.copy`, `LocalStore.receive` and `Incoming.install` raise. Wrong
-        bytes are fetched a second time, from the object store alone, before that is an error.
+        Wrong bytes are fetched a second time, from the object store alone, before that is an error.
+
+        Args:
+            job: Which.
+            ended: Told what came of it, or an error of `ObjectStore.copy`, `LocalStore.receive`,
+                `Incoming.install`, or SyncerClosedError.
 
         Raises:
             SyncerClosedError: the pool was closed.
         """
-        with self._lock:
-            under_way = self._under_way.get(item.name)
-            if under_way is not None:
-                return under_way
-            future: Future[Arrival] = Future()
-            future.set_running_or_notify_cancel()  # nobody can cancel it: others wait for it
-            self._under_way[item.name] = future
-        lane = Lane.LARGE if item.size_bytes > PACKED_BYTES and isinstance(item, Blob) else Lane.SMALL
-        try:
-            begun = self._pool.submit(partial(self._begin, item, order, future), lane=lane, rank=(order, 1))
-        except BlobSyncError:
-            self._forget(item.name)
-            raise
-        begun.add_done_callback(lambda done: self._begun(item, future, done))
-        return future
 
-    def _begin(self, item: Fetchable, order: int, future: Future[Arrival]) -> Arrival | None:
-        """On a thread of the pool. None: chunks of it are under way, the last of them ends it."""
-        if isinstance(item, Bundle):
-            return self._loose.fetch(item)
+        def finish(result: Arrival | BaseException) -> None:
+            if result not in {Arrival.HERE, Arrival.ELSEWHERE}:
+                self._meter.end(job.item.name, good=result is Arrival.FETCHED)
+            ended(result)
+
+        def cancelled(call: Future[None]) -> None:
+            if call.cancelled():
+                finish(SyncerClosedError("this syncer was closed; make a new one"))
+
+        is_large = job.item.size_bytes > PACKED_BYTES and isinstance(job.item, Blob)
+        begin = partial(self._begin, job, finish)
+        call = self._pool.submit(begin, lane=Lane.LARGE if is_large else Lane.SMALL, rank=(job.order, 1))
+        call.add_done_callback(cancelled)
+
+    def _begin(self, job: Fetch, ended: Ended) -> None:
+        """On a thread of the pool. The last chunk of a large blob ends it, anything else is brought here."""
+        item, result = job.item, None
+        try:
+            if not (isinstance(item, Blob) and item.chunks):
+                result = read_again_if_wrong(lambda again: self._bring(item, store_only=again))
+            elif (incoming := self._local.receive(item)) is None:
+                result = self._here_or_elsewhere(item)
+            else:
+                _Chunks(item, incoming, self._copier, self._pool, self._meter, job.order, ended).start()
+        except BaseException as exc:  # noqa: BLE001 - told to whoever asked
+            ended(exc)
+        else:
+            if result is not None:
+                ended(result)
+
+    def _bring(self, item: StoredObject, *, store_only: bool) -> Arrival:
+        """Bring an object that has no chunks. Wrong bytes may be what an earlier process left."""
         incoming = self._local.receive(item)
         if incoming is None:
-            return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
-        if not isinstance(item, Pack) and item.chunks:
-            Chunks(self, item, incoming, order, lambda error: self._end(item, future, error)).start()
-            return None
-        try:
-            self._bring(item, incoming, store_only=False)
-        except (CorruptBlobError, InvalidPackError):
-            # Damage on the way, or of what an earlier process left, heals by a second try; at the source not.
-            again = self._local.receive(item)
-            if again is None:
-                return Arrival.ELSEWHERE
-            self._bring(item, again, store_only=True)
-        return Arrival.FETCHED
-
-    def _bring(self, item: StoredObject, incoming: Incoming, *, store_only: bool) -> None:
+            return self._here_or_elsewhere(item)
         with incoming:
             missing = incoming.missing()
             self._meter.begin(item.name, item.size_bytes - sum(size for _, size in missing))
             for start, size in missing:
-                self.copy(item, incoming, start, size, store_only=store_only)
-                incoming.took(start, size)
+                self._copier.copy(item, incoming, start, size, store_only=store_only)
             incoming.install()
+        return Arrival.FETCHED
 
-    def copy(
-        self, item: StoredObject, incoming: Incoming, start: int, size: int, *, store_only: bool
+    def _here_or_elsewhere(self, item: StoredObject) -> Arrival:
+        return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
+
+
+class _Chunks:
+    """Brings one large blob, chunk by chunk, on as many threads of a pool as are free. Begun by `start`.
+
+    Args:
+        item: The blob.
+        incoming: Its file; closed by us.
+        copier: Copies a chunk.
+        pool: Whose threads do it.
+        meter: Counts.
+        order: Of the blob.
+        ended: See `Ended`. Called when no thread works on it any more.
+    """
+
+    def __init__(
+        self,
+        item: Blob,
+        incoming: Incoming,
+        copier: RangeCopier,
+        pool: DaemonPool,
+        meter: Meter,
+        order: int,
+        ended: Ended,
     ) -> None:
-        """Copy one range, within the bandwidth, and not for ever."""
-        key = _key(item)
-        came = 0
-        until_s = self._clock() + self._allowed_s(size)
+        self._item, self._incoming = item, incoming
+        self._copier, self._pool, self._meter = copier, pool, meter
+        self._order = order
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._working = 0
+        self._error: BaseException | None = None
 
-        def going_on(more: int) -> None:
-            nonlocal came, until_s
-            came += more
-            self._meter.came(item.name, more)
-            until_s += self._throttle.take(max(0, more))  # our own waiting is not the sender's fault
-            if self._clock() > until_s:
-                raise StoreUnavailableError(
-                    f"{key} came too slowly: {came} of {size} bytes from {start} on; it is tried again"
-                )
-
+    def start(self) -> None:
+        """Find out what is missing, and let as many threads as may be of use begin."""
         try:
-            self._sources.copy(
-                key,
-                incoming.fd,
-                start=start,
-                size_bytes=size,
-                going_on=going_on,
-                store_only=store_only or isinstance(item, LooseBlob),
-            )
-        except StoreUnavailableError as exc:
-            self._meter.came(item.name, -came)
-            if isinstance(item, LooseBlob):
-                self._refuse_other_size(item, exc)
-            raise
-        except BaseException:
-            self._meter.came(item.name, -came)
-            raise
-
-    def _refuse_other_size(self, item: LooseBlob, why: StoreUnavailableError) -> None:
-        """A plain object that somebody replaced by a shorter one breaks off for ever; that is no outage."""
-        found = self._sources.store.size(item.key)
-        if found is None:
-            raise BlobNotFoundError(item.key) from why
-        if found != item.size_bytes:
-            raise CorruptBlobError(f"{item.key} has {found} bytes, not {item.size_bytes}") from why
-
-    def _allowed_s(self, size_bytes: int) -> float:
-        """How long so many bytes may take."""
-        return self._grace_s + size_bytes / SLOWEST_BYTES_PER_S
-
-    def submit(self, call: Callable[[], None], order: int) -> Future[None]:
-        """Run a part of a large blob. Those of one that has begun go before the next blob begins."""
-        return self._pool.submit(call, lane=Lane.LARGE, rank=(order, 0))
-
-    @property
-    def threads(self) -> int:
-        """How many may work on one blob."""
-        return self._pool.size
-
-    @property
-    def meter(self) -> Meter:
-        """What counts."""
-        return self._meter
-
-    def _begun(self, item: Fetchable, future: Future[Arrival], done: Future[Arrival | None]) -> None:
-        if done.cancelled():
-            self._finish(item, future, SyncerClosedError("this syncer was closed; make a new one"))
-        elif (error := done.exception()) is not None:
-            self._finish(item, future, error)
-        elif (arrival := done.result()) is not None:
-            self._finish(item, future, arrival)
-
-    def _end(self, item: StoredObject, future: Future[Arrival], error: BaseException | None) -> None:
-        self._finish(item, future, Arrival.FETCHED if error is None else error)
-
-    def _finish(self, item: Fetchable, future: Future[Arrival], what: Arrival | BaseException) -> None:
-        self._meter.end(item.name, good=what is Arrival.FETCHED)
-        self._forget(item.name)
-        with suppress(InvalidStateError):
-            if isinstance(what, Arrival):
-                future.set_result(what)
-            else:
-                future.set_exception(_told(item, what))
-
-    def _forget(self, name: str) -> None:
+            self._waiting.extend(self._incoming.missing())
+        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
+            self._error = exc
+        left = sum(size for _, size in self._waiting)
+        self._meter.begin(self._item.name, self._item.size_bytes - left)
+        starters = max(1, min(self._pool.size, len(self._waiting)))
         with self._lock:
-            self._under_way.pop(name, None)
+            self._working = starters
+        for _ in range(starters):
+            self._submit()
 
+    def _submit(self) -> None:
+        try:
+            # Chunks of a blob that has begun go before the next blob begins.
+            submitted = self._pool.submit(self._one, lane=Lane.LARGE, rank=(self._order, 0))
+            submitted.add_done_callback(self._done)
+        except BlobSyncError as exc:
+            self._stopped(exc)
 
-def _key(item: StoredObject) -> str:
-    if isinstance(item, Pack):
-        return keys.pack(item.name)
-    return item.key if isinstance(item, LooseBlob) else keys.blob(item.name)
-
-
-def _told(item: Fetchable, error: BaseException) -> BaseException:
-    """An error that says what to do, where publishing again is not it."""
-    if isinstance(item, LooseBlob) and isinstance(error, CorruptBlobError):
-        return CorruptBlobError(
-            f"{item.key} has other bytes than when it was adopted; nothing of it was used. If they are "
-            f"wanted, adopt its prefix again ({error})"
+    def _one(self) -> None:
+        """Bring one chunk. On a thread of the pool."""
+        with self._lock:
+            if self._error is not None or not self._waiting:
+                return
+            start, size = self._waiting.popleft()
+        read_again_if_wrong(
+            lambda again: self._copier.copy(self._item, self._incoming, start, size, store_only=again)
         )
-    return error
+
+    def _done(self, done: Future[None]) -> None:
+        if done.cancelled():
+            self._stopped(SyncerClosedError("this syncer was closed while a blob arrived"))
+        elif (error := done.exception()) is not None:
+            self._stopped(error)
+        elif self._waiting and self._error is None:
+            self._submit()
+        else:
+            self._stopped(None)
+
+    def _stopped(self, error: BaseException | None) -> None:
+        """One thread has nothing more to do. The last one installs."""
+        with self._lock:
+            if self._error is None:
+                self._error = error
+            self._working -= 1
+            if self._working:
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        result: Arrival | BaseException = Arrival.FETCHED
+        try:
+            with self._incoming:
+                self._install()
+        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
+            result = exc
+        self._ended(result)
+
+    def _install(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._incoming.install()

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, StoreUnavailableError
-from blobsync.storage.ports import (
+from blobsync.bucket.ports import (
     CHUNK_BYTES,
-    GoingOn,
     ObjectInfo,
+    OnProgress,
     UnfinishedUpload,
     checked_key,
     checked_range,
-    go_on,
+    ignore_progress,
 )
+from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, StoreUnavailableError
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Kept:
 
 
 class MemoryObjectStore:
-    """See `blobsync.storage.ports.ObjectStore`. Thread-safe.
+    """See `blobsync.bucket.ports.ObjectStore`. Thread-safe.
 
     Failures, each in force until taken back with `heal`:
         `unavailable`: set it, and every call raises `StoreUnavailableError`.
@@ -54,7 +54,7 @@ class MemoryObjectStore:
         `lose(key)`: the object is gone; healing does not bring it back.
 
     Args:
-        multipart_bytes: A `write` above that size that is stopped by its `going_on` leaves an unfinished
+        multipart_bytes: A `write` above that size that is stopped by its `on_progress` leaves an unfinished
             upload; default 64 MiB.
         now: The clock by which objects are dated; aware, UTC.
 
@@ -112,12 +112,12 @@ class MemoryObjectStore:
             fault.healed.set()
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
-        """See `blobsync.storage.ports.ObjectStore.read`."""
+        """See `blobsync.bucket.ports.ObjectStore.read`."""
         for _, piece in self._pieces(key, start, size_bytes):
             yield piece
 
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
-        """See `blobsync.storage.ports.ObjectStore.copy`."""
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
+        """See `blobsync.bucket.ports.ObjectStore.copy`."""
         got = 0
         for offset, piece in self._pieces(key, start, size_bytes):
             try:
@@ -125,12 +125,12 @@ class MemoryObjectStore:
             except OSError as exc:
                 raise LocalStoreError(f"memory:{key} cannot be written to its file: {exc}") from exc
             got += len(piece)
-            going_on(len(piece))
+            on_progress(len(piece))
         if got != size_bytes:
             raise StoreUnavailableError(f"memory:{key} has {got} of {size_bytes} bytes from {start} on")
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
-        """See `blobsync.storage.ports.ObjectStore.write`."""
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+        """See `blobsync.bucket.ports.ObjectStore.write`."""
         self._may(key)
         try:
             content = data if isinstance(data, bytes) else data.read_bytes()
@@ -140,20 +140,20 @@ class MemoryObjectStore:
             with self._lock:
                 self._uploads.setdefault(key, self._now())
         for offset in range(0, len(content), CHUNK_BYTES):
-            going_on(min(CHUNK_BYTES, len(content) - offset))
+            on_progress(min(CHUNK_BYTES, len(content) - offset))
         with self._lock:
             self._uploads.pop(key, None)
             self._objects[key] = _Kept(content, self._now())
             self.writes.append(key)
 
     def size(self, key: str) -> int | None:
-        """See `blobsync.storage.ports.ObjectStore.size`."""
+        """See `blobsync.bucket.ports.ObjectStore.size`."""
         self._may(key)
         with self._lock:
             return len(self._objects[key].data) if key in self._objects else None
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """See `blobsync.storage.ports.ObjectStore.list`."""
+        """See `blobsync.bucket.ports.ObjectStore.list`."""
         self._may(None)
         with self._lock:
             found = [
@@ -167,19 +167,21 @@ class MemoryObjectStore:
         )
 
     def delete(self, key: str) -> None:
-        """See `blobsync.storage.ports.ObjectStore.delete`."""
+        """See `blobsync.bucket.ports.ObjectStore.delete`."""
         self._may(key)
         self.lose(key)
         with self._lock:
             self.deletes.append(key)
 
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """See `blobsync.storage.ports.ObjectStore.delete_many`."""
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+        """See `blobsync.bucket.ports.ObjectStore.delete_many`."""
+        if before_each is not None:
+            before_each()
         for key in [checked_key(key) for key in keys]:
             self.delete(key)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """See `blobsync.storage.ports.ObjectStore.unfinished_uploads`."""
+        """See `blobsync.bucket.ports.ObjectStore.unfinished_uploads`."""
         self._may(None)
         with self._lock:
             found = [(key, begun) for key, begun in self._uploads.items() if key.startswith(prefix)]
@@ -187,7 +189,7 @@ class MemoryObjectStore:
         yield from (UnfinishedUpload(key, key, now - begun) for key, begun in found)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
-        """See `blobsync.storage.ports.ObjectStore.abandon_uploads`."""
+        """See `blobsync.bucket.ports.ObjectStore.abandon_uploads`."""
         old = [upload.key for upload in self.unfinished_uploads(prefix) if upload.age >= older_than]
         with self._lock:
             return sum(self._uploads.pop(key, None) is not None for key in old)

@@ -6,12 +6,12 @@ import hashlib
 
 from blake3 import blake3
 
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.release.layout import Layout
-from blobsync.release.manifest import Artifact, Manifest
+from blobsync.release.manifest import Manifest
 from blobsync.release.pack import FrameReader, check_members, members_of, parse_table
-from blobsync.storage import keys
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import fetch_layout, fetch_manifest
 
 
 def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]:
@@ -23,8 +23,6 @@ def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]
     """
     manifest = fetch_manifest(store, name, digest)
     layout = fetch_layout(store, manifest.name, manifest.digest)
-    if layout.loose is not None:
-        return {item.path: _loose(store, item, layout.loose) for item in manifest.artifacts}
     blobs = _packed(store, layout, manifest)
     for blob in manifest.blobs.values():
         if not blob.is_packed:
@@ -33,13 +31,6 @@ def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]
         if data is None or hashlib.sha256(data).hexdigest() != blob.sha256:
             raise AssertionError(f"blob {blob.sha256} of {manifest.ref} is missing, or has other bytes")
     return {item.path: blobs[item.sha256] for item in manifest.artifacts}
-
-
-def _loose(store: ObjectStore, item: Artifact, prefix: str) -> bytes:
-    data = b"".join(store.read(prefix + item.path))
-    if hashlib.sha256(data).hexdigest() != item.sha256:
-        raise AssertionError(f"{prefix}{item.path} has other bytes than it had")
-    return data
 
 
 def _packed(store: ObjectStore, layout: Layout, manifest: Manifest) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from blobsync.storage.s3_signer import GetSigner
+from blobsync.s3.request import GetSigner
 from blobsync.testing.s3_proxy_faults import (
     Fail,
     Fault,

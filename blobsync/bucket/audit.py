@@ -1,0 +1,179 @@
+"""Whether the bucket still has all of a release, whole. Looks, and changes nothing.
+
+Without `deep`: manifest and layout are read, of each pack the tables, of each object the size. That finds
+what was deleted, cut or replaced by something else of another size. With `deep`, every byte is read and
+verified as a reader would. What several releases share is looked at once by one `Auditor`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from blobsync.bucket import keys
+from blobsync.bucket.audit_report import Audit, Fault, Flaw
+from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.bucket.verification import MemoryReader, Reader, StoreReader, read_table, verify_object
+from blobsync.errors import BlobNotFoundError, CorruptBlobError
+from blobsync.release.blob import Blob
+from blobsync.release.layout import Layout, Pack
+from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.release.objects import StoredObject
+from blobsync.retry import WRONG_BYTES, RetryPolicy, call_retrying, read_again_if_wrong
+
+__all__ = ["Audit", "Auditor", "Fault", "Flaw"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_THREADS = 8
+
+
+class Auditor:
+    """Looks at releases, and at each object once. Called on one thread; asks on several.
+
+    Args:
+        store: Where.
+        retry: For each call.
+        deep: Read and verify every byte.
+        on_progress: Told the size of what was looked at, piece by piece.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        retry: RetryPolicy | None = None,
+        deep: bool = False,
+        on_progress: OnProgress = ignore_progress,
+    ) -> None:
+        self._store, self._deep, self._on_progress = store, deep, on_progress
+        self._retry = retry or RetryPolicy()
+        self._stopping = threading.Event()
+        self._seen: dict[str, Flaw | None] = {}
+        self._members: dict[str, Mapping[str, int]] = {}
+
+    def audit(self, ref: ReleaseRef) -> Audit:
+        """Look at one release.
+
+        Raises:
+            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: nothing can be said then.
+        """
+        key = keys.manifest(ref.name, ref.digest)
+        manifest = self._judged(key, lambda: fetch_manifest(self._store, ref.name, ref.digest))
+        if isinstance(manifest, Flaw):
+            return Audit(ref, 0, 0, (manifest,))
+        flaws: list[Flaw] = []
+        key = keys.layout(ref.name, ref.digest)
+        layout = self._judged(key, lambda: fetch_layout(self._store, ref.name, ref.digest))
+        if isinstance(layout, Flaw):
+            flaws.append(layout)
+            packs: tuple[Pack, ...] = ()
+        else:
+            packs = layout.packs
+        blobs = [blob for blob in manifest.blobs.values() if not blob.is_packed]
+        flaws += self._objects([*packs, *blobs])
+        if not flaws and isinstance(layout, Layout):
+            flaws += self._unpacked(manifest, layout)
+        size = sum(pack.size_bytes for pack in packs) + sum(blob.size_bytes for blob in blobs)
+        return Audit(ref, len(packs) + len(blobs), size, tuple(sorted(flaws, key=lambda flaw: flaw.key)))
+
+    def _unpacked(self, manifest: Manifest, layout: Layout) -> Iterator[Flaw]:
+        """Small files that no pack of the layout has. Asked only where all packs are well."""
+        known: dict[str, int] = {}
+        for pack in layout.packs:
+            known.update(self._members.get(pack.name, {}))
+        lost = [blob for blob in manifest.blobs.values() if blob.is_packed]
+        lost = [blob for blob in lost if known.get(blob.sha256) != blob.size_bytes]
+        if lost:
+            yield Flaw(
+                keys.layout(manifest.name, manifest.digest),
+                Fault.DAMAGED,
+                f"its packs lack {len(lost)} small files, as blob {lost[0].sha256}",
+            )
+
+    def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
+        """What is wrong with these. Each is looked at once, whatever releases have it."""
+        named = {_key(item): item for item in items}
+        new = {key: item for key, item in named.items() if key not in self._seen}
+        for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
+            self._seen[key] = _of_size(key, size, new[key].size_bytes)
+        sound = [key for key in new if self._seen[key] is None]
+        looks = [partial(self._checked, key, partial(self._look, key, new[key])) for key in sound]
+        # Deep, one after the other: each takes memory, and what is read is verified meanwhile.
+        found = (look() for look in looks) if self._deep else self._side_by_side(_called, looks)
+        for key, flaw in zip(sound, found, strict=True):
+            self._seen[key] = flaw
+            if not self._deep:
+                self._on_progress(new[key].size_bytes)
+        return [flaw for key in named if (flaw := self._seen[key]) is not None]
+
+    def _side_by_side(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Results in order. On threads named `blobsync-audit`, which end with this."""
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="blobsync-audit") as pool:
+            try:
+                return list(pool.map(call, items))
+            except BaseException:
+                self._stopping.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _look(self, key: str, item: StoredObject) -> None:
+        if isinstance(item, Pack):
+            read: Reader = StoreReader(self._store, key)
+            if self._deep:  # once, for it is hashed as a whole and by its members
+                read = MemoryReader(read.whole(0, item.size_bytes))
+            self._verify(read, item)
+            table = read_table(read.whole, item.size_bytes)
+            self._members[item.name] = dict(zip(table.sha256s, table.sizes, strict=True))
+        else:
+            self._verify(StoreReader(self._store, key), item)
+
+    def _verify(self, read: Reader, item: StoredObject) -> None:
+        if not self._deep:
+            return
+        sha256 = verify_object(read, item.size_bytes, item, also_sha256=True, on_progress=self._on_progress)
+        if isinstance(item, Blob) and sha256 not in {None, item.sha256}:
+            raise CorruptBlobError(f"it has SHA-256 {sha256}")
+
+    def _size(self, key: str) -> int | None:
+        return self._call(lambda: self._store.size(key))
+
+    def _checked(self, key: str, look: Callable[[], None]) -> Flaw | None:
+        found = self._judged(key, look)
+        return found if isinstance(found, Flaw) else None
+
+    def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
+        """What `look` gives, or what it shows to be wrong."""
+        return self._call(lambda: _told(key, lambda: read_again_if_wrong(lambda _again: look())))
+
+    def _call(self, call: Callable[[], Result]) -> Result:
+        return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
+
+
+def _key(item: StoredObject) -> str:
+    return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+
+
+def _called(look: Callable[[], Result]) -> Result:
+    return look()
+
+
+def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
+    if found is None:
+        return Flaw(key, Fault.MISSING, "there is no such object")
+    if found != size_bytes:
+        return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
+    return None
+
+
+def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:
+    try:
+        return look()
+    except BlobNotFoundError:
+        return Flaw(key, Fault.MISSING, "there is no such object")
+    except WRONG_BYTES as exc:
+        return Flaw(key, Fault.DAMAGED, str(exc))

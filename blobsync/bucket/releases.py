@@ -1,0 +1,199 @@
+"""Releases in the object store: reading and listing them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import zstandard
+
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
+from blobsync.errors import BlobSyncConfigError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
+from blobsync.names import is_digest, is_release_name
+from blobsync.release.layout import MAX_LAYOUT_BYTES, Layout
+from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
+
+COMPRESSED_BYTES = 64 << 10
+"""Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
+
+_STAMP = "%Y%m%dT%H%M%SZ"
+_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Publication:
+    """That a release was published at some time, by the clock of whoever did it."""
+
+    at: datetime
+    digest: str
+
+
+def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
+    """Read a release's manifest and verify it. One try; callers retry what may heal.
+
+    Raises:
+        BlobNotFoundError: there is no such release.
+        CorruptBlobError: its bytes are not those its digest names.
+        InvalidManifestError: they are, and must not be followed.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+    """
+    _check_ref(name, digest)
+    return verified_manifest(_fetched(store, name, digest), name, digest)
+
+
+def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
+    """What is to be the manifest. What it was made of is let go: it is as large."""
+    data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
+    if data is None:
+        raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
+    return _decompressed(data, name, digest)
+
+
+def stored_manifest(manifest: Manifest) -> bytes:
+    """A manifest as it is stored: its canonical form, compressed if that is large.
+
+    Of ten thousand files, the canonical form takes 1.6 MB, more than all that changed between two releases.
+    """
+    if len(manifest.canonical) <= COMPRESSED_BYTES:
+        return manifest.canonical
+    # Digests are most of it: a higher level takes longer, and finds nothing.
+    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress(manifest.canonical)
+
+
+def _decompressed(data: bytes, name: str, digest: str) -> bytes:
+    """Undo `stored_manifest`. Nothing larger than a manifest may be comes out of it."""
+    if not data.startswith(zstandard.FRAME_HEADER):
+        return data
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 < size <= MAX_MANIFEST_BYTES:
+            raise CorruptBlobError(
+                f"manifest {digest} of {name} would have {size} bytes, not within 1..{MAX_MANIFEST_BYTES}; "
+                f"not read"
+            )
+        raw: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as exc:
+        raise CorruptBlobError(
+            f"manifest {digest} of {name} cannot be decompressed ({exc}); publish the release again"
+        ) from exc
+    return raw
+
+
+def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
+    """Read where the small files of a release are. One try; callers retry what may heal.
+
+    It is a hint that anybody may have written: nothing in it is trusted. It may be replaced at any time, and
+    the packs it names may be gone then: read it anew before you believe that they are missing.
+
+    Raises:
+        BlobNotFoundError: there is none.
+        InvalidLayoutError: it cannot be followed.
+        InvalidManifestError: such a release cannot be.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+    """
+    _check_ref(name, digest)
+    data = _read(store, keys.layout(name, digest), MAX_LAYOUT_BYTES)
+    if data is None:
+        raise InvalidLayoutError(
+            f"layout of {name}@{digest[:12]} is above {MAX_LAYOUT_BYTES} bytes; not read"
+        )
+    return Layout.parse(data)
+
+
+def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
+    """All bytes of an object; None: they are more than `most`."""
+    data = bytearray()
+    for chunk in store.read(key):
+        data += chunk
+        if len(data) > most:
+            return None
+    return bytes(data)
+
+
+def publication_key(name: str, publication: Publication) -> str:
+    """Where the history of `name` says so."""
+    return keys.history(name, publication.at.astimezone(UTC).strftime(_STAMP), publication.digest)
+
+
+def published(store: ObjectStore, name: str) -> list[Publication]:
+    """The history of `name`, newest first. A release that was published twice is there twice.
+
+    An entry may be there shortly before its release is visible, and may outlive it. The order is that of the
+    publishers' clocks.
+
+    Raises:
+        BlobSyncConfigError: `name` cannot name a release.
+        BlobSyncError: as of `ObjectStore.list`.
+    """
+    if not is_release_name(name):
+        raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
+    prefix = keys.histories(name)
+    entries = (_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
+    found = []
+    for entry in entries:
+        at = _time(entry[1]) if entry is not None else None
+        if entry is not None and at is not None:
+            found.append(Publication(at, entry[2]))
+    return sorted(found, reverse=True)
+
+
+def _time(stamp: str) -> datetime | None:
+    try:
+        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
+    """Parse `data` as the manifest that `name` and `digest` promise.
+
+    Raises:
+        CorruptBlobError: other bytes than the digest names.
+        InvalidManifestError: malformed, or of another name.
+    """
+    found = hashlib.sha256(data).hexdigest()
+    if found != digest:
+        raise CorruptBlobError(
+            f"manifest {digest} of {name} has the digest {found}; publish the release again to repair it"
+        )
+    manifest = Manifest.parse(data)
+    if manifest.name != name:
+        raise InvalidManifestError(f"manifest {digest} is one of {manifest.name}, not of {name}")
+    return manifest
+
+
+def list_releases(store: ObjectStore, name: str) -> list[str]:
+    """Digests of all releases of `name`, sorted. Order says nothing of age.
+
+    Raises:
+        BlobSyncError: as of `ObjectStore.list`.
+    """
+    if not is_release_name(name):
+        raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
+    prefix = keys.manifests(name)
+    found = (info.key.removeprefix(prefix).removesuffix(".json") for info in store.list(prefix))
+    return sorted(digest for digest in found if is_digest(digest))
+
+
+def list_names(store: ObjectStore) -> list[str]:
+    """Everything that has a visible release, sorted. One request for each name, and one more.
+
+    Raises:
+        BlobSyncError: as of `ObjectStore.list`.
+    """
+    names: list[str] = []
+    after: str | None = None
+    while (info := next(iter(store.list(keys.RELEASES, after)), None)) is not None:
+        name = info.key.removeprefix(keys.RELEASES).partition("/")[0]
+        if is_release_name(name):
+            names.append(name)
+        after = f"{keys.RELEASES}{name}0"  # the sign after the slash: behind all of this name
+    return names
+
+
+def _check_ref(name: str, digest: str) -> None:
+    if not is_release_name(name) or not is_digest(digest):
+        raise InvalidManifestError(f"{name[:200]!r} with digest {digest[:80]!r} names no release")

@@ -1,0 +1,174 @@
+"""Tombstones in the object store: what a collection condemned, and since when. Written by collections alone.
+
+A tombstone is the whole state of one run: all that stood condemned when it ended. The next run reads it,
+writes its own, and removes it. It is JSON, above 64 KiB as one zstd frame:
+
+    {"condemned":[["packs/0a…",1234,"2026-01-01T03:04:05+00:00","2026-01-02T03:04:05+00:00"]],"schema":1,
+     "written":"2026-01-02T03:04:05+00:00"}
+
+Each entry has key, size, when the object was written and since when it is condemned, both by the store's
+clock. `written` is by the collector's clock: if the two clocks drift apart, nobody knows how long ago it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import zstandard
+
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectInfo, ObjectStore
+from blobsync.errors import BlobNotFoundError, StoreUnavailableError
+from blobsync.names import key_fault
+
+SCHEMA = 1
+MAX_CONDEMNED = 100_000
+"""A tombstone has no more; what is beyond waits for a later run."""
+_MAX_BYTES = 256 << 20
+_MAX_LOOKS = 5
+_COMPRESSED_BYTES = 64 << 10
+_RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """An object that nothing reached, as it was then. Written again since, it is another.
+
+    Attributes:
+        key: Of the object.
+        size_bytes: When it was condemned.
+        modified: When it had been written, by the store's clock.
+        since: When it was condemned, by the store's clock.
+    """
+
+    key: str
+    size_bytes: int
+    modified: datetime
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """See the module. `written` is by the collector's clock."""
+
+    written: datetime
+    condemned: tuple[Condemned, ...]
+
+    def encode(self) -> bytes:
+        """As it is stored."""
+        document = {
+            "schema": SCHEMA,
+            "written": _told(self.written),
+            "condemned": [
+                [item.key, item.size_bytes, _told(item.modified), _told(item.since)]
+                for item in self.condemned
+            ],
+        }
+        data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+        if len(data) <= _COMPRESSED_BYTES:
+            return data
+        return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(data)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Tombstone | None:
+        """Read a tombstone that may come from anywhere; None: it is not one that this version can read."""
+        try:
+            document = json.loads(_decompressed(data).decode())
+            if not isinstance(document, dict) or document["schema"] != SCHEMA:
+                return None
+            return cls(_time(document["written"]), tuple(_entry(item) for item in document["condemned"]))
+        except (ValueError, KeyError, TypeError, RecursionError, zstandard.ZstdError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTombstone:
+    """A tombstone in the store; `tombstone` is None if it cannot be read."""
+
+    key: str
+    modified: datetime
+    tombstone: Tombstone | None
+
+
+def tombstone_key(now: datetime, run_id: str) -> str:
+    """Where a run keeps its tombstone.
+
+    Args:
+        now: By any clock; for people.
+        run_id: 32 hexadecimal characters that no other run has.
+    """
+    return keys.tombstone(f"{now.astimezone(UTC).strftime('%Y%m%dT%H%M%SZ')}-{run_id}")
+
+
+def tombstones(store: ObjectStore) -> list[StoredTombstone]:
+    """All that are there at one moment, oldest first by the collectors' clocks.
+
+    If another run replaces one meanwhile, all is read anew: its successor may condemn less.
+
+    Raises:
+        StoreUnavailableError: they were replaced again and again.
+        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. Then nothing is known: do not delete.
+    """
+    for _ in range(_MAX_LOOKS):
+        with suppress(BlobNotFoundError):
+            return [_read(store, info) for info in list(store.list(keys.TOMBSTONES)) if _is_tombstone(info)]
+    raise StoreUnavailableError(
+        f"the tombstones under {keys.TOMBSTONES} were replaced {_MAX_LOOKS} times while they were read. "
+        f"If no collection is running, find out with `probe` what the server does"
+    )
+
+
+def _is_tombstone(info: ObjectInfo) -> bool:
+    return _RUN.fullmatch(info.key.removeprefix(keys.TOMBSTONES)) is not None
+
+
+def _read(store: ObjectStore, info: ObjectInfo) -> StoredTombstone:
+    data = b"".join(store.read(info.key)) if info.size_bytes <= _MAX_BYTES else b""
+    return StoredTombstone(info.key, info.modified, Tombstone.parse(data))
+
+
+def condemned(store: ObjectStore) -> frozenset[str]:
+    """Keys of what is condemned. Whoever finds one that is wanted again writes it again.
+
+    A publish asks once, after it has its lease, and takes what is condemned as absent: what is written again
+    is another object to collectors. While the lease is kept nothing is deleted anyway; this is for a publish
+    that was stopped for longer than its lease and does not know it. One listing, and one read in most cases.
+
+    Raises:
+        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`.
+    """
+    found = (stored.tombstone for stored in tombstones(store))
+    return frozenset(item.key for tombstone in found if tombstone is not None for item in tombstone.condemned)
+
+
+def _decompressed(data: bytes) -> bytes:
+    if not data.startswith(zstandard.FRAME_HEADER):
+        return data
+    size = zstandard.frame_content_size(data)
+    if not 0 < size <= _MAX_BYTES:
+        raise ValueError(f"a tombstone of {size} bytes")
+    raw: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    return raw
+
+
+def _entry(item: Any) -> Condemned:
+    key, size_bytes, modified, since = item
+    if not isinstance(key, str) or type(size_bytes) is not int or key_fault(key) is not None:
+        raise ValueError(f"{str(item)[:200]} is no condemned object")
+    return Condemned(key, size_bytes, _time(modified), _time(since))
+
+
+def _told(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat()
+
+
+def _time(text: Any) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return time.astimezone(UTC)

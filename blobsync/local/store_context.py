@@ -1,0 +1,224 @@
+"""What all parts of one opened local store stand on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blobsync.local.disk import READ_ONLY, Folders, fsync_folder, locked, make_folder, remove_tree
+from blobsync.local.disk_state import DiskHealth
+from blobsync.local.index import VerifiedIndex
+from blobsync.log import Log
+
+_log = Log(__name__)
+
+Step = Callable[[str], None]
+"""Called with the name of a step before it is made: for fault injection."""
+
+FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sessions")
+
+_ASKED_BYTES = 4096
+_QUARANTINED_FILES = 20
+_QUARANTINED_BYTES = 1 << 30
+"""Of what was found damaged, the newest are kept for people to look at, up to that many."""
+
+
+class StoreSession:
+    """What one user of a local store has to itself there: unfinished files, and a list of what it needs.
+
+    A session is alive as long as its lock file is locked, which ends with its process, however that ends.
+    What a dead session left is removed by the next that opens the store. Thread-safe.
+
+    Args:
+        folder: Where sessions are.
+        lock: The store's lock file.
+    """
+
+    def __init__(self, folder: Path, lock: Path) -> None:
+        self._store_lock = lock
+        self._folder = folder
+        self._own = folder / os.urandom(16).hex()
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        with locked(lock):  # so that nobody sees a session before it is locked
+            self._sweep()
+            make_folder(self._own)
+            self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def new_path(self) -> Path:
+        """A name for an unfinished file or folder, not taken by anybody."""
+        return self._own / f"part-{next(self._numbers)}"
+
+    def hold(self, releases: Set[str]) -> None:
+        """Protect releases, by manifest digest, in place of what was held before; from the return on.
+
+        While one of them is not known here, no blob is collected: any might be of it.
+        """
+        part = self.new_path()
+        with locked(self._store_lock):
+            try:
+                with part.open("w") as file:
+                    json.dump(sorted(releases), file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(self._own / "holds.json")
+            except OSError:  # it is tried again and again while the disk is full
+                with contextlib.suppress(OSError):
+                    part.unlink(missing_ok=True)
+                raise
+
+    def all_holds(self) -> frozenset[str] | None:
+        """Releases that live sessions protect, ours included; None: one of them cannot be read.
+
+        The caller has the store's lock.
+        """
+        total: frozenset[str] = frozenset()
+        for path in self._folder.glob("*/holds.json"):
+            if path.parent != self._own and not _alive(path.parent):
+                continue
+            try:
+                total |= frozenset(json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError):
+                return None
+        return total
+
+    def close(self) -> None:
+        """End the session; its unfinished files go."""
+        with self._lock:
+            if self._fd is None:
+                return
+            remove_tree(self._own)
+            os.close(self._fd)
+            self._fd = None
+
+    def _sweep(self) -> None:
+        for path in self._dead():
+            remove_tree(path)
+        fsync_folder(self._folder)
+
+    def _dead(self) -> Iterator[Path]:
+        for path in self._folder.iterdir():
+            if not _alive(path):
+                yield path
+
+
+@dataclass(frozen=True)
+class StoreContext:
+    """One opened store.
+
+    Args:
+        root: Its folder.
+        session: What this user has to itself.
+        index: Which files were verified.
+        disk: How the disk does.
+        step: See `Step`.
+        folders: Makes them.
+    """
+
+    root: Path
+    session: StoreSession
+    index: VerifiedIndex
+    disk: DiskHealth
+    step: Step
+    folders: Folders = field(default_factory=Folders)
+
+    @property
+    def lock_file(self) -> Path:
+        """Held for moments, by whoever changes what is protected from collection, or collects."""
+        return self.root / "LOCK"
+
+    def place(self, path: Path) -> str:
+        """A path as the index has it."""
+        return path.relative_to(self.root).as_posix()
+
+    def install_document(self, path: Path, data: bytes) -> None:
+        """Write a small file durably: afterwards, the old one is there or this one, whatever dies when.
+
+        Raises:
+            OSError: the disk failed; the old one is there.
+        """
+        self.folders.make(path.parent)
+        part = self.session.new_path()
+        try:
+            self.step("document-write")
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(fd, READ_ONLY)
+                self.step("document-fsync")
+                os.fsync(fd)
+            self.step("document-rename")
+            part.replace(path)
+            self.step("document-fsync-folder")
+            fsync_folder(path.parent)
+            self.disk.wrote()
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def ask_disk(self) -> None:
+        """If the disk refused to write at last, find out whether it still does. No error is raised."""
+        if self.disk.state.ok:
+            return
+        part = self.session.new_path()
+        with contextlib.suppress(OSError):
+            if not self.disk.has_room():
+                return
+            self.step("ask-disk")
+            with part.open("xb") as file:
+                file.write(b"\0" * _ASKED_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+            self.disk.wrote()
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+    def quarantine(self, path: Path, reason: str) -> None:
+        """Move a damaged file out of the way, so that it counts no more, and a new one may come."""
+        self.index.forget(self.place(path))
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            # Other names of the same file, in trees, shall be looked at again too.
+            with contextlib.suppress(PermissionError):
+                os.utime(path, follow_symlinks=False)
+            path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
+            fsync_folder(path.parent)
+            _log.error("file_quarantined", path=str(path), reason=reason)
+            self._limit_quarantine()
+
+    def _limit_quarantine(self) -> None:
+        kept_bytes = 0
+        found = sorted((self.root / "quarantine").iterdir(), key=_quarantined_ns, reverse=True)
+        for number, path in enumerate(found):
+            with contextlib.suppress(OSError):
+                kept_bytes += path.lstat().st_size
+                if number >= _QUARANTINED_FILES or (number and kept_bytes > _QUARANTINED_BYTES):
+                    path.unlink()
+
+
+def _alive(session: Path) -> bool:
+    try:
+        fd = os.open(session / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _quarantined_ns(path: Path) -> int:
+    stamp = path.name.rpartition(".")[2]
+    return int(stamp) if stamp.isdecimal() else 0

@@ -1,0 +1,1 @@
+"""Finds out what an S3 store can really do. For `python -m blobsync probe`."""

@@ -1,0 +1,151 @@
+"""Answers of an HTTP server: what they say, and what of their body to use. Pure.
+
+Nothing that a server says is trusted. Servers differ: some answer a range with status 200 and the range
+(rclone), some with 200 and the whole object. So not the status counts but the header Content-Range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from blobsync.s3.request import Wanted
+
+NO_SUCH_RANGE = 416
+"""Status of an answer to a range that begins at or beyond the end of its object."""
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
+_CODE = re.compile(rb"<Code>([A-Za-z0-9._-]{1,100})</Code>")
+_MESSAGE = re.compile(rb"<Message>([^<]{0,1000})</Message>")
+
+
+class HttpError(Exception):
+    """No answer, a broken one, or one that comes too slowly. The connection is of no more use."""
+
+
+class StaleConnectionError(HttpError):
+    """The server closed the connection while it was idle; the same request may be sent over a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer.
+
+    Attributes:
+        status: Of HTTP.
+        headers: By lower-case name. Of a name that comes twice, the last; but never two lengths.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How long the body is; None: that is said in another way (chunked), or not at all."""
+        if "transfer-encoding" in self.headers:  # RFC 9112, section 6.3: it overrides Content-Length
+            return None
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the body comes in chunks, each with its size before it."""
+        return self.headers.get("transfer-encoding", "").lower() == "chunked"
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the server will take another request."""
+        return "close" not in self.headers.get("connection", "").lower()
+
+
+def parsed(data: bytes) -> Head:
+    """Parse the status and headers of an answer.
+
+    Raises:
+        HttpError: it is none.
+    """
+    status, *lines = data.decode("latin-1").split("\r\n")
+    version, _, rest = status.partition(" ")
+    code = rest[:3]
+    if version not in {"HTTP/1.1", "HTTP/1.0"} or not (code.isascii() and code.isdigit() and len(code) == 3):
+        raise HttpError(f"no HTTP: {status[:80]!r}")
+    headers: dict[str, str] = {"connection": "close"} if version == "HTTP/1.0" else {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or name != name.strip():
+            raise HttpError(f"a malformed header: {line[:80]!r}")
+        name, value = name.lower(), value.strip()
+        if name == "content-length" and headers.get(name, value) != value:
+            raise HttpError("two different lengths")
+        headers[name] = value
+    return Head(int(code), headers)
+
+
+def broken(exc: Exception) -> HttpError:
+    """Any failure of a connection as one of these."""
+    return exc if isinstance(exc, HttpError) else HttpError(f"{type(exc).__name__}: {exc}")
+
+
+class Given(NamedTuple):
+    """What of an answer's body to use: so many bytes, after leaving out so many."""
+
+    skip_bytes: int
+    size_bytes: int
+
+
+def given(content_range: str | None, body_bytes: int, wanted: Wanted) -> Given | None:
+    """Compare what came with what was asked for.
+
+    Args:
+        content_range: The header of the answer; None: it has none, so its body is the whole object.
+        body_bytes: Length of the body.
+        wanted: What was asked for.
+
+    Returns:
+        What to use of the body, which may be less than wanted where the object ends. None: the answer is not
+        that to the question.
+    """
+    start, size_bytes = wanted.start, wanted.size_bytes
+    if content_range is None:
+        skip = min(start, body_bytes)
+        there = body_bytes - skip
+        return Given(skip, there if size_bytes is None else min(there, size_bytes))
+    found = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if found is None:
+        return None
+    first, last = int(found[1]), int(found[2])
+    if first != start or last - first + 1 != body_bytes:
+        return None
+    if size_bytes is not None and body_bytes >= size_bytes:
+        return Given(0, size_bytes)
+    at_end = found[3] == "*" or last + 1 == int(found[3])
+    return Given(0, body_bytes) if at_end else None
+
+
+def unchunked(raw: bytes) -> bytes | None:
+    """Take the chunks of a body together; None: its end has not come yet.
+
+    Raises:
+        HttpError: these are no chunks.
+    """
+    chunks, at = list[bytes](), 0
+    while (end := raw.find(b"\r\n", at)) >= 0:
+        size = _CHUNK_SIZE.fullmatch(raw, at, end)
+        if size is None:
+            raise HttpError(f"no size of a chunk: {raw[at:end][:80]!r}")
+        size_bytes = int(size[1], 16)
+        if size_bytes == 0:
+            return b"".join(chunks)
+        start = end + 2
+        chunks.append(raw[start : start + size_bytes])
+        at = start + size_bytes + 2
+    return None
+
+
+def code_and_message(body: bytes) -> tuple[str, str]:
+    """What S3 says in the body of an error; empty: it does not say."""
+    code, message = _CODE.search(body), _MESSAGE.search(body)
+    return code[1].decode() if code else "", message[1].decode(errors="replace") if message else ""

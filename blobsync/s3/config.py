@@ -1,0 +1,139 @@
+"""How to reach a bucket. Imports no S3 client, so that configuration can be read without one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, get_args
+from urllib.parse import urlsplit
+
+from blobsync.errors import BlobSyncConfigError
+from blobsync.names import path_fault
+from blobsync.s3.secret import Secret
+
+AddressingStyle = Literal["auto", "path", "virtual"]
+UploadChecksum = Literal["md5", "sha256", "none"]
+
+MIB = 1 << 20
+LEAST_PART_BYTES = 5 * MIB
+MOST_PART_BYTES = 5 << 30
+MOST_PARTS = 10_000
+"""What S3 allows of one upload."""
+
+_REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Config:
+    """Checked once, here, then trusted.
+
+    Args:
+        endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. No default.
+        bucket: Its name. No default.
+        prefix: What all keys begin with; a slash is put at its end. Default: nothing.
+        region: Signatures are made for it; most servers other than AWS take any. Default: `us-east-1`.
+        access_key_id: With the secret; None for both, the default: the usual chain of boto3 (environment,
+            files, role). Keys of the chain that expire are renewed by it.
+        secret_access_key: Never shown. A plain string is wrapped at once.
+        addressing_style: Where the bucket's name goes: `path` (`host/bucket/key`), `virtual`
+            (`bucket.host/key`), or `auto`, the default: `path` with an `endpoint_url`, else as AWS wants it.
+        upload_checksum: What an upload carries so that the server can notice damage: `md5`, the default
+            (Content-MD5; of old known everywhere), `sha256` (x-amz-checksum-sha256; AWS, MinIO, Ceph), or
+            `none`, for a server that refuses both. `blobsync.probe.probing` says which of them a server
+            verifies. Answers' checksums are never asked for: servers give those of whole objects with ranges.
+        connect_timeout: For opening a connection. Default: 3 s.
+        read_timeout: Longest silence within an answer, and the longest wait for its beginning, whatever the
+            server says before (ten times that where it puts an upload together). Default: 15 s.
+        slowest_bytes_per_s: A request that is taken more slowly than that, beyond `read_timeout`, or an
+            answer that comes so slowly, is given up. Bytes a second; default: 16 KiB.
+        max_attempts: How often a request is sent, at most, default 2; every caller here retries beyond that,
+            with a say in it.
+        max_connections: Kept open; at least as many as threads use the store. Default: 16.
+        multipart_bytes: Larger objects are sent in parts. Bytes; default: 64 MiB, at least 5 MiB.
+        part_bytes: Of such parts; more where 10,000 do not suffice. Bytes; default: 16 MiB, at least 5 MiB.
+        upload_threads: Parts of one object that are sent at a time. Default: 4.
+        ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
+            its own). Default: None.
+    """
+
+    endpoint_url: str | None
+    bucket: str
+    prefix: str = ""
+    region: str = "us-east-1"
+    access_key_id: str | None = None
+    secret_access_key: Secret | None = None
+    addressing_style: AddressingStyle = "auto"
+    upload_checksum: UploadChecksum = "md5"
+    connect_timeout: timedelta = timedelta(seconds=3)
+    read_timeout: timedelta = timedelta(seconds=15)
+    slowest_bytes_per_s: int = 16 << 10
+    max_attempts: int = 2
+    max_connections: int = 16
+    multipart_bytes: int = 64 * MIB
+    part_bytes: int = 16 * MIB
+    upload_threads: int = 4
+    ca_bundle: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.secret_access_key, str):  # a mistake the type check cannot see must not leak it
+            object.__setattr__(self, "secret_access_key", Secret(self.secret_access_key))
+        if self.endpoint_url is not None:
+            self._check_endpoint(self.endpoint_url)
+        if not self.bucket or "/" in self.bucket:
+            raise BlobSyncConfigError(
+                f"bucket {self.bucket!r} is not a bucket's name; folders belong into prefix"
+            )
+        if self.bucket.endswith("--x-s3"):
+            raise BlobSyncConfigError(
+                f"bucket {self.bucket!r} is a directory bucket of S3 Express, whose listings have no "
+                f"order; use a general purpose bucket"
+            )
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise BlobSyncConfigError("give access_key_id and secret_access_key both, or neither")
+        if self.connect_timeout <= timedelta(0) or self.read_timeout <= timedelta(0):
+            raise BlobSyncConfigError("connect_timeout and read_timeout must be above 0")
+        self._check_choices()
+        self._check_numbers()
+        prefix = self.prefix.strip("/")
+        if prefix and (fault := path_fault(prefix)) is not None:
+            raise BlobSyncConfigError(f"prefix {self.prefix!r} {fault}")
+        object.__setattr__(self, "prefix", f"{prefix}/" if prefix else "")
+
+    def _check_choices(self) -> None:
+        if _REGION.fullmatch(self.region) is None:
+            raise BlobSyncConfigError(
+                f"region {self.region!r} is not a region's name: letters, digits and dashes, at most 63"
+            )
+        for name, value, choices in (
+            ("addressing_style", self.addressing_style, get_args(AddressingStyle)),
+            ("upload_checksum", self.upload_checksum, get_args(UploadChecksum)),
+        ):
+            if value not in choices:
+                raise BlobSyncConfigError(f"{name} {value!r} must be one of {', '.join(choices)}")
+
+    def _check_numbers(self) -> None:
+        for name in ("max_attempts", "max_connections", "upload_threads", "slowest_bytes_per_s"):
+            if getattr(self, name) < 1:
+                raise BlobSyncConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
+        for name in ("multipart_bytes", "part_bytes"):
+            if not LEAST_PART_BYTES <= getattr(self, name) <= MOST_PART_BYTES:
+                raise BlobSyncConfigError(
+                    f"{name} ({getattr(self, name)}) must be from {LEAST_PART_BYTES} to {MOST_PART_BYTES} "
+                    f"bytes: S3 takes no other parts"
+                )
+
+    @staticmethod
+    def _check_endpoint(url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise BlobSyncConfigError(f"endpoint_url {url!r} is not http(s)://host[:port]")
+        if parts.username is not None or parts.password is not None:
+            raise BlobSyncConfigError(
+                "endpoint_url must not hold credentials; use access_key_id and secret_access_key"
+            )
+
+    @property
+    def where(self) -> str:
+        """Endpoint and bucket, for messages."""
+        return f"bucket {self.bucket!r} at {self.endpoint_url or f'AWS {self.region}'}"

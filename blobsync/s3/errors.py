@@ -1,0 +1,108 @@
+"""What goes wrong with S3, in our words. Does without boto3: see `client_answers`."""
+
+from __future__ import annotations
+
+from blobsync.errors import (
+    BlobNotFoundError,
+    BlobSyncError,
+    BucketMissingError,
+    StoreAccessDeniedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from blobsync.s3.config import S3Config
+
+_MISSING_KEY = {"NoSuchKey", "NotFound", "404"}
+_MISSING_BUCKET = {"NoSuchBucket"}
+_DENIED = {
+    "AccessDenied",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
+    "Forbidden",
+    "InvalidAccessKeyId",
+    "InvalidSecurity",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "401",
+    "403",
+}
+_MAY_HEAL = {
+    "BadDigest",  # damaged on the way
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+}
+_TRY_AGAIN = {408, 429}  # request timeout, too many requests
+_SERVER_FAULT, _NOT_IMPLEMENTED = 500, 501
+
+
+def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """No answer came, or none that is HTTP.
+
+    Args:
+        exc: As raised.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
+    return StoreUnavailableError(
+        f"s3://{config.bucket}/{key or ''}: no answer from {config.endpoint_url or 'AWS'} "
+        f"({type(exc).__name__}: {exc}); check that it runs and can be reached from here"
+    )
+
+
+def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """An answer came that is not S3's. Arguments as of `unreachable`."""
+    return StoreUnavailableError(
+        f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {exc}. "
+        f"If that stays so, look for a gateway or a proxy on the way"
+    )
+
+
+def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAccessDeniedError:
+    """Nobody says who we are."""
+    return _denied(config, f"s3://{config.bucket}/{key or ''}", f"no credentials: {why}")
+
+
+def answered(status: int, code: str, message: str, config: S3Config, key: str | None) -> BlobSyncError:
+    """Turn an answer that is an error into one of ours.
+
+    Args:
+        status: Of HTTP.
+        code: Of S3, such as `NoSuchKey`; may be empty.
+        message: Of S3.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
+    what = f"s3://{config.bucket}/{key or ''}"
+    if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):
+        return BucketMissingError(
+            f"{config.where} does not exist; make it, or correct the bucket's name (this library makes it "
+            f"only when told to, with ensure_bucket)"
+        )
+    if code in _MISSING_KEY:
+        return BlobNotFoundError(what)
+    # Some servers answer 400 to an anonymous or expired request, so the code goes before the status.
+    if code in _DENIED or status in {401, 403}:
+        return _denied(config, what, f"{code}: {message}")
+    faulty = status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED
+    if code in _MAY_HEAL or status in _TRY_AGAIN or faulty:
+        return StoreUnavailableError(f"{what}: {config.where} cannot serve now ({status} {code}: {message})")
+    return StoreRefusedError(f"{what}: {config.where} refused with {status} {code}: {message}")
+
+
+def _denied(config: S3Config, what: str, why: str) -> StoreAccessDeniedError:
+    return StoreAccessDeniedError(
+        f"{what}: {config.where} refused access key id {config.access_key_id or '(from the boto3 chain)'} "
+        f"({why}). Check the access key id, its secret, the region {config.region!r}, this machine's clock, "
+        f"and that the key may list, read and write the bucket (without the right to list, AWS says this of "
+        f"objects that do not exist)"
+    )

@@ -1,0 +1,233 @@
+"""Reads objects over our own connections, with requests that we sign. boto3 does everything else."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from blobsync.bucket.ports import CHUNK_BYTES, OnProgress, ignore_progress
+from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
+from blobsync.s3.answer import (
+    NO_SUCH_RANGE,
+    Given,
+    Head,
+    HttpError,
+    StaleConnectionError,
+    code_and_message,
+    given,
+)
+from blobsync.s3.config import S3Config
+from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
+from blobsync.s3.errors import answered, unreachable, without_credentials
+from blobsync.s3.request import Credentials, GetSigner, Wanted, encoded
+
+_OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
+_ERROR_BYTES = 64 << 10
+_FIRST_NAME = "list-type=2&max-keys=1"
+_REGION_LETTERS = 63
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
+
+Result = TypeVar("Result")
+
+
+class S3Reader:
+    """Gets objects. Thread-safe.
+
+    Args:
+        config: Where, and the time limits.
+        pool: Connections to there.
+        path: What paths begin with, up to the key: `/bucket/`, or `/` where the host names the bucket.
+        signer: Of the requests.
+        credentials: Gives those of this moment; None: there are none. What it raises passes through.
+    """
+
+    def __init__(
+        self,
+        config: S3Config,
+        pool: ConnectionPool,
+        path: str,
+        signer: GetSigner,
+        credentials: Callable[[], Credentials | None],
+    ) -> None:
+        self._config, self._pool, self._path = config, pool, path
+        self._signer, self._credentials = signer, credentials
+
+    def read(self, wanted: Wanted) -> Iterator[bytes]:
+        """The bytes of a range, as they come. Beyond the end of the object: none.
+
+        Raises:
+            BlobSyncError: as of `ObjectStore.read`.
+        """
+        with self._asked(wanted, ignore_progress) as (connection, found):
+            left = found.size_bytes
+            while left:
+                piece = connection.take(min(left, CHUNK_BYTES), ignore_progress)
+                left -= len(piece)
+                yield piece
+
+    def copy(self, wanted: Wanted, fd: int, on_progress: OnProgress) -> int:
+        """Write a range into a file, as far as the object has it; say how many bytes.
+
+        Raises:
+            BlobSyncError: as of `ObjectStore.copy`.
+        """
+        with self._asked(wanted, on_progress) as (connection, found):
+            if wanted.size_bytes is not None and found.size_bytes < wanted.size_bytes:
+                return found.size_bytes
+            offset, end = wanted.start, wanted.start + found.size_bytes
+            while offset < end:
+                size = connection.fill(fd, offset, min(end - offset, CHUNK_BYTES), on_progress)
+                offset += size
+                on_progress(size)
+            return found.size_bytes
+
+    def check(self) -> None:
+        """Ask for the first name in the bucket.
+
+        Raises:
+            BlobSyncError: it is not there, does not let us, or does not answer.
+        """
+        path = self._path.rstrip("/") or "/"
+        connection, _ = self._answer(
+            lambda: self._request(path, None, None, _FIRST_NAME), None, self._let_in, ignore_progress
+        )
+        self._pool.give_back(connection)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.close()
+
+    @contextmanager
+    def _asked(self, wanted: Wanted, on_progress: OnProgress) -> Iterator[tuple[Connection, Given]]:
+        """A connection that stands at the first byte wanted. Given back, or closed, at the end."""
+        path = self._path + encoded(wanted.full)
+        connection, found = self._answer(
+            lambda: self._request(path, wanted.full, wanted.header),
+            wanted.full,
+            lambda connection, head: self._understood(connection, head, wanted, on_progress),
+            on_progress,
+        )
+        try:
+            skip = found.skip_bytes
+            while skip:
+                skip -= len(connection.take(skip, on_progress))
+            yield connection, found
+        except HttpError as exc:
+            connection.close()
+            raise unreachable(exc, self._config, wanted.full) from exc
+        except FileWriteError as exc:
+            connection.close()
+            raise LocalStoreError(f"{wanted.full} cannot be written to its file: {exc}") from exc
+        except BaseException:
+            connection.close()  # in the middle of a body
+            raise
+        self._pool.give_back(connection)
+
+    def _answer(
+        self,
+        request: Callable[[], bytes],
+        key: str | None,
+        understand: Callable[[Connection, Head], Result],
+        on_progress: OnProgress,
+    ) -> tuple[Connection, Result]:
+        """Ask, and again when that may help, as often as configured."""
+        for attempt in range(1, self._config.max_attempts + 1):
+            try:
+                return self._answer_once(request(), key, understand, on_progress)
+            except BlobSyncError as exc:
+                if not exc.retryable or attempt == self._config.max_attempts:
+                    raise
+            bound_s = min(_FIRST_WAIT_S * 2**attempt, _LONGEST_WAIT_S)
+            time.sleep(bound_s * (0.5 + random.random() / 2))  # noqa: S311 - not for secrecy
+        raise AssertionError("max_attempts is at least 1")
+
+    def _let_in(self, connection: Connection, head: Head) -> None:
+        if head.status != _OK:
+            raise self._refusal(connection, head, None, ignore_progress)
+        while 0 < connection.left <= _ERROR_BYTES:  # else the connection is not used again
+            connection.take(connection.left, ignore_progress)
+
+    def _answer_once(
+        self,
+        request: bytes,
+        key: str | None,
+        understand: Callable[[Connection, Head], Result],
+        on_progress: OnProgress,
+    ) -> tuple[Connection, Result]:
+        """Ask once. A connection whose answer is an error is given back, or closed."""
+        connection: Connection | None = None
+        try:
+            connection, head = self._ask(request, on_progress)
+            return connection, understand(connection, head)
+        except HttpError as exc:
+            if connection is not None:
+                connection.close()
+            raise unreachable(exc, self._config, key) from exc
+        except BlobSyncError:
+            if connection is not None:
+                self._pool.give_back(connection)
+            raise
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+
+    def _ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+        idle = self._pool.idle()
+        if idle is not None:
+            with suppress(StaleConnectionError):
+                return _asked_over(idle, request, on_progress)
+        return _asked_over(self._pool.open(), request, on_progress)
+
+    def _request(self, path: str, key: str | None, ranged: str | None, query: str = "") -> bytes:
+        who = self._credentials()
+        if who is None:
+            raise without_credentials("none were found", self._config, key)
+        return self._signer.request(path, ranged, who, time.time(), query)
+
+    def _understood(
+        self, connection: Connection, head: Head, wanted: Wanted, on_progress: OnProgress
+    ) -> Given:
+        """What the answer gives of what was asked; the connection stands at its body.
+
+        Raises:
+            HttpError: it broke off.
+            BlobSyncError: it is an error, or the answer to another question.
+        """
+        if head.status not in {_OK, _PARTIAL}:
+            refusal = self._refusal(connection, head, wanted.full, on_progress)
+            if head.status == NO_SUCH_RANGE and wanted.header is not None:
+                return Given(0, 0)
+            raise refusal
+        content_range, size_bytes = head.headers.get("content-range"), head.size_bytes
+        found = None
+        if size_bytes is not None and (head.status == _OK or content_range is not None):
+            found = given(content_range, size_bytes, wanted)
+        if found is None:
+            raise StoreUnavailableError(
+                f"s3://{self._config.bucket}/{wanted.full}: {self._config.where} gave another range than it "
+                f"was asked for, or did not say how much ({content_range!r} and {size_bytes} bytes, not "
+                f"{wanted.header!r}); nothing of it was used"
+            )
+        return found
+
+    def _refusal(
+        self, connection: Connection, head: Head, key: str | None, on_progress: OnProgress
+    ) -> BlobSyncError:
+        """The error that an answer is. Takes its body, so that the connection may serve again."""
+        code, message = code_and_message(connection.take_error(head, _ERROR_BYTES, on_progress))
+        region = head.headers.get("x-amz-bucket-region", "")[:_REGION_LETTERS]
+        if head.status in _REDIRECTS and region:
+            message = f"the bucket is in region {region!r}: set `region` to it. {message}"
+        return answered(head.status, code, message, self._config, key)
+
+
+def _asked_over(connection: Connection, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+    try:
+        return connection, connection.ask(request, on_progress)
+    except BaseException:
+        connection.close()
+        raise

@@ -1,0 +1,250 @@
+"""S3, as AWS and many others speak it. Objects are read over our own connections; boto3 does the rest.
+
+boto3 is imported when something needs it, so a process that only reads may do without. Thread-safe.
+
+Nothing here relies on conditional puts, user metadata, tags or the store's checksums, which
+S3-compatible servers ignore, lose or get wrong; what is read is verified by its reader.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from blobsync.bucket.ports import (
+    ObjectInfo,
+    OnProgress,
+    UnfinishedUpload,
+    checked_key,
+    checked_range,
+    ignore_progress,
+)
+from blobsync.errors import (
+    BlobNotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from blobsync.s3.config import S3Config
+from blobsync.s3.errors import answered
+from blobsync.s3.place import reader_without_boto3
+from blobsync.s3.reader import S3Reader
+from blobsync.s3.request import Wanted
+from blobsync.s3.upload_source import opened
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+    from blobsync.s3.client import S3Clients
+
+_ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
+_DEFAULT_REGION = "us-east-1"  # must not be named as a location
+_DELETED_AT_A_TIME = 1000
+_SIGNED = {"GET": "get_object", "HEAD": "head_object", "PUT": "put_object"}
+
+
+class S3ObjectStore:
+    """See `blobsync.bucket.ports`. Connects at the first call, so it can be made without a server.
+
+    Args:
+        config: Where, who, and how patiently. If no client of boto3 can be made of it, the first call that
+            needs one raises BlobSyncConfigError.
+    """
+
+    def __init__(self, config: S3Config) -> None:
+        self._config = config
+        self._clients: S3Clients | None = None
+        self._made_reader: S3Reader | None = None
+        self._making = threading.RLock()
+
+    def check(self) -> None:
+        """Ask whether the bucket is there and lets us list it.
+
+        Raises:
+            BucketMissingError: it is not there.
+            StoreAccessDeniedError: it does not let us.
+            StoreUnavailableError: no answer.
+        """
+        # Not HEAD: its answers have no body, so that a wrong secret and a missing right look alike.
+        self._reader.check()
+
+    def ensure_bucket(self) -> None:
+        """Make the bucket unless it is there. Safe to repeat.
+
+        Raises:
+            StoreAccessDeniedError, StoreUnavailableError: the server did not let us, or did not answer.
+        """
+        from botocore.exceptions import ClientError
+
+        place: dict[str, Any] = {}
+        if self._config.endpoint_url is None and self._config.region != _DEFAULT_REGION:
+            place = {"CreateBucketConfiguration": {"LocationConstraint": self._config.region}}
+        with self._in_our_words(None):
+            try:
+                self._client.create_bucket(Bucket=self._config.bucket, **place)
+            except ClientError as exc:
+                if exc.response.get("Error", {}).get("Code") not in _ALREADY_THERE:
+                    raise
+        self.check()  # a bucket of that name may be somebody else's
+
+    def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
+        """See `ObjectStore.read`."""
+        checked_range(start, size_bytes)
+        wanted = Wanted(self._full(key), start, size_bytes)
+        if size_bytes != 0:
+            yield from self._reader.read(wanted)
+
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
+        """See `ObjectStore.copy`."""
+        checked_range(start, size_bytes)
+        wanted = Wanted(self._full(key), start, size_bytes)
+        got = self._reader.copy(wanted, fd, on_progress) if size_bytes else 0
+        if got != size_bytes:
+            raise StoreUnavailableError(
+                f"s3://{self._config.bucket}/{wanted.full} has {got} of the {size_bytes} bytes from "
+                f"{start} on; it is shorter than it should be"
+            )
+
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+        """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""
+        full = self._full(key)
+        with self._in_our_words(full), opened(data) as source:
+            self._boto3.uploader.send(full, source, on_progress)
+
+    def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
+        """The address of an object, with which anybody may do one thing until it expires. Asks nobody.
+
+        Args:
+            method: `GET`, `HEAD` or `PUT`.
+            key: Of the object.
+            lifetime: How long the address is valid, at most.
+
+        Raises:
+            InvalidKeyError: it is no key.
+            BlobSyncError: there are no credentials.
+        """
+        return self._boto3.presigned(_SIGNED[method], self._full(key), lifetime)
+
+    def size(self, key: str) -> int | None:
+        """See `ObjectStore.size`."""
+        full = self._full(key)
+        try:
+            with self._in_our_words(full):
+                return self._client.head_object(Bucket=self._config.bucket, Key=full)["ContentLength"]
+        except BlobNotFoundError:
+            return None
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        own = self._config.prefix
+        after: dict[str, Any] = {} if start_after is None else {"StartAfter": own + start_after}
+        with self._in_our_words(None):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._config.bucket, Prefix=own + prefix, **after
+            )
+            for page in pages:
+                for item in page.get("Contents", []):
+                    yield ObjectInfo(
+                        item["Key"].removeprefix(own), item["Size"], item["LastModified"].astimezone(UTC)
+                    )
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        full = self._full(key)
+        try:
+            with self._in_our_words(full):
+                self._client.delete_object(Bucket=self._config.bucket, Key=full)
+        except BlobNotFoundError:
+            return
+
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+        """See `ObjectStore.delete_many`. One by one where the server cannot take many at once."""
+        waiting = iter([checked_key(key) for key in keys])
+        while batch := list(islice(waiting, _DELETED_AT_A_TIME)):
+            if before_each is not None:
+                before_each()
+            try:
+                self._delete_batch(batch)
+            except StoreRefusedError:
+                for key in batch:
+                    if before_each is not None:
+                        before_each()
+                    self.delete(key)
+
+    def _delete_batch(self, batch: Sequence[str]) -> None:
+        with self._in_our_words(None):
+            answer = self._client.delete_objects(
+                Bucket=self._config.bucket,
+                Delete={"Objects": [{"Key": self._full(key)} for key in batch], "Quiet": True},
+            )
+        for failed in answer.get("Errors", []):
+            code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
+            error = answered(0, code, message, self._config, failed.get("Key"))
+            if not isinstance(error, BlobNotFoundError):
+                raise error
+
+    def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """See `ObjectStore.unfinished_uploads`."""
+        own = self._config.prefix
+        with self._in_our_words(None):
+            for found in self._boto3.unfinished.uploads(own + prefix):
+                yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
+
+    def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
+        """See `ObjectStore.abandon_uploads`."""
+        old = [found for found in self.unfinished_uploads(prefix) if found.age >= older_than]
+        with self._in_our_words(None):
+            # Not self._full: whoever made that key, its upload is to go.
+            return sum(
+                self._boto3.unfinished.abandon(self._config.prefix + found.key, found.upload_id)
+                for found in old
+            )
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed when their call ends. boto3's calls fail."""
+        with self._making:
+            if self._made_reader is not None:
+                self._made_reader.close()
+            if self._clients is not None:
+                self._clients.close()
+
+    @property
+    def _reader(self) -> S3Reader:
+        """Made at the first read, since it needs credentials, which may take a call to somewhere."""
+        if self._made_reader is None:
+            with self._making:
+                if self._made_reader is None:
+                    self._made_reader = reader_without_boto3(self._config) or self._boto3.reader()
+        return self._made_reader
+
+    @property
+    def _boto3(self) -> S3Clients:
+        """Made when it is needed first."""
+        with self._making:
+            if self._clients is None:
+                from blobsync.s3.client import S3Clients
+
+                self._clients = S3Clients(self._config)
+            return self._clients
+
+    @property
+    def _client(self) -> S3Client:
+        return self._boto3.client
+
+    def _full(self, key: str) -> str:
+        return self._config.prefix + checked_key(key)
+
+    @contextmanager
+    def _in_our_words(self, full: str | None) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from blobsync.s3.client_answers import translated
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as exc:
+            raise translated(exc, self._config, full) from exc

@@ -1,0 +1,194 @@
+"""Sends what boto3 has made and signed, within bounds: boto3's own time limits count from the last byte.
+
+boto3 lets a handler of `before-send` answer in place of its own HTTP client. Ours is that very client, with
+sockets that have a deadline for the whole of a request; proxies, certificates and `Expect: 100-continue` are
+as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
+from botocore.httpsession import URLLib3Session
+from botocore.utils import get_environ_proxies
+
+from blobsync.s3.config import S3Config
+from blobsync.s3.patience import Limits, Patience
+
+if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
+
+_COMPLETING = 10
+"""The server may put an upload together for so many times the usual wait, and says blanks meanwhile."""
+_PIECE_BYTES = 16 << 10
+_SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+
+
+class Transport:
+    """An HTTP client for boto3's clients. Thread-safe.
+
+    Args:
+        config: How patiently, and with how many connections.
+        verify: File of certificates to trust; None: boto3's own.
+    """
+
+    def __init__(self, config: S3Config, verify: str | None) -> None:
+        url = config.endpoint_url or "https://s3.amazonaws.com"
+        self._session = _Session(
+            config,
+            verify=verify or os.environ.get("REQUESTS_CA_BUNDLE") or True,
+            proxies=get_environ_proxies(url),
+            timeout=(config.connect_timeout.total_seconds(), config.read_timeout.total_seconds()),
+            max_pool_connections=config.max_connections,
+            socket_options=_SOCKET_OPTIONS,
+        )
+
+    def send(self, request: AWSPreparedRequest, **_: object) -> Any:
+        """Handle `before-send`: an AWSResponse.
+
+        Raises:
+            HTTPClientError: no answer, or none within the bounds.
+        """
+        return self._session.send(request)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._session.close()
+
+
+class PatientSocket(socket.socket):
+    """A plain connection.
+
+    Args:
+        plain: Connected; not to be used any more.
+        patience: Of this connection.
+    """
+
+    def __init__(self, plain: socket.socket, patience: Patience) -> None:
+        waits = plain.gettimeout()
+        super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        self.settimeout(waits)
+        self._patience = patience
+
+    def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
+        """As of sockets."""
+        return _receive(
+            self, self._patience, lambda: super(PatientSocket, self).recv_into(buffer, nbytes, flags)
+        )
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
+        """As of sockets."""
+        _send(self, self._patience, data, lambda piece: super(PatientSocket, self).sendall(piece, flags))
+
+
+class PatientTlsSocket(ssl.SSLSocket):
+    """A connection over TLS; impatient until it was given its `patience`, after the handshake."""
+
+    patience: Patience | None = None
+
+    def recv_into(self, buffer: memoryview, nbytes: int | None = None, flags: int = 0) -> int:  # type: ignore[override]
+        """As of sockets."""
+        return _receive(
+            self, self.patience, lambda: super(PatientTlsSocket, self).recv_into(buffer, nbytes, flags)
+        )
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
+        """As of sockets."""
+        _send(self, self.patience, data, lambda piece: super(PatientTlsSocket, self).sendall(piece, flags))
+
+
+def _receive(sock: socket.socket, patience: Patience | None, receive: Callable[[], int]) -> int:
+    if patience is None:
+        return receive()
+    sock.settimeout(patience.to_receive_s())
+    began = patience.now()
+    size_bytes = receive()
+    patience.moved(began, size_bytes)
+    return size_bytes
+
+
+def _send(
+    sock: socket.socket, patience: Patience | None, data: bytes, send: Callable[[memoryview], None]
+) -> None:
+    if patience is None:
+        send(memoryview(data))
+        return
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), _PIECE_BYTES):
+        piece = view[start : start + _PIECE_BYTES]
+        sock.settimeout(patience.to_send_s())
+        began = patience.now()
+        send(piece)
+        patience.moved(began, len(piece))
+
+
+class _Session(URLLib3Session):
+    """boto3's own, over patient sockets."""
+
+    def __init__(self, config: S3Config, **more: Any) -> None:
+        super().__init__(**more)
+        limits = Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s)
+        self._pool_classes_by_scheme.update(_pools(limits))  # type: ignore[attr-defined] # shared with pools
+
+    def _get_ssl_context(self) -> ssl.SSLContext:
+        context: ssl.SSLContext = super()._get_ssl_context()  # type: ignore[misc]
+        context.sslsocket_class = PatientTlsSocket
+        return context
+
+
+class _Patient:
+    """Mixed into connections: tells their sockets which phase a request is in."""
+
+    limits: Limits
+    sock: Any
+
+    def _new_conn(self) -> socket.socket:
+        return PatientSocket(super()._new_conn(), self._patience)  # type: ignore[misc]
+
+    @property
+    def _patience(self) -> Patience:
+        """Made when it is first needed: connections have many ways of being made."""
+        found = self.__dict__.get("_own_patience")
+        if not isinstance(found, Patience):
+            self.__dict__["_own_patience"] = found = Patience(self.limits)
+        return found
+
+    def connect(self) -> None:
+        """As of connections."""
+        self._patience.begin()
+        super().connect()  # type: ignore[misc]
+        if isinstance(self.sock, PatientTlsSocket):
+            self.sock.patience = self._patience
+
+    def request(self, method: str, url: str, *args: Any, **more: Any) -> None:
+        """As of connections."""
+        completes = method == "POST" and "uploadId=" in url
+        self._answer_s = self.limits.silence_s * (_COMPLETING if completes else 1)
+        self._patience.begin()
+        super().request(method, url, *args, **more)  # type: ignore[misc]
+
+    def getresponse(self) -> Any:
+        """As of connections."""
+        self._patience.answer(self._answer_s)
+        answer = super().getresponse()  # type: ignore[misc]
+        self._patience.body(self._answer_s)
+        return answer
+
+
+def _pools(limits: Limits) -> dict[str, type]:
+    plain = type("PatientConnection", (_Patient, AWSHTTPConnection), {"limits": limits})
+    tls = type("PatientTlsConnection", (_Patient, AWSHTTPSConnection), {"limits": limits})
+    return {
+        "http": type("PatientPool", (AWSHTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("PatientTlsPool", (AWSHTTPSConnectionPool,), {"ConnectionCls": tls}),
+    }

@@ -1,0 +1,172 @@
+"""What is uploaded: bytes, or a file, and slices of either that the S3 client reads and rewinds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from blobsync.bucket.ports import CHUNK_BYTES, OnProgress
+from blobsync.errors import BlobSyncError, LocalStoreError
+
+_TICK_S = 1.0
+
+
+class Source:
+    """Bytes by offset. Thread-safe."""
+
+    def __init__(self, data: bytes | None, fd: int, what: str) -> None:
+        self._data, self._fd, self._what = data, fd, what
+        self._found = None if data is not None else os.fstat(fd)
+        self.size_bytes = len(data) if data is not None else os.fstat(fd).st_size
+
+    def at(self, offset: int, most: int) -> bytes:
+        """Some bytes from `offset` on; none at the end.
+
+        Raises:
+            LocalStoreError: the file cannot be read.
+        """
+        if self._data is not None:
+            return self._data[offset : offset + most]
+        try:
+            return os.pread(self._fd, most, offset)
+        except OSError as exc:
+            raise LocalStoreError(f"{self._what} cannot be read for its upload: {exc}") from exc
+
+    def check_unchanged(self) -> None:
+        """Compare the file with what it was when it was opened.
+
+        Raises:
+            LocalStoreError: somebody wrote to it.
+        """
+        if self._found is None:
+            return
+        now = os.fstat(self._fd)
+        if (now.st_size, now.st_mtime_ns) != (self._found.st_size, self._found.st_mtime_ns):
+            raise LocalStoreError(
+                f"{self._what} changed while it was being uploaded, so nothing of it became visible; upload "
+                f"it again when nothing writes to it"
+            )
+
+
+@contextmanager
+def opened(data: bytes | Path) -> Iterator[Source]:
+    """Open what is to be uploaded.
+
+    Raises:
+        LocalStoreError: there is no such file, or it cannot be read.
+    """
+    if isinstance(data, bytes):
+        yield Source(data, -1, "bytes in memory")
+        return
+    try:
+        fd = os.open(data, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise LocalStoreError(f"{data} cannot be read for its upload: {exc}") from exc
+    try:
+        yield Source(None, fd, str(data))
+    finally:
+        os.close(fd)
+
+
+class Watched:
+    """One `on_progress` for all threads of an upload: called by one at a time, and no more once it raised."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        self._told_at = time.monotonic()
+        self.stopped_by: BaseException | None = None
+
+    def came(self, size_bytes: int) -> None:
+        """The store has so many bytes more."""
+        with self._lock:
+            self._tell(size_bytes)
+
+    def tick(self) -> None:
+        """Bytes are on their way. Tells so about once a second."""
+        with self._lock:
+            if self.stopped_by is not None:
+                raise self.stopped_by
+            if time.monotonic() - self._told_at >= _TICK_S:
+                self._tell(0)
+
+    def stop(self, why: BaseException) -> None:
+        """Let whoever sends a part end soon, since another one failed."""
+        with self._lock:
+            self.stopped_by = self.stopped_by or why
+
+    def _tell(self, size_bytes: int) -> None:
+        if self.stopped_by is not None:
+            raise self.stopped_by
+        self._told_at = time.monotonic()
+        try:
+            self._on_progress(size_bytes)
+        except BaseException as exc:
+            self.stopped_by = exc
+            raise
+
+
+class Slice(io.RawIOBase):
+    """A part of a source as a file, which the client reads, perhaps again. Used by one thread at a time."""
+
+    def __init__(self, source: Source, start: int, size_bytes: int, watched: Watched) -> None:
+        self._source, self._start, self.size_bytes, self._watched = source, start, size_bytes, watched
+        self._at = 0
+
+    @property
+    def file(self) -> IO[bytes]:
+        """Itself, by the type that the client's signatures name."""
+        return cast("IO[bytes]", self)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As of files."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size_bytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """As of files."""
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As of files."""
+        self._watched.tick()
+        left = max(0, self.size_bytes - self._at)
+        most = left if size is None or size < 0 else min(size, left)
+        try:
+            data = self._source.at(self._start + self._at, most) if most else b""
+        except BlobSyncError as exc:  # the client would turn it into an error of the connection
+            self._watched.stop(exc)
+            raise
+        self._at += len(data)
+        return data
+
+    def digest(self, algorithm: str) -> bytes:
+        """Digest of the whole slice; `md5` or `sha256`."""
+        found = hashlib.new(algorithm, usedforsecurity=False)
+        self.seek(0)
+        while chunk := self.read(CHUNK_BYTES):
+            found.update(chunk)
+        self.seek(0)
+        return found.digest()
+
+
+def base64_of(digest: bytes) -> str:
+    """As headers have it."""
+    return base64.b64encode(digest).decode()

@@ -1,0 +1,282 @@
+"""The thread `blobsync-syncer`: it owns the table, starts what is due, and tells what has changed.
+
+Whatever blocks is done on other threads, which put their result on the inbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from functools import partial
+
+from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.listeners import Listeners
+from blobsync.local.store import LocalStore
+from blobsync.log import Log
+from blobsync.release.manifest import ReleaseRef
+from blobsync.retry import RetryPolicy
+from blobsync.sync.agenda import DiskWatch
+from blobsync.sync.holds import Holds
+from blobsync.sync.meter import Meter, SyncProgress
+from blobsync.sync.pool import DaemonPool
+from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
+from blobsync.sync.release_inspector import Inspection, Look, ReleaseInspector
+from blobsync.sync.table import SyncTable
+from blobsync.sync.transfers import Arrival, Fetch, Transfers
+from blobsync.sync.waits import Waits
+
+_log = Log(__name__)
+
+LOOK_THREADS = 3
+_LOOKS = LOOK_THREADS - 1
+"""Looks under way at a time: in an outage each waits for a timeout. The other thread is for `ensure`."""
+_PUBLISH_EVERY_S = 0.1
+"""While objects arrive by the thousand, counts are told no more often, and take no more than a tenth of the
+time. That a release is ready, or is so no more, is told at once."""
+
+Step = Callable[[float], None]
+"""What the thread does next; told the time."""
+
+
+class SyncLoop:
+    """See the module. Its public parts may be used on any thread, and return at once; but for `run`.
+
+    Args:
+        local: The local store.
+        inspector: Finds out what a release lacks.
+        transfers: Bring objects.
+        looks: Threads for looks.
+        holds: Protect what is wanted.
+        waits: Calls of `ensure`.
+        meter: Counts what the transfers bring.
+        retry: Back-off of each look and fetch.
+        look_every_s: How often a ready release is looked at again.
+        fetches: How many objects are under way at a time; as many more, if a call of `ensure` needs them.
+    """
+
+    def __init__(
+        self,
+        local: LocalStore,
+        inspector: ReleaseInspector,
+        transfers: Transfers,
+        looks: DaemonPool,
+        holds: Holds,
+        waits: Waits,
+        meter: Meter,
+        *,
+        retry: RetryPolicy,
+        look_every_s: float,
+        fetches: int,
+    ) -> None:
+        self._local, self._inspector, self._transfers = local, inspector, transfers
+        self._looks, self._holds, self._waits, self._meter = looks, holds, waits, meter
+        self._inbox: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._table = SyncTable(retry, look_every_s, urgent_fetches=fetches)
+        self._disk_watch = DiskWatch(retry)
+        self._looking = self._fetching = 0
+        self._window = fetches
+        self._publish_due_s = self._warned_s = float("-inf")
+        self._dirty = False
+        self._totals = (0, 0, 0, 0)
+        self._told_progress = SyncProgress()
+        self.readiness = Readiness()
+        self.listeners: Listeners[Readiness] = Listeners()
+        self.progress_listeners: Listeners[SyncProgress] = Listeners()
+
+    def want(self, refs: Collection[ReleaseRef]) -> None:
+        """The wanted set is this now."""
+
+        def step(now_s: float) -> None:
+            self._table.want(refs, now_s)
+            self._hold(lambda: self._holds.want(refs))
+
+        self._inbox.put(step)
+
+    def ensure(self, ref: ReleaseRef) -> None:
+        """Somebody waits for this release: look at it now, and fetch what it lacks first."""
+        self._inbox.put(partial(self._table.ensure, ref))
+
+    def end_ensure(self, ref: ReleaseRef) -> None:
+        """A call of `ensure` for this release has ended; others may wait for it still."""
+        self._inbox.put(lambda now_s: None if ref in self._waits else self._table.end_ensure(ref, now_s))
+
+    def retry_now(self) -> None:
+        """End every back-off."""
+        self._inbox.put(self._table.back_offs.retry_now)
+
+    def damaged(self, name: str) -> None:
+        """The scrub has put an object away."""
+        self._inbox.put(partial(self._table.damaged, name))
+
+    def disk_turned(self) -> None:
+        """The disk has failed, or takes bytes again."""
+        self._inbox.put(lambda _now_s: self._hold(self._holds.settle))
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._inbox.put(None)
+
+    def progress(self) -> SyncProgress:
+        """See `blobsync.Syncer.progress`."""
+        total_objects, total_bytes, missing_objects, missing_bytes = self._totals
+        done = total_bytes - missing_bytes + self._meter.partial_bytes
+        return SyncProgress(
+            done_bytes=max(0, min(done, total_bytes)),
+            total_bytes=total_bytes,
+            done_objects=total_objects - missing_objects,
+            total_objects=total_objects,
+            fetched_bytes=self._meter.fetched_bytes,
+            fetched_objects=self._meter.fetched_objects,
+        )
+
+    def run(self) -> None:
+        """Until `stop`: the thread `blobsync-syncer`."""
+        try:
+            while self._turn():
+                pass
+        except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
+            # Nobody may believe in a readiness that is not kept up: from now on nothing is ready.
+            _log.exception("syncer_failed")
+            self._tell(Readiness())
+            self._waits.close("this syncer failed, as its log says; make a new one")
+
+    def _turn(self) -> bool:
+        """Take what has come, start what is due, tell what has changed. False: told to stop."""
+        for step in self._steps():
+            if step is None:
+                return False
+            self._dirty = True
+            step(time.monotonic())
+        for job in self._table.start_due(time.monotonic(), *self._free()):
+            with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
+                self._start(job)
+        self._watch_disk(time.monotonic())
+        self._publish(time.monotonic())
+        return True
+
+    def _steps(self) -> Iterator[Step | None]:
+        with contextlib.suppress(queue.Empty):
+            yield self._inbox.get(timeout=self._wait_s())
+        while not self._inbox.empty():
+            yield self._inbox.get()
+
+    def _wait_s(self) -> float | None:
+        dues = (self._table.next_due_s(*self._free()), self._disk_watch.next_due_s())
+        times = [due for due in dues if due is not None]
+        if self._dirty or self._fetching:
+            times.append(self._publish_due_s)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _free(self) -> tuple[int, int]:
+        """How many more looks, and fetches, may be started. Below 0, if urgent ones are under way."""
+        return _LOOKS - self._looking, self._window - self._fetching
+
+    def _looked(self, job: Look, began_s: float, result: Inspection | BaseException, now_s: float) -> None:
+        self._looking -= 1
+        waits = self._waits.of([job.ref])
+        if isinstance(result, BaseException):
+            self._failed(job, str(job.ref), result, now_s)
+            for wait in waits:
+                wait.look_failed(result, began_s)
+            return
+        self._hold(self._holds.settle)
+        self._table.looked(job.ref, result.known, result.missing, now_s)
+        if result.asked_store:
+            self._table.back_offs.store_answered(now_s)
+        if not result.missing:
+            for wait in waits:
+                wait.found(result.known)
+
+    def _fetched(self, job: Fetch, began_s: float, result: Arrival | BaseException, now_s: float) -> None:
+        self._fetching -= 1
+        name = job.item.name
+        waits = self._waits.of(self._table.needing(name))
+        match result:
+            case BaseException():
+                self._failed(job, name, result, now_s)
+                for wait in waits:
+                    wait.fetch_failed(name, result, began_s)
+            case Arrival.ELSEWHERE:
+                self._table.elsewhere(name, now_s)
+            case Arrival.HERE | Arrival.FETCHED:
+                self._hold(self._holds.settle)
+                self._table.fetched(name, now_s)
+                if result is Arrival.FETCHED:
+                    self._table.back_offs.store_answered(now_s)
+                for wait in waits:
+                    wait.came(name)
+
+    def _failed(self, job: Look | Fetch, what: str, error: BaseException, now_s: float) -> None:
+        failure = failure_of(error)
+        self._table.failed(job, failure, now_s)
+        if failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}:
+            self._table.back_offs.store_answered(now_s)
+        # An outage fails ten thousand fetches alike: one line a second says it, readiness has the rest.
+        loud = now_s >= self._warned_s + 1
+        self._warned_s = now_s if loud else self._warned_s
+        log = _log.warning if loud else _log.debug
+        log("sync_failed", what=what, state=failure.state.value, reason=failure.reason)
+
+    @staticmethod
+    def _hold(write: Callable[[], None]) -> None:
+        try:
+            write()
+        except BlobSyncError as exc:  # the looks will meet the same disk, and tell it in readiness
+            _log.warning("holds_not_written", error=str(exc))
+
+    def _start(self, job: Look | Fetch) -> None:
+        began_s = time.monotonic()
+        if isinstance(job, Look):
+            self._looking += 1
+            look = self._looks.submit(partial(self._inspector.look, job))
+            look.add_done_callback(
+                lambda done: self._inbox.put(partial(self._looked, job, began_s, _outcome(done)))
+            )
+        else:
+            self._fetching += 1
+            self._transfers.fetch(
+                job, lambda result: self._inbox.put(partial(self._fetched, job, began_s, result))
+            )
+
+    def _watch_disk(self, now_s: float) -> None:
+        """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
+        self._disk_watch.seen(self._local.disk_state().ok, now_s)
+        if not self._disk_watch.is_due(now_s):
+            return
+        if self._table.back_offs.waits_for_disk:  # that asks it, with more bytes than we would
+            self._disk_watch.asked(now_s)
+            return
+        self._disk_watch.asking()
+        with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
+            asked = self._looks.submit(self._local.ask_disk)
+            asked.add_done_callback(lambda _: self._inbox.put(self._disk_watch.asked))
+
+    def _publish(self, now_s: float) -> None:
+        if not (self._table.turned or now_s >= self._publish_due_s):
+            return
+        if self._dirty:
+            self._dirty = self._table.turned = False
+            self._totals = self._table.objects()
+            fresh = self._table.readiness(self._local.disk_state())
+            if fresh != self.readiness:
+                self._tell(fresh)
+        self._tell_progress()
+        took_s = time.monotonic() - now_s
+        self._publish_due_s = now_s + max(_PUBLISH_EVERY_S, 10 * took_s)
+
+    def _tell(self, readiness: Readiness) -> None:
+        self.readiness = readiness
+        self.listeners.tell(readiness)
+
+    def _tell_progress(self) -> None:
+        progress = self.progress()
+        if progress != self._told_progress:
+            self._told_progress = progress
+            self.progress_listeners.tell(progress)
+
+
+def _outcome(done: Future[Inspection]) -> Inspection | BaseException:
+    return SyncerClosedError("closed") if done.cancelled() else done.exception() or done.result()

@@ -1,0 +1,117 @@
+"""Finds out what a release consists of, and what of it is not here. Called on any thread; blocks."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
+from blobsync.local.missing_objects import MissingObjects
+from blobsync.local.releases import KeptRelease
+from blobsync.local.store import LocalStore
+from blobsync.release.layout import Layout
+from blobsync.release.manifest import Manifest, ReleaseRef
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Find out what a release lacks.
+
+    Attributes:
+        ref: The release.
+        known: What it is, if that is known; else it is read, from here if it was kept.
+        fresh_layout: Read its layout anew from the object store: a pack that it names is not to be had.
+    """
+
+    ref: ReleaseRef
+    known: KeptRelease | None
+    fresh_layout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a look found.
+
+    Attributes:
+        known: What the release is.
+        missing: What of it is not here; nothing: it is complete, and kept.
+        asked_store: Whether the object store was asked, and answered.
+    """
+
+    known: KeptRelease
+    missing: MissingObjects
+    asked_store: bool
+
+
+class ReleaseInspector:
+    """Looks. Thread-safe.
+
+    Args:
+        store: For what is not known here.
+        local: Where releases are kept.
+    """
+
+    def __init__(self, store: ObjectStore, local: LocalStore) -> None:
+        self._store = store
+        self._local = local
+
+    def look(self, job: Look) -> Inspection:
+        """Find out what a release lacks here. When nothing, it is kept, and so complete.
+
+        It was protected from collection before, so what is found stays.
+
+        Raises:
+            BlobSyncError: as of `fetch_manifest`, `fetch_layout` and `LocalStore`.
+        """
+        found = job.known if job.known is not None else self._local.kept(job.ref)
+        if found is not None and not job.fresh_layout:
+            try:
+                return self._kept(found, self._local.missing_kept(found), asked_store=False)
+            except InvalidLayoutError:  # the packs it names are here, and not enough
+                pass
+            except BlobMissingError:  # its manifest was damaged
+                found = None
+        manifest = self._manifest(job.ref, found)
+        found = KeptRelease(manifest, self._layout(manifest))
+        return self._kept(found, self._local.missing(manifest, found.layout), asked_store=True)
+
+    def is_here(self, ref: ReleaseRef) -> bool:
+        """Tell whether a release is complete here, without the object store.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        found = self._local.kept(ref)
+        try:
+            return found is not None and not self._local.missing_kept(found)
+        except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
+            return False
+
+    def _manifest(self, ref: ReleaseRef, found: KeptRelease | None) -> Manifest:
+        with contextlib.suppress(BlobMissingError):
+            if found is not None:
+                return found.manifest
+        return fetch_manifest(self._store, ref.name, ref.digest)
+
+    def _layout(self, manifest: Manifest) -> Layout:
+        return fetch_layout(self._store, manifest.ref.name, manifest.digest)
+
+    def _kept(self, found: KeptRelease, missing: MissingObjects, *, asked_store: bool) -> Inspection:
+        if not missing:
+            return Inspection(self._complete(found), missing, asked_store)
+        if missing.artifacts and not missing.objects:
+            raise InvalidManifestError(
+                f"{found.ref} names {missing.artifacts[0].path} with another size than the same content "
+                f"has elsewhere; publish it again"
+            )
+        return Inspection(found, missing, asked_store)
+
+    def _complete(self, found: KeptRelease) -> KeptRelease:
+        """Keep it, unless it is kept like this. What is given needs no manifest in memory."""
+        kept = self._local.kept(found.ref)
+        if kept is not None and kept == found and kept.is_recorded:
+            return kept
+        self._local.keep(found.manifest, found.layout)
+        return self._local.kept(found.ref) or found

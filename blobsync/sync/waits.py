@@ -1,0 +1,196 @@
+"""Calls of `ensure` that wait for a release. Thread-safe.
+
+The thread `blobsync-syncer` tells them what it finds and what fails. Each decides for itself which failure
+ends it: one that will not heal by itself, or the last one when its time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from typing import TypeVar
+
+from blobsync.errors import (
+    BlobNotFoundError,
+    BlobSyncError,
+    InvalidPackError,
+    ReleaseAbsentError,
+    ReleaseCorruptError,
+    StoreUnavailableError,
+    SyncerClosedError,
+)
+from blobsync.local.releases import KeptRelease
+from blobsync.release.manifest import ReleaseRef
+from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
+
+CLOSED = "this syncer was closed; make a new one"
+_FOLDER = "folder"
+Result = TypeVar("Result")
+
+
+class Wait:
+    """One call of `ensure`.
+
+    Args:
+        ref: The release.
+        until_s: When its time is over, of the monotonic clock.
+    """
+
+    def __init__(self, ref: ReleaseRef, until_s: float) -> None:
+        self.ref = ref
+        self._began_s, self._until_s = time.monotonic(), until_s
+        self._changed = threading.Condition()
+        self._complete: KeptRelease | None = None
+        self._error: BaseException | None = None
+        self._failures: dict[str, tuple[int, BaseException]] = {}
+        """By what failed: how often, and the last error. What failed last is at the end."""
+
+    def found(self, complete: KeptRelease) -> None:
+        """A look found the release complete."""
+        with self._changed:
+            self._complete = complete
+            self._failures = {what: found for what, found in self._failures.items() if what == _FOLDER}
+            self._changed.notify_all()
+
+    def came(self, name: str) -> None:
+        """An object of the release is here: what it failed with is no reason any more."""
+        with self._changed:
+            self._failures.pop(name, None)
+
+    def look_failed(self, error: BaseException, began_s: float) -> None:
+        """A look at the release failed. One that began before the wait is the answer to an older question."""
+        if began_s >= self._began_s:
+            self._failed("look", error, tries=1)
+
+    def fetch_failed(self, name: str, error: BaseException, began_s: float) -> None:
+        """An object that the release lacks could not be fetched.
+
+        After the first time its layout is read anew: it may name another pack by now.
+        """
+        moved = isinstance(error, BlobNotFoundError | InvalidPackError)
+        if began_s >= self._began_s:
+            self._failed(name, error, tries=2 if moved else 1)
+
+    def folder_failed(self, error: BlobSyncError) -> int:
+        """The release could not be given as a folder. Says how often, so far."""
+        return self._failed(_FOLDER, error, tries=1)
+
+    def end(self, error: BaseException) -> None:
+        """End it with this error, unless another one ended it."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def complete(self) -> KeptRelease:
+        """Wait for the next look that finds the release complete.
+
+        Raises:
+            BlobSyncError: what ended the wait, or the last failure when the time is over.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._error or self._complete, self._left_s())
+            if self._error is not None:
+                raise self._error
+            if self._complete is None:
+                raise self._late()
+            complete, self._complete = self._complete, None
+            return complete
+
+    def result(self, call: Future[Result]) -> Result:
+        """Wait for a call on another thread, which may hang.
+
+        Raises:
+            BlobSyncError: as of `complete`, or what the call raised.
+        """
+        try:
+            return call.result(self._left_s())
+        except CancelledError:
+            error: BaseException = SyncerClosedError(CLOSED)
+        except FutureTimeoutError:
+            error = self._late()
+        finally:
+            call.cancel()
+        self.end(error)
+        raise error
+
+    def pause(self, seconds: float) -> None:
+        """Let some time pass before the next try, unless the wait ends before that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error, min(seconds, self._left_s()))
+
+    def _failed(self, what: str, error: BaseException, *, tries: int) -> int:
+        with self._changed:
+            count = self._failures.pop(what, (0, error))[0] + 1
+            self._failures[what] = count, error
+        if isinstance(error, BlobSyncError) and error.retryable:
+            tries = WRONG_BYTES_TRIES if isinstance(error, WRONG_BYTES) else count + 1
+        if count >= tries:
+            self.end(error)
+        return count
+
+    def _left_s(self) -> float:
+        return max(0.0, self._until_s - time.monotonic())
+
+    def _late(self) -> BaseException:
+        """What kept it: what will not heal by itself, else what failed last."""
+        with self._changed:
+            errors = [error for _, error in reversed(self._failures.values())]
+        late = StoreUnavailableError(
+            f"{self.ref} was not complete here in time; it goes on arriving if it is wanted, so ask again"
+        )
+        return min(errors, key=lambda error: getattr(error, "retryable", False), default=late)
+
+
+class Waits:
+    """The calls of `ensure` that are under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waits: dict[ReleaseRef, list[Wait]] = {}
+        self._closed = ""
+
+    def __contains__(self, ref: ReleaseRef) -> bool:
+        with self._lock:
+            return ref in self._waits
+
+    def of(self, refs: Iterable[ReleaseRef]) -> list[Wait]:
+        """Those that wait for one of these releases."""
+        with self._lock:
+            return [wait for ref in refs for wait in self._waits.get(ref, ())]
+
+    @contextmanager
+    def open(self, ref: ReleaseRef, until_s: float) -> Iterator[Wait]:
+        """Wait for a release. Errors within are told as those of the release.
+
+        Raises:
+            SyncerClosedError: the syncer was closed.
+            ReleaseAbsentError, ReleaseCorruptError: in place of the errors of the object store.
+        """
+        wait = Wait(ref, until_s)
+        with self._lock:
+            if self._closed:
+                raise SyncerClosedError(self._closed)
+            self._waits.setdefault(ref, []).append(wait)
+        try:
+            yield wait
+        except BlobNotFoundError as exc:
+            raise ReleaseAbsentError(f"{ref} is not in the object store: {exc}") from exc
+        except WRONG_BYTES as exc:
+            raise ReleaseCorruptError(f"{ref} cannot be used as the object store has it: {exc}") from exc
+        finally:
+            with self._lock:
+                self._waits[ref].remove(wait)
+                if not self._waits[ref]:
+                    del self._waits[ref]
+
+    def close(self, why: str = CLOSED) -> None:
+        """End those that wait now, and refuse new ones."""
+        with self._lock:
+            self._closed = self._closed or why
+            waits = [wait for waits in self._waits.values() for wait in waits]
+        for wait in waits:
+            wait.end(SyncerClosedError(self._closed))
