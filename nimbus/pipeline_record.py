@@ -6,7 +6,7 @@ In layout 1, which release 0.1 reads, one node holds the position and two whole 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -121,5 +121,5 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
     return replace(record, schedule_position=found.position, skips=found.skips)
 
 
-def _fields(body: Any) -> dict[str, Any]:
-    return {field.name: getattr(body, field.name) for field in fields(body)}
+def _fields(body: _Body1 | _Body2) -> dict[str, Any]:
+    return {name: getattr(body, name) for name in body.__slots__}

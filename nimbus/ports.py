@@ -32,6 +32,7 @@ from nimbus.domain.run_order import RunPlace
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.domain.writes import Write
 
@@ -49,6 +50,12 @@ class StoreUnavailableError(NimbusError):
     code = "store_unavailable"
     retryable = True
     exit_code = 6
+
+
+class StoreDeniedError(StoreUnavailableError):
+    """An access list in ZooKeeper refuses this process. Daemons try again: an operator may mend the list."""
+
+    exit_code = 7
 
 
 class FencedOutError(NimbusError):
@@ -82,6 +89,8 @@ class RegisteredPart:
     schedulers: tuple[SchedulerInfo, ...] = ()
     abdication: Abdication | None = None
     """The last one that was accepted, whatever its epoch."""
+    terms: tuple[Term, ...] = ()
+    """The newest, and the one before it."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
@@ -177,6 +186,10 @@ class LeaderStore(Protocol):
         """Registered schedulers."""
         ...
 
+    def read_terms(self) -> tuple[Term, ...]:
+        """The newest term and the one before it, newest first; one that cannot be read is left out."""
+        ...
+
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """What there is of some attempts, all of them; read together."""
         ...
@@ -213,6 +226,14 @@ class LeaderStore(Protocol):
         """How pipelines fare of which something is known."""
         ...
 
+    def old_terms(self, most: int) -> tuple[Term, ...]:
+        """Terms beyond the newest `most`, oldest first, some hundred at most: history is to have them."""
+        ...
+
+    def forget_terms(self, epochs: Sequence[int]) -> None:
+        """Forget some terms; nothing, if one of them is not there. Raises as `forget_outcomes`."""
+        ...
+
     def begin(self) -> LeaderTransaction:
         """Begin to collect writes."""
         ...
@@ -220,7 +241,7 @@ class LeaderStore(Protocol):
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
         """Some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
 
-        They are to be archived first, and then forgotten; what there is beyond twice `most` is forgotten now.
+        The caller archives them, then has them forgotten; those beyond twice `most` are forgotten now.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -250,8 +271,16 @@ class CommandQueue(Protocol):
         submitted_by: str,
         asked_by: Principal | None = None,
         key: CommandKey | None = None,
+        if_match: tuple[str, ...] = (),
     ) -> CommandId:
-        """Queue a command. `asked_by`: whose right to it the leader checks.
+        """Queue a command.
+
+        Args:
+            command: What is asked for.
+            submitted_by: The name that is kept with it.
+            asked_by: Whose right to it the leader checks.
+            key: By which it is known when it is asked for again.
+            if_match: As of `QueuedCommand.if_match`.
 
         Raises:
             KeyUsedError: one with this key was queued before.
@@ -325,8 +354,8 @@ class ClusterReader(Protocol):
         """Registered workers."""
         ...
 
-    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
-        """Orders of some workers: the open attempts that each of them runs, or looks for as their reaper."""
+    def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
+        """Orders of some workers: the open attempts that each runs, or looks for as their reaper, by name."""
         ...
 
     def commands(self) -> tuple[QueuedCommand, ...]:
@@ -335,6 +364,10 @@ class ClusterReader(Protocol):
 
     def settings(self) -> ClusterSettings:
         """Pools, and workers that are cordoned."""
+        ...
+
+    def terms(self, most: int) -> tuple[Term, ...]:
+        """The newest terms of those whose records are kept, newest first, at most `most`."""
         ...
 
     def alerts(self) -> tuple[Alert, ...]:
@@ -351,6 +384,34 @@ class AccessStore(Protocol):
 
     def session_key(self) -> bytes:
         """The secret that sessions of browsers are signed with; made when it is first asked for."""
+        ...
+
+
+class IdentityProviderError(NimbusError):
+    """The identity provider did not answer as OpenID Connect says, or refused."""
+
+    code = "identity_provider"
+    retryable = True
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        """It answered, and does not let in."""
+
+
+class IdentityProvider(Protocol):
+    """Who knows people and their groups, by OpenID Connect. Called on the API's event loop."""
+
+    async def prepare(self, token: str) -> None:
+        """Fetch the keys if that of a token is not known, or they are old. Bounded; never raises."""
+        ...
+
+    async def login_url(self, *, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
+        """Where a browser logs in. `challenge`: of PKCE, method S256. IdentityProviderError."""
+        ...
+
+    async def id_token(self, *, code: str, redirect_uri: str, verifier: str) -> str:
+        """What the code of a browser that came back stands for. IdentityProviderError."""
         ...
 
 
@@ -469,7 +530,7 @@ class AttemptBoard(Protocol):
         ...
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write how far a driver is into the sign of life of whoever follows it; nothing, if none does."""
+        """Write how far a driver is into the sign of life of its follower; nothing without one."""
         ...
 
     def attempt_key(self) -> bytes:
@@ -482,12 +543,12 @@ class AttemptBoard(Protocol):
 
 
 class AttemptWithdrawnError(NimbusError):
-    """ZooKeeper knows no such attempt: its run is over."""
+    """There is no record of the attempt: its run is over."""
 
     code = "attempt_withdrawn"
 
     def __init__(self, attempt: str) -> None:
-        super().__init__(f"attempt {attempt} is not known in ZooKeeper (any more): its run is over; drop it.")
+        super().__init__(f"attempt {attempt} is not known (any more): its run is over; drop it.")
 
 
 class WorkerIdInUseError(NimbusError):
@@ -542,6 +603,14 @@ class History(Protocol):
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
     ) -> tuple[CommandOutcome, ...]:
         """Outcomes, or refusals alone, newest first; each once. Looks at a bounded number of objects."""
+        ...
+
+    def store_terms(self, terms: Sequence[Term]) -> None:
+        """Keep terms of leadership that have ended. Safe to repeat."""
+        ...
+
+    def terms(self, before: int, limit: int) -> tuple[Term, ...]:
+        """Terms of epochs below `before`, newest first, at most `limit`."""
         ...
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
@@ -630,6 +699,36 @@ class AlertTarget(Protocol):
         Raises:
             AlertNotSentError: it was refused, or there was no answer.
         """
+        ...
+
+
+class TelemetryNotSentError(NimbusError):
+    """A collector of traces or lineage did not accept what was sent."""
+
+    code = "telemetry_not_sent"
+    retryable = True
+
+
+class RunSink(Protocol):
+    """Where traces or lineage of runs are sent. One thread at a time."""
+
+    follows: bool
+    """Whether it is told of runs under way; else of finished ones alone."""
+
+    def send(self, before: Run | None, run: Run) -> int:
+        """Send what has happened to a run since `before`; None: all. What is sent again has the same ids.
+
+        Returns:
+            How many spans or events it was.
+
+        Raises:
+            TelemetryNotSentError: not all was accepted; send the whole again.
+            NimbusError: what it needs to know could not be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """End a `send` under way soon. From any thread."""
         ...
 
 

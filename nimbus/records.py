@@ -24,11 +24,13 @@ from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.results import TaskResults
-from nimbus.domain.run import Run, RunHeader, TaskRun, TaskState
+from nimbus.domain.run import Run, RunHeader
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
 
 SCHEMA = 1
@@ -65,10 +67,12 @@ class RecordCodec(Generic[T]):
 
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
+    sparse: bool = False
+    """A field with its default is left out, so a default must keep its meaning. For what each attempt has."""
 
     def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
         """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
-        body = self.adapter.dump_python(record, mode="json", exclude=exclude)
+        body = self.adapter.dump_python(record, mode="json", exclude=exclude, exclude_defaults=self.sparse)
         rest = dict(sorted(body.items()))
         return json.dumps({"schema": self.schema, **rest}, separators=(",", ":")).encode()
 
@@ -184,18 +188,19 @@ RUN = RunCodec()
 BACKFILL: RecordCodec[Backfill] = RecordCodec(TypeAdapter(Backfill), schema=2)
 OUTCOME: RecordCodec[CommandOutcome] = RecordCodec(TypeAdapter(CommandOutcome))
 ABDICATION: RecordCodec[Abdication] = RecordCodec(TypeAdapter(Abdication))
+TERM: RecordCodec[Term] = RecordCodec(TypeAdapter(Term))
 KEY: RecordCodec[KeyedCommand] = RecordCodec(TypeAdapter(KeyedCommand))
 SETTINGS: RecordCodec[ClusterSettings] = RecordCodec(TypeAdapter(ClusterSettings))
 ALERT: RecordCodec[Alert] = RecordCodec(TypeAdapter(Alert))
 HEALTH: RecordCodec[PipelineHealth] = RecordCodec(TypeAdapter(PipelineHealth))
-CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim))
-END: RecordCodec[End] = RecordCodec(TypeAdapter(End))
+CLAIM: RecordCodec[Claim] = RecordCodec(TypeAdapter(Claim), sparse=True)
+END: RecordCodec[End] = RecordCodec(TypeAdapter(End), sparse=True)
 WORKER: RecordCodec[WorkerInfo] = RecordCodec(TypeAdapter(WorkerInfo))
 SCHEDULER: RecordCodec[SchedulerInfo] = RecordCodec(TypeAdapter(SchedulerInfo))
 RESULTS: RecordCodec[TaskResults] = RecordCodec(TypeAdapter(TaskResults))
 PURGE_ORDER: RecordCodec[PurgeOrder] = RecordCodec(TypeAdapter(PurgeOrder))
 PURGED: RecordCodec[Purged] = RecordCodec(TypeAdapter(Purged))
-ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment))
+ASSIGNMENT: RecordCodec[Assignment] = RecordCodec(TypeAdapter(Assignment), sparse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,8 @@ class CommandBody:
     """Release 0.1 overlooks it."""
     key: CommandKey | None = None
     """Not before schema 2 of the cluster."""
+    if_match: tuple[str, ...] = ()
+    """Not before schema 2 of the cluster: release 0.1 overlooks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

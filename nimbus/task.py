@@ -212,8 +212,13 @@ def context() -> TaskContext:
         checkpoint_file=Path(place).parent / "work" / checkpoint.FILE,
         last_checkpoint=None if (last := document.get("checkpoint")) is None else json.loads(last),
         release_root=Path(document["release_root"]),
-        fence_token=f"{document['attempt']:06d}",
+        fence_token=fence_token(document["attempt"]),
     )
+
+
+def fence_token(attempt: int) -> str:
+    """Of an attempt by its number: texts that are ordered as the numbers are."""
+    return f"{attempt:06d}"
 
 
 def _time(text: str | None) -> datetime | None:

@@ -11,12 +11,13 @@ from prometheus_client import CollectorRegistry, Counter
 
 from nimbus.access import session, tokens
 from nimbus.access.limits import RateLimit
-from nimbus.domain.access import AccessRole, Principal, PrincipalSource, Token
+from nimbus.access.oidc import JwtRefusedError, JwtVerifier, is_jwt
+from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.2, 20
 """Of one address. Only requests that fail are held up: a neighbour behind the same address is not."""
-FAILURES = ("token_missing", "bad_scheme", "token_unknown", "token_expired")
-"""Codes of the refusals with status 401."""
+FAILURES = ("token_missing", "bad_scheme", "token_unknown", "token_expired", "token_invalid", "login_refused")
+"""Codes of the refusals with status 401; the last stands for all logins at the provider that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Gate:
         per_s: Requests of one principal; None: any number.
         secure: Whether browsers reach the pages by TLS, so that their cookies may say so.
         registry: Where failures are counted; None: nowhere.
+        jwts: Checks what the identity provider signed; None: there is no provider.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class Gate:
         per_s: int | None = None,
         secure: bool = False,
         registry: CollectorRegistry | None = None,
+        jwts: JwtVerifier | None = None,
     ) -> None:
-        self.required, self.secure = required, secure
+        self.required, self.secure, self.jwts = required, secure, jwts
         self._in_file: Mapping[str, Token] = {}
         self._in_store: Mapping[str, Token] | None = None
         self._session_key: bytes | None = None
@@ -87,26 +90,37 @@ class Gate:
         if isinstance(principal, Refusal):
             if principal.status != 401:
                 return principal
-            self._failed.labels(principal.code).inc()
-            wait_s = self._failures.take(sent.address, now_s)
-            return _slower("failures", wait_s) if wait_s else principal
-        if self._requests is not None and principal.token_id:
-            wait_s = self._requests.take(principal.token_id, now_s)
+            return self.failed(principal.code, sent.address, now_s) or principal
+        if self._requests is not None and principal.account:
+            wait_s = self._requests.take(principal.account, now_s)
             if wait_s:
                 return _slower("requests", wait_s)
         return principal
 
+    def failed(self, code: str, address: str, now_s: float) -> Refusal | None:
+        """Note one of FAILURES; a refusal: there are too many from this address."""
+        self._failed.labels(code).inc()
+        wait_s = self._failures.take(address, now_s)
+        return _slower("failures", wait_s) if wait_s else None
+
     def still_admits(self, principal: Principal, now: datetime) -> bool:
-        """Whether the token of who was admitted is still there, and has not expired. True without a token."""
+        """Whether the token or login of who was admitted has not ended. True without one."""
+        if principal.expires_at is not None and principal.expires_at <= now:
+            return False
         if not principal.token_id:
             return True
         token = self._known().get(principal.token_id)
         return token is not None and not tokens.expired(token, now)
 
+    @property
+    def session_key(self) -> bytes | None:
+        """What sessions, and logins that were begun, are signed with; None: it was not read yet."""
+        return self._session_key
+
     def begin_session(self, principal: Principal, now: datetime) -> str | None:
-        """A session for who has a token; None: it cannot be signed yet."""
+        """A session for who has a token, or logged in; None: it cannot be signed yet."""
         key = self._session_key
-        return None if key is None else session.session_for(principal.token_id, key, now)
+        return None if key is None else session.session_for(principal, key, session.end_of(principal, now))
 
     def _identified(self, sent: Credentials, now: datetime) -> Principal | Refusal:
         if sent.authorization:
@@ -118,7 +132,7 @@ class Gate:
                 status=401,
                 code="token_missing",
                 message="This scheduler asks who you are: send a token (`Authorization: Bearer nbs_...`, "
-                "`nimbus login`, or NIMBUS_TOKEN).",
+                "`nimbus login`, NIMBUS_TOKEN, or NIMBUS_TOKEN_FILE).",
             )
         return Principal(
             name="anonymous",
@@ -131,8 +145,9 @@ class Gate:
         scheme, _, text = sent.authorization.partition(" ")
         if scheme.lower() != "bearer":
             return Refusal(status=401, code="bad_scheme", message="Only `Authorization: Bearer` is known.")
-        known = self._known()
-        token = tokens.find(text.strip(), known)
+        if self.jwts is not None and is_jwt(text):
+            return _by_jwt(self.jwts, text.strip(), sent.address)
+        token = tokens.find(text.strip(), self._known())
         if token is not None:
             return self._principal(token, sent, now)
         if self._in_store is None:
@@ -146,10 +161,19 @@ class Gate:
 
     def _by_session(self, sent: Credentials, now: datetime) -> Principal | None:
         key = self._session_key
-        token_id = None if key is None else session.token_of(sent.session, key, now)
-        token = None if token_id is None else self._known().get(token_id)
-        found = None if token is None else self._principal(token, sent, now)
-        return found if isinstance(found, Principal) else None
+        said = None if key is None else session.read(sent.session, key, now)
+        if said is None:
+            return None
+        if isinstance(said.holder, str):
+            token = self._known().get(said.holder)
+            found = None if token is None else self._principal(token, sent, now)
+            return found if isinstance(found, Principal) else None
+        if self.jwts is None:
+            return None
+        try:
+            return self.jwts.principal(**said.holder._asdict(), expires_at=said.ends_at, address=sent.address)
+        except AccessDeniedError:  # their groups have no role any more
+            return None
 
     def _known(self) -> Mapping[str, Token]:
         return {**self._in_file, **(self._in_store or {})} if self._in_file else self._in_store or {}
@@ -165,6 +189,22 @@ class Gate:
             token_id=token.id,
             address=sent.address,
         )
+
+
+def _by_jwt(jwts: JwtVerifier, text: str, address: str) -> Principal | Refusal:
+    if not jwts.has_keys:
+        return Refusal(
+            status=503,
+            code="access_unknown",
+            message="This scheduler has not read the keys of the identity provider yet; ask again.",
+            retry_after_s=10,
+        )
+    try:
+        return jwts.bearer(text, address)
+    except JwtRefusedError as exc:
+        return Refusal(status=401, code=exc.code, message=f"{exc}.")
+    except AccessDeniedError as exc:
+        return Refusal(status=403, code=exc.code, message=str(exc))
 
 
 def _slower(what: str, wait_s: float) -> Refusal:

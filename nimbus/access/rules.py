@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TypeGuard
 
+from nimbus.access.grants import Grants
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import (
     Abdicate,
@@ -58,22 +59,32 @@ def check_role(principal: Principal, needed: AccessRole, what: str) -> None:
 def check_owner(principal: Principal, pipeline: str, owner: str | None) -> None:
     """Raise AccessDeniedError if a pipeline of the catalog is somebody else's."""
     if principal.role is not AccessRole.ADMIN and not principal.owns(owner):
-        whose = f"{owner}'s" if owner else "without owner"
+        whose = f"belongs to {owner}" if owner else "has no owner"
         raise AccessDeniedError(
             "not_owner",
-            f"pipeline {pipeline} is {whose}, so {principal.name} may not change it: an admin can "
+            f"pipeline {pipeline} {whose}, so {principal.name} may not change it: an admin can "
             f"(`nimbus pipeline own {pipeline} OWNER`).",
         )
 
 
-def as_of_now(principal: Principal, tokens: Mapping[str, Token], now: datetime) -> Principal:
-    """The principal with the role that its token has now.
+def as_of_now(
+    principal: Principal, tokens: Mapping[str, Token], grants: Grants | None, now: datetime
+) -> Principal:
+    """The principal with the role that its token, or its groups, have now.
 
-    `tokens` are those of the cluster: a token of a scheduler's file is that scheduler's matter.
+    Args:
+        principal: As it came in a command.
+        tokens: Those of the cluster: a token of a scheduler's file is that scheduler's matter.
+        grants: What groups of the identity provider may do; None: there is no provider.
+        now: The time.
 
     Raises:
-        AccessDeniedError: the token was revoked, or has expired.
+        AccessDeniedError: the token was revoked, or has expired; or the groups have no role any more.
     """
+    if principal.source is PrincipalSource.OIDC:
+        # Whether the login still lasts is not asked: it did when the command was taken, and may last minutes.
+        grant = (grants or Grants(issuer="")).of(principal.name, principal.issuer, principal.groups)
+        return replace(principal, role=grant.role, teams=grant.teams)
     if principal.source is not PrincipalSource.TOKEN:
         return principal
     token = tokens.get(principal.token_id)

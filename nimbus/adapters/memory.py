@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -25,6 +24,7 @@ from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, Kept, RecentRuns, StoreUnavailableError
 
@@ -53,6 +53,7 @@ class MemoryCluster:
         self._settings = ClusterSettings()
         self._backfills: dict[BackfillId, Backfill] = {}
         self._alerts: dict[str, Alert] = {}
+        self._terms: dict[int, Term] = {}
         self._intervals: dict[PipelineName, IntervalIndex] = {}
         self._keys: dict[str, KeyedCommand] = {}
         self._count = 0
@@ -64,7 +65,15 @@ class MemoryCluster:
         return MemoryChanges(self._log, self._check)
 
     def put(
-        self, *records: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+        self,
+        *records: PipelineRecord
+        | Run
+        | Backfill
+        | SchedulerInfo
+        | WorkerInfo
+        | ClusterSettings
+        | Alert
+        | Term,
     ) -> None:
         """Add or replace records."""
         with self._lock:
@@ -72,7 +81,8 @@ class MemoryCluster:
                 self._put(record)
 
     def _put(
-        self, record: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert
+        self,
+        record: PipelineRecord | Run | Backfill | SchedulerInfo | WorkerInfo | ClusterSettings | Alert | Term,
     ) -> None:
         note = self._log.note
         match record:
@@ -97,6 +107,9 @@ class MemoryCluster:
             case Alert():
                 self._alerts[record.id] = record
                 note(topics.CLUSTER)
+            case Term():
+                note(topics.ELECTION, is_beat=record.epoch in self._terms)
+                self._terms[record.epoch] = record
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
         """Set what became of a pipeline's data intervals."""
@@ -140,6 +153,7 @@ class MemoryCluster:
         submitted_by: str,
         asked_by: Principal | None = None,
         key: CommandKey | None = None,
+        if_match: tuple[str, ...] = (),
     ) -> CommandId:
         """See `nimbus.ports.CommandQueue.submit`."""
         with self._lock:
@@ -155,6 +169,7 @@ class MemoryCluster:
                 submitted_by=submitted_by,
                 asked_by=asked_by,
                 key=key,
+                if_match=if_match,
             )
             self._count += 1
             self._waiting[queued.id] = queued
@@ -195,6 +210,12 @@ class MemoryCluster:
         with self._lock:
             self._check()
             return self._settings
+
+    def terms(self, most: int) -> tuple[Term, ...]:
+        """See `nimbus.ports.ClusterReader.terms`."""
+        with self._lock:
+            self._check()
+            return tuple(self._terms[epoch] for epoch in sorted(self._terms, reverse=True)[:most])
 
     def alerts(self) -> tuple[Alert, ...]:
         """See `nimbus.ports.ClusterReader.alerts`."""
@@ -268,17 +289,17 @@ class MemoryCluster:
             self._check()
             return tuple(self._workers[name] for name in sorted(self._workers))
 
-    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
-        """See `nimbus.ports.ClusterReader.busy`."""
+    def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
+        """See `nimbus.ports.ClusterReader.orders`."""
         with self._lock:
             self._check()
-            ordered = Counter(
-                attempt.reaper or attempt.worker
-                for run in self._runs.values()
-                for task in run.tasks.values()
-                if (attempt := task.open_attempt) is not None
-            )
-            return {worker: ordered[worker] for worker in workers}
+            ordered: dict[WorkerId, list[str]] = {worker: [] for worker in workers}
+            for run in self._runs.values():
+                for task in run.tasks.values():
+                    attempt = task.open_attempt
+                    if attempt is not None and (by := attempt.reaper or attempt.worker) in ordered:
+                        ordered[by].append(str(AttemptId(run.id, task.spec.name, attempt.number)))
+            return {worker: tuple(sorted(names)) for worker, names in ordered.items()}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """See `nimbus.ports.ClusterReader.commands`."""
@@ -311,6 +332,7 @@ class MemoryHistory:
         self._runs: dict[RunId, Run] = {}
         self._results: dict[RunId, Results] = {}
         self._outcomes_kept: dict[CommandId, CommandOutcome] = {}
+        self._terms: dict[int, Term] = {}
         self.notes: dict[RunId, Purged] = {}
         """What is gone of runs."""
         self.orders: dict[CommandId, PurgeOrder] = {}
@@ -352,6 +374,19 @@ class MemoryHistory:
             found = sorted((run for run in runs if after is None or place(run) > after), key=place)
             more = 0 < limit < len(found)
             return RecentRuns(tuple(found[:limit]), place(found[limit - 1]) if more else None)
+
+    def store_terms(self, terms: Sequence[Term]) -> None:
+        """See `nimbus.ports.History.store_terms`."""
+        with self._lock:
+            self._check()
+            self._terms |= {term.epoch: term for term in terms}
+
+    def terms(self, before: int, limit: int) -> tuple[Term, ...]:
+        """See `nimbus.ports.History.terms`."""
+        with self._lock:
+            self._check()
+            found = sorted((epoch for epoch in self._terms if epoch < before), reverse=True)
+            return tuple(self._terms[epoch] for epoch in found[:limit])
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
         """See `nimbus.ports.History.store_outcomes`."""

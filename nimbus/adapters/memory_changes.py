@@ -9,7 +9,7 @@ from nimbus.ports import Changed, Enqueue
 
 
 class MemoryChangeLog:
-    """All changes that there were. Whoever notes one holds the cluster's lock."""
+    """Every change so far. The thread that notes one holds the cluster's lock."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[tuple[str, ...], bool]] = []

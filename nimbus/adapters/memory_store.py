@@ -24,6 +24,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.ports import (
     CatalogPart,
@@ -53,6 +54,7 @@ class World:
     outcomes: dict[CommandId, CommandOutcome] = field(default_factory=dict)
     keys: dict[str, KeyedCommand] = field(default_factory=dict)
     abdication: Abdication | None = None
+    terms: dict[int, Term] = field(default_factory=dict)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     workers: dict[WorkerId, WorkerInfo] = field(default_factory=dict)
     schedulers: tuple[SchedulerInfo, ...] = ()
@@ -73,7 +75,7 @@ class MemoryCluster:
         self.watchers: list[MemoryLeaderStore] = []
 
     def change(self, **fields: object) -> None:
-        """Replace parts of the world, and wake whoever watches."""
+        """Replace parts of the state and fire the watches."""
         with self.lock:
             self.world = replace(self.world, **fields)  # type: ignore[arg-type]  # a test's own words
         for store in self.watchers:
@@ -132,6 +134,7 @@ class MemoryLeaderStore:
             workers=self.read_workers(),
             schedulers=self.read_schedulers(),
             abdication=self._world().abdication,
+            terms=self.read_terms(),
             settings=self._world().settings,
             intervals=dict(self._world().intervals),
             backfills=tuple(self._world().backfills.values()),
@@ -153,6 +156,11 @@ class MemoryLeaderStore:
         """Waiting commands that are not `known`, oldest first."""
         commands = self._world().commands
         return tuple(commands[key] for key in sorted(commands.keys() - set(known))[:most])
+
+    def read_terms(self) -> tuple[Term, ...]:
+        """The newest terms."""
+        terms = self._world().terms
+        return tuple(terms[epoch] for epoch in sorted(terms, reverse=True)[:2])
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
@@ -238,6 +246,20 @@ class MemoryLeaderStore:
             kept = {key: known for key, known in world.keys.items() if key not in old}
             self._cluster.world = replace(world, keys=kept)
 
+    def old_terms(self, most: int) -> tuple[Term, ...]:
+        """Terms beyond the newest `most`."""
+        terms = self._world().terms
+        return tuple(terms[epoch] for epoch in sorted(terms)[:-most])
+
+    def forget_terms(self, epochs: Sequence[int]) -> None:
+        """Forget some terms."""
+        with self._cluster.lock:
+            world = self._world()
+            self._check_epoch(world)
+            if all(epoch in world.terms for epoch in epochs):
+                kept = {epoch: term for epoch, term in world.terms.items() if epoch not in epochs}
+                self._cluster.world = replace(world, terms=kept)
+
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
         """Forget some outcomes."""
         with self._cluster.lock:
@@ -280,7 +302,7 @@ def _applied(world: World, write: w.Write) -> World:
                 outcomes=_created(world.outcomes, outcome.command, outcome),
                 keys=_keys_after(world.keys, outcome),
             )
-        case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
+        case w.PutAbdication() | w.CreateTerm() | w.PutTerm() | w.PutSettings() | w.RaiseSchema():
             return _after_cluster_write(world, write)
         case w.Assign() | w.Unassign():
             return replace(world, orders=_orders_after(world.orders, write))
@@ -308,8 +330,14 @@ def _keys_after(keys: dict[str, KeyedCommand], outcome: CommandOutcome) -> dict[
     return _changed(keys, key.hash, KeyedCommand(request=key.request, outcome=outcome))
 
 
-def _after_cluster_write(world: World, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> World:
+def _after_cluster_write(
+    world: World, write: w.PutAbdication | w.CreateTerm | w.PutTerm | w.PutSettings | w.RaiseSchema
+) -> World:
     match write:
+        case w.CreateTerm(term):
+            return replace(world, terms=_created(world.terms, term.epoch, term))
+        case w.PutTerm(term):
+            return replace(world, terms=_changed(world.terms, term.epoch, term))
         case w.PutAbdication(abdication):
             return replace(world, abdication=abdication)
         case w.PutSettings(settings):

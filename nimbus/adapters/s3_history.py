@@ -7,9 +7,11 @@ Keys, below the storage prefix:
     history/pipelines/<pipeline>/<inverted time>~<run>
     history/refusals/<inverted time>~<command>.json   refusals of commands that left ZooKeeper together
     history/commands/<inverted time>~<command>.json   the same of commands that were accepted
+    history/terms/<inverted epoch>.json          a term of leadership that left ZooKeeper
     history/reused/<run>/<later run>             empty of meaning: the later run reuses what the run did
 Those of purges: `nimbus.adapters.s3_purges`.
-The time is inverted (9999999999 minus epoch seconds) because S3 lists keys in ascending order only.
+The time is inverted (9999999999 minus epoch seconds), and so is the epoch of a term, because S3 lists keys
+in ascending order only.
 """
 
 from __future__ import annotations
@@ -39,12 +41,20 @@ from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
 from nimbus.domain.results import Results, TaskResults
 from nimbus.domain.run import Run
 from nimbus.domain.run_order import LATEST_S, RunPlace, place
+from nimbus.domain.terms import Term
 from nimbus.ports import RecentRuns
 
 _log = structlog.get_logger(__name__)
 
 MOST_OUTCOME_OBJECTS = 50
 """That one list of commands reads of each kind, each of up to 500."""
+
+
+TERMS = "history/terms/"
+
+
+def _term_key(epoch: int) -> str:
+    return f"{TERMS}{LATEST_S - epoch:010d}.json"
 
 
 class S3History:
@@ -148,6 +158,33 @@ class S3History:
         except BlobSyncError as exc:
             raise StorageUnavailableError(f"commands cannot be listed: {exc}") from exc
         return found
+
+    def store_terms(self, terms: Sequence[Term]) -> None:
+        """Keep terms, one object each."""
+        try:
+            for term in terms:
+                self._store.write(_term_key(term.epoch), records.TERM.encode(term))
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"terms could not be stored in history: {exc}") from exc
+
+    def terms(self, before: int, limit: int) -> tuple[Term, ...]:
+        """Terms, newest first."""
+        try:
+            keys = [info.key for info in islice(self._store.list(TERMS, _term_key(before)), limit)]
+            found = [self._readable_term(key) for key in keys]
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"terms cannot be read in history: {exc}") from exc
+        return tuple(term for term in found if term is not None)
+
+    def _readable_term(self, key: str) -> Term | None:
+        """One term; a broken one is reported and left out."""
+        try:
+            return records.TERM.decode(b"".join(self._store.read(key)), key)
+        except BlobNotFoundError:  # removed meanwhile
+            return None
+        except records.UnreadableRecordError as exc:
+            _log.error("record_unreadable", place=exc.place, error=str(exc))
+            return None
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         """See `nimbus.ports.History.created_before`."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from leader import ZooKeeperSession
-from nimbus.adapters.sqlite.calls import SqliteCalls
-from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.calls import Calls
 
-StoreSession = ZooKeeperSession | SqliteSession
+if TYPE_CHECKING:  # with ZooKeeper, no process holds the 1.1 MiB of SQLite and its adapter
+    from nimbus.adapters.sqlite.session import SqliteSession
+
+StoreSession: TypeAlias = "ZooKeeperSession | SqliteSession"
 
 
 def calls_on(session: StoreSession) -> Calls:
     """The calls of a session; the adapters are the same for both stores."""
-    return SqliteCalls(session) if isinstance(session, SqliteSession) else Calls(session)
+    if isinstance(session, ZooKeeperSession):
+        return Calls(session)
+    from nimbus.adapters.sqlite.calls import SqliteCalls
+
+    return SqliteCalls(session)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
 import structlog
 from fastapi import Request
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nimbus.access import tokens
 from nimbus.access.gate import Credentials, Gate, Refusal
+from nimbus.access.oidc import is_jwt
 from nimbus.access.rules import check_role
 from nimbus.api.asking import enter, principal
 from nimbus.api.needs import NEEDS, is_open
 from nimbus.api.problems import problem
 from nimbus.domain.access import AccessRole, Principal
+from nimbus.ports import IdentityProvider
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -34,11 +36,13 @@ _LONGEST_LOGGED_PATH = 200
 class Authenticate:
     """Answers 401 to who must say who they are and does not, 429 to who asks too often. Plain ASGI."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self._app, self._gate = app, gate
+    def __init__(self, app: ASGIApp, gate: Gate, provider: IdentityProvider | None = None) -> None:
+        self._app, self._gate, self._provider = app, gate, provider
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        if scope["type"] == "http" and not is_open(scope["path"]):
+            await prepare(self._provider, Headers(scope=scope).get("authorization", ""))
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
@@ -54,7 +58,7 @@ class Authenticate:
         if is_open(scope["path"]):
             return None
         headers = Headers(scope=scope)
-        session = _cookie(headers, COOKIE if self._gate.secure else PLAIN_COOKIE)
+        session = cookie(headers, COOKIE if self._gate.secure else PLAIN_COOKIE)
         found = who_sends(self._gate, scope, headers.get("authorization", ""), session)
         if isinstance(found, Refusal):
             return _login_page(scope) if _shows_pages(scope, headers, found) else answer_to(found)
@@ -62,11 +66,18 @@ class Authenticate:
         return None
 
 
+async def prepare(provider: IdentityProvider | None, authorization: str) -> None:
+    """Have the keys of the identity provider that these credentials need, if it has them."""
+    text = authorization.partition(" ")[2].strip()
+    if provider is not None and is_jwt(text):
+        await provider.prepare(text)
+
+
 def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -> Principal | Refusal:
     """Who sends a request with these credentials, or why it is not answered."""
     sent = Credentials(authorization=authorization, session=session, address=_address(scope))
     found = gate.admit(sent, datetime.now(UTC), time.monotonic())
-    if isinstance(found, Refusal) and found.status != 429:  # else strangers could fill the disk
+    if isinstance(found, Refusal) and found.status in (401, 403):  # else strangers could fill the disk
         path = scope["path"][:_LONGEST_LOGGED_PATH]
         _log.info("request_denied", code=found.code, address=sent.address, path=path)
     return found
@@ -108,9 +119,10 @@ def _address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+def cookie(headers: Headers, name: str) -> str:
+    """The cookie with this name; empty: there is none.
+
+    Browsers send those of every port of a host. `http.cookies` would stop at the first one of another program
+    that it does not understand, and who has logged in would be asked again and again.
+    """
+    return cookie_parser(headers.get("cookie", "")).get(name, "")

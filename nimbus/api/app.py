@@ -21,17 +21,22 @@ from nimbus.api import (
     routes_health,
     routes_intervals,
     routes_limits,
+    routes_login,
     routes_pipelines,
     routes_purges,
+    routes_releases,
     routes_replay,
     routes_run_commands,
     routes_runs,
     routes_session,
+    routes_settings,
+    routes_terms,
     routes_variables,
     routes_webhooks,
 )
 from nimbus.api.access import Authenticate, authorize
 from nimbus.api.asking import note_who_asks
+from nimbus.api.conditions import note_if_match
 from nimbus.api.cross_site import CrossSiteGuard
 from nimbus.api.document import DocumentedApi, operation_id
 from nimbus.api.documented_problems import PROBLEMS
@@ -47,7 +52,8 @@ PREFIX = "/api/v1"
 _DESCRIPTION = """\
 Any scheduler answers reads. Writes become commands, durable once answered, and are decided by the leader:
 ask with `?wait=10` to get the decision with the answer. Errors are problem details (RFC 9457) with a stable
-`code`. A write with the header `Idempotency-Key` may be sent again: it is done once.
+`code`. A write with the header `Idempotency-Key` may be sent again: it is done once. One with `If-Match` is
+done only if nothing has changed since the `ETag` was read.
 """
 
 
@@ -75,10 +81,13 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(EntityTags)
     app.add_middleware(SayVersion, version=services.changes.version)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Authenticate, gate=services.gate)
+    app.add_middleware(Authenticate, gate=services.gate, provider=services.provider)
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
+    # First: FastAPI builds the routes of a part when it first looks for a path in it. A client that waits for
+    # the start asks for these alone; `ApiServer.build_routes` builds the others.
+    app.include_router(routes_health.router(services))
     parts = (
         routes_cluster,
         routes_commands,
@@ -89,21 +98,24 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
         routes_intervals,
         routes_explanations,
         routes_pipelines,
+        routes_releases,
         routes_runs,
         routes_children,
         routes_replay,
         routes_run_commands,
         routes_access,
         routes_purges,
+        routes_settings,
+        routes_terms,
     )
+    noted = [Depends(note_who_asks), Depends(note_key), Depends(note_if_match)]
     for part in parts:
-        app.include_router(
-            part.router(services, PREFIX), dependencies=[Depends(note_who_asks), Depends(note_key)]
-        )
+        app.include_router(part.router(services, PREFIX), dependencies=noted)
     app.include_router(routes_events.router(hub, services.gate, PREFIX))
-    app.include_router(routes_health.router(services))
     app.include_router(routes_webhooks.router(services))
     app.include_router(routes_session.router(services))
+    if services.browser_login and services.provider is not None:
+        app.include_router(routes_login.router(services, services.provider))
     if services.door is not None:
         app.include_router(routes_attempts.router(services.door))
         app.include_router(routes_data.router(services.door))

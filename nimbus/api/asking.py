@@ -61,6 +61,11 @@ def principal() -> Principal:
     return found
 
 
+def is_known() -> bool:
+    """Whether anybody has found out who asks: nobody does for what strangers may ask for."""
+    return _principal.get() is not None
+
+
 def who_asks(scheduler: str) -> str:
     """The name that is kept with a command. `scheduler`: the one that took it."""
     found = principal()

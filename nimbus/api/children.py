@@ -5,7 +5,8 @@ from __future__ import annotations
 from nimbus.api.models_runs import ChildModel, ChildrenListModel, ChildrenModel
 from nimbus.domain.child_runs import child_of, spec_of
 from nimbus.domain.children import ItemState
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 
 
 def children_model(task: TaskRun) -> ChildrenModel | None:

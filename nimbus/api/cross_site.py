@@ -69,7 +69,7 @@ class CrossSiteGuard:
             return problem(
                 421,
                 "unknown_host",
-                f"This scheduler does not answer for host {host[:100]!r}. If that is one of its names, add "
+                f"This server does not answer for host {host[:100]!r}. If that is one of its names, add "
                 "it to `scheduler.allowed_hosts`.",
             )
         if scope["method"] not in SAFE_METHODS and not _same_site(headers, host):
@@ -87,7 +87,7 @@ class CrossSiteGuard:
             return False
         if isinstance(name, str):
             return name == "localhost" or name in self._allowed
-        # No name can be rebound to an address in `Host`: whoever sends our own one means us.
+        # A name cannot be rebound to an address in `Host`: a request with our own address is meant for us.
         arrived_at, _ = scope.get("server") or ("", None)
         return name.is_loopback or name in self._allowed or name == _address(arrived_at)
 

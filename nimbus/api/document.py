@@ -8,8 +8,28 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from nimbus.api.access import COOKIE, PLAIN_COOKIE
+from nimbus.api.documented_examples import EXAMPLES
+from nimbus.api.documented_links import add_links
 from nimbus.api.models import ProblemModel
+from nimbus.api.needs import is_open
 from nimbus.api.problems import MEDIA_TYPE
+
+_SCHEMES = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of the cluster, or one of the identity provider.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": f"Of a browser that has logged in. Without TLS its name is `{PLAIN_COOKIE}`.",
+    },
+}
+_SECURITY: list[dict[str, list[str]]] = [{"token": []}, {"session": []}, {}]
+"""The last one: on loopback the API may be configured to ask for nothing."""
 
 
 class DocumentedApi(FastAPI):
@@ -23,9 +43,17 @@ class DocumentedApi(FastAPI):
         """The document. Made at its first use, which takes a while; any thread."""
         with self._documenting:
             if self.openapi_schema is None:
-                for path in super().openapi()["paths"].values():
-                    for operation in path.values():
+                document = super().openapi()
+                document["components"]["securitySchemes"] = _SCHEMES
+                for name, example in EXAMPLES.items():
+                    document["components"]["schemas"][name]["examples"] = [example]
+                document["security"] = _SECURITY
+                for path, operations in document["paths"].items():
+                    for operation in operations.values():
                         _retype_problems(operation["responses"])
+                        add_links(operation)
+                        if is_open(path):
+                            operation["security"] = []
             return self.openapi_schema or {}
 
     def methods(self, path: str) -> list[str]:

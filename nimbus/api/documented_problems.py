@@ -8,8 +8,8 @@ from nimbus.api.models import ProblemModel
 
 _MEANINGS = {
     400: "The body cannot be read.",
-    401: "Who asks is not known.",
-    403: "Whoever asks may not.",
+    401: "The caller is not known.",
+    403: "The caller may not do this.",
     404: "What it is about is not there.",
     405: "The path has other methods: see `Allow`.",
     409: "Refused, by the leader or before it was asked; `code` says why.",

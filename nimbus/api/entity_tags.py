@@ -13,7 +13,9 @@ JSON = "application/json"
 class EntityTags:
     """Gives JSON that was asked for an `ETag`, and leaves out what `If-None-Match` names.
 
-    Tags are weak, since an answer is composed of several records: they are hashes of the body.
+    Tags of answers that are composed of several records are weak: hashes of the body. One that a route has
+    given (`nimbus.api.conditions.tag_with`) is the revision of the record; with the hash of the body behind
+    it, it is a strong one.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -47,10 +49,11 @@ def _is_json(start: Message) -> bool:
 
 
 async def _answer(start: Message, body: bytes, known: str, send: Send) -> None:
-    tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = MutableHeaders(scope=start)
-    headers["ETag"] = tag
-    if tag in [one.strip() for one in known.split(",")] or known.strip() == "*":
+    given, digest = headers.get("ETag"), hashlib.sha256(body).hexdigest()[:32]
+    tag = f'"{digest}"' if given is None else f'{given[:-1]}-{digest}"'
+    headers["ETag"] = f"W/{tag}" if given is None else tag
+    if tag in [one.strip().removeprefix("W/") for one in known.split(",")] or known.strip() == "*":
         start["status"], body = 304, b""
         del headers["content-length"], headers["content-type"]
     await send(start)

@@ -182,7 +182,7 @@ class EventHub:
         except StoreUnavailableError as exc:
             _log.warning("changes_not_followed", error=str(exc))
             live.set_exception(exc)
-            live.exception()  # whoever waited for it may have left
+            live.exception()  # its client may have disconnected
         finally:
             live.cancel()
             self._feed.stop()

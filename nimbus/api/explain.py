@@ -21,8 +21,9 @@ from nimbus.domain.earliest import not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.leader_report import SetAside
 from nimbus.domain.needs import Verdict, verdict
-from nimbus.domain.run import Attempt, Paused, Reused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.slots import Claim, ClusterDriver, Slots
+from nimbus.domain.task_run import Attempt, Reused, TaskRun, TaskState
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
 

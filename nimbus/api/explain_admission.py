@@ -18,9 +18,11 @@ from nimbus.domain.admission import (
     need_of,
     suited,
 )
+from nimbus.domain.counted import counted
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import WorkerInfo
 
 MOST_NAMED = 5
@@ -48,8 +50,9 @@ def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime)
     match answer.reason:
         case WaitReason.RUN_FULL:
             opened = ", ".join(_open_tasks(run)[:MOST_NAMED])
-            count = f"{run.max_parallel_tasks} tasks of its run"
-            return f"{count} are open ({opened}): max_parallel_tasks is reached"
+            count = f"{counted(run.max_parallel_tasks or 0, 'task')} of its run"
+            is_are = "is" if run.max_parallel_tasks == 1 else "are"
+            return f"{count} {is_are} open ({opened}): max_parallel_tasks is reached"
         case WaitReason.NO_POOL | WaitReason.POOL_FULL:
             return _at_pool(answer, task, capacity)
         case reason:
@@ -81,7 +84,7 @@ def _no_worker(
             return "no worker is registered: start one with `nimbus worker --config FILE`"
         case WaitReason.ALL_OLDER:
             return (
-                f"all {len(capacity.workers)} workers are of a release that cannot run this task: upgrade one"
+                f"{_all(len(capacity.workers), 'worker')} of a release that cannot run this task: upgrade one"
             )
         case WaitReason.NO_TARGET:
             return _no_target(need_of(task.spec))
@@ -89,12 +92,12 @@ def _no_worker(
             return _no_labels(need_of(task.spec).labels, capacity)
         case WaitReason.TARGET_FULL:
             target = need_of(task.spec).target or ""
-            return f"all {capacity.target_slots[target]} slots of target {target} are taken"
+            return f"{_all(capacity.target_slots[target], 'slot', f' of target {target}')} taken"
         case WaitReason.ALL_DRAINING:
-            count = f"all {len(able)} workers"
             named = ", ".join(sorted(worker.id for worker in able)[:MOST_NAMED])
             return (
-                f"{count} are draining or cordoned: they end what they have and take nothing new ({named}); "
+                f"{_all(len(able), 'worker')} draining or cordoned: tasks that run go on, "
+                f"nothing new starts ({named}); "
                 "`nimbus worker uncordon ID` ends a cordon"
             )
         case WaitReason.ALL_LOW:
@@ -124,6 +127,10 @@ def _no_labels(labels: tuple[str, ...], capacity: Capacity) -> str:
     return f"no worker has all of the labels {', '.join(labels)}"
 
 
+def _all(count: int, noun: str, of: str = "") -> str:
+    return f"the only {noun}{of} is" if count == 1 else f"all {count} {noun}s{of} are"
+
+
 def _low(workers: list[WorkerInfo]) -> Iterator[str]:
     for worker in workers:
         yield f"worker {worker.id} {'drains' if worker.draining else 'has ' + worker.lacks}"
@@ -147,10 +154,10 @@ def _all_busy(
     if len(resting) == len(accepting):
         resting = []  # when all of them back off, none is spared
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
-    yield f"all {slots} slots are busy"
+    yield f"{_all(slots, 'slot')} busy"
     for worker in resting:
         found = refusals[worker.id]
         yield (
-            f"worker {worker.id} did not start its last {found.count} attempts: "
+            f"worker {worker.id} did not start its last {counted(found.count, 'attempt')}: "
             f"none before {found.until:%H:%M:%SZ}"
         )

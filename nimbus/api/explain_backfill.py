@@ -54,7 +54,9 @@ def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
         return _last_dates(backfill)
     queued = sum(run.state is RunState.QUEUED for run in view.runs)
     if not queued:
-        return f"max_parallel, {backfill.request.max_parallel}, is under way: the end of one starts the next"
+        return (
+            f"max_parallel ({backfill.request.max_parallel}) is reached: the end of one run starts the next"
+        )
     limit = None if view.record is None else view.record.profile.concurrency
     full = "runs.max_running" if limit is None else f"the concurrency limit {limit.limit} of {name}"
     return f"{queued} of its {len(view.runs)} runs are queued, and wait for {full}"

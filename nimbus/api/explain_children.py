@@ -8,7 +8,8 @@ from nimbus.domain.child_runs import child_of
 from nimbus.domain.children import Children, ItemState
 from nimbus.domain.ids import RunId
 from nimbus.domain.lifecycle import must_stop
-from nimbus.domain.run import Run, RunState, TaskRun
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import TaskRun
 
 NO_LEADER = "no scheduler leads at the moment"
 

@@ -101,10 +101,10 @@ def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
 
 
 def _no_schedule(record: PipelineRecord, view: PipelineView) -> str:
-    how = f"`nimbus run start {record.name}`, a backfill"
+    others = " or a backfill"
     if view.parents:
-        how += f", or tasks of pipeline {', '.join(sorted(view.parents))}"
-    return f"it has none: its runs are started by {how}"
+        others = f", a backfill, or tasks of pipeline {', '.join(sorted(view.parents))}"
+    return f"it has none: start runs with `nimbus run start {record.name}`{others}"
 
 
 def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) -> ReasonModel:

@@ -10,8 +10,9 @@ from nimbus.api.models_explanations import ReasonModel
 from nimbus.domain.admission import Wait, admit
 from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.waits import looks_of
 
 

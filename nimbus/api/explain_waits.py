@@ -8,8 +8,9 @@ from datetime import datetime
 from nimbus.domain.earliest import gives_up_at
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run, TaskRun, TaskState
+from nimbus.domain.run import Run
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import Standing, Upstream, judge, upstream_of
 from nimbus.domain.waits import DataSource, Look, LookReport, PipelineWait, looks_of
 

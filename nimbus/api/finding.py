@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from heapq import nlargest, nsmallest
+from operator import attrgetter
 from typing import NamedTuple
 
 import structlog
@@ -28,12 +30,13 @@ from nimbus.domain.run_order import RunPlace, place
 from nimbus.domain.schedulers import leader_report
 from nimbus.domain.upstream import Upstream
 from nimbus.domain.waits import LookReport
-from nimbus.ports import RecentRuns
+from nimbus.ports import ClusterReader, RecentRuns
 
 _log = structlog.stdlib.get_logger(__name__)
 
 MAX_RUNS = 500
 """In one answer."""
+READ_AT_ONCE = 200
 _RECENT = 20
 """Runs in history that are looked at for the last success."""
 
@@ -45,6 +48,12 @@ class FoundRun:
     run: Run
     archived: bool
     """It came from history."""
+
+
+def read_in_parts(reader: ClusterReader, wanted: Sequence[RunId]) -> Iterator[Run]:
+    """Runs that are live, however many: READ_AT_ONCE of them are in memory."""
+    for start in range(0, len(wanted), READ_AT_ONCE):
+        yield from reader.runs(wanted[start : start + READ_AT_ONCE]).values()
 
 
 def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunModel:
@@ -163,23 +172,33 @@ def list_runs(
     past: dict[str, Run] = {run.id: run for run in recent.runs}
     edge = recent.more_after
     known: dict[str, ListedRun | Run] = {**past, **found}
-    places = {
-        place(run): run.id
+    ahead = [
+        run
         for run in known.values()
-        if pipeline in (None, run.pipeline) and state in (None, run.state)
-    }
-    ahead = [one for one in places if after is None or one > after]
+        if pipeline in (None, run.pipeline)
+        and state in (None, run.state)
+        and (after is None or place(run) > after)
+    ]
     # Beyond what was read of history, nobody knows yet what lies between live runs.
-    near = sorted(one for one in ahead if edge is None or one <= edge)
-    shown = [places[one] for one in near[:limit]]
+    first = [one for one in _first_places(ahead, limit + 1) if edge is None or one <= edge]
+    shown = [RunId(one.id) for one in first[:limit]]
     live = services.reader.runs(run for run in shown if run in found)
     rows = ((live.get(run) or past.get(run), run not in live) for run in shown)
     return RunPage(
         rows=[(run, archived) for run, archived in rows if run is not None],
-        next_after=near[limit - 1] if len(near) > limit else edge,
+        next_after=first[limit - 1] if len(first) > limit else edge,
         at_least=len(ahead),
         complete=complete,
     )
+
+
+def _first_places(runs: Collection[ListedRun | Run], most: int) -> list[RunPlace]:
+    """The places of the first of many runs. Those of older seconds need none."""
+    newest = nlargest(most, runs, key=attrgetter("created_at"))
+    if not newest:
+        return []
+    since = newest[-1].created_at.replace(microsecond=0)
+    return nsmallest(most, (place(run) for run in runs if run.created_at >= since))
 
 
 def last_success(services: ApiServices, run: Run) -> Run | None:
@@ -269,7 +288,7 @@ def _capacity(services: ApiServices, limits: LimitUse) -> Capacity:
     reader = services.reader
     settings, schedulers = reader.settings(), reader.schedulers()
     workers, refused = settings.applied_to(reader.workers()), views.refusals(schedulers)
-    busy = views.busy_slots(reader.busy(worker.id for worker in workers), workers)
+    busy = views.busy_slots(reader.orders(worker.id for worker in workers), workers)
     capacity = Capacity(
         workers=workers,
         free=by_rank(workers, busy, refused),

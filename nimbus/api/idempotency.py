@@ -30,7 +30,7 @@ class KeyReusedError(NimbusError):
     def __init__(self) -> None:
         super().__init__(
             "this Idempotency-Key was sent within the last 24 hours with another method, path or body: "
-            "choose a new key for each request that is to be done."
+            "choose a new key for each new request."
         )
 
 
@@ -51,6 +51,8 @@ async def note_key(
         return
     digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
     digest.update(await request.body())
+    if (condition := request.headers.get("If-Match")) is not None:
+        digest.update(f"\nIf-Match: {condition}".encode())
     _request.set((key, digest.hexdigest()))
 
 

@@ -123,7 +123,7 @@ class HttpMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._took = Histogram(
-            "nimbus_http_request_seconds",
+            "nimbus_http_request_duration_seconds",
             "Time to answer, by route and status.",
             ("method", "route", "status"),
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),

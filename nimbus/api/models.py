@@ -89,6 +89,10 @@ class ParticipantModel(Model):
     ready: bool = False
     missing_count: int = 0
     missing_bytes: int = 0
+    missing_eta_s: float | None = None
+    """Until all of it is here, at the present speed; null: nothing is missing, or nothing came lately."""
+    guard_said: str = ""
+    """The guard's last answer: `ready`, or why not; empty: it was not asked since the start."""
     missing: list[MissingFileModel] = []
     last_abdication: str = ""
     quarantined: Mapping[str, str] = {}
@@ -143,12 +147,22 @@ class StatusModel(Model):
     """What the leader could not decide about, and asks no rule about for up to a minute; if many, not all."""
     set_aside_count: int
     """All of them."""
+    succession: str
+    """What would follow if the leader died now, in a sentence."""
     cluster_schema: int | None
     """The form of the records; null before the first leader."""
     newest_schema: int
     """The newest one that the scheduler that answers knows."""
     older: list[str]
     """Schedulers and workers that do not know it: while there are any, the cluster's is not raised."""
+
+
+class OrderModel(Model):
+    """An attempt that a worker runs, or looks for as its reaper."""
+
+    run: str
+    task: str
+    attempt: int
 
 
 class WorkerModel(Model):
@@ -187,12 +201,23 @@ class WorkerModel(Model):
     """How many Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+    attempts: list[OrderModel] = []
+    """What it has to do; at most 20."""
+    reported_at: datetime | None = None
+    """When it registered last; null: an earlier release wrote it."""
 
 
 class WorkersModel(PageModel):
     """Workers, by id."""
 
     workers: list[WorkerModel]
+
+
+class VariableModel(Model):
+    """A variable of the cluster."""
+
+    name: str
+    value: str
 
 
 class VariablesModel(Model):

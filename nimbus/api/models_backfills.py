@@ -62,6 +62,23 @@ class BackfillsModel(PageModel):
     backfills: list[BackfillModel]
 
 
+class DownstreamBackfillModel(Model):
+    """A backfill of a pipeline that waits for runs of another backfill; created by a request of its own."""
+
+    pipeline: str
+    upstream: list[str]
+    """The backfilled pipelines that it waits for."""
+    first: datetime | None = None
+    """Its dates: `from` of its request. Null: it gets no backfill, and `why` says why."""
+    last: datetime | None = None
+    """The same, for `to`."""
+    total: int = 0
+    """Dates of its range."""
+    runs: int = 0
+    """Of the first 1,000 of these, those that get a run as things are now."""
+    why: str | None = None
+
+
 class BackfillPlanModel(Model):
     """What a backfill would do."""
 
@@ -72,3 +89,5 @@ class BackfillPlanModel(Model):
     """Of the dates that are listed, those that get one."""
     dates: list[IntervalModel]
     """The first 1,000, in its order, as they are now."""
+    downstream: list[DownstreamBackfillModel] = Field(default_factory=list)
+    """If asked for: of the pipelines that wait for its runs, directly or not; each after its upstream."""

@@ -12,7 +12,8 @@ from nimbus.api.models import CommandModel, Model, PageModel, PriorityName
 from nimbus.api.models_purges import PurgedPartModel
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import FailureStrategy, TaskKind
-from nimbus.domain.run import Outcome, RunCause, RunState, TaskState
+from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.task_run import Outcome, TaskState
 
 
 class AttemptModel(Model):

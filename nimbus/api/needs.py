@@ -22,6 +22,8 @@ _API: Mapping[str, AccessRole] = {
     "GET /backfills/{backfill}": _VIEWER,
     "POST /backfills/{backfill}/{verb}": _OPERATOR,
     "POST /cluster/abdicate": _ADMIN,
+    "GET /cluster/history": _VIEWER,
+    "GET /cluster/succession": _VIEWER,
     "GET /commands": _VIEWER,
     "GET /commands/{command_id}": _VIEWER,
     "GET /events": _VIEWER,
@@ -35,8 +37,12 @@ _API: Mapping[str, AccessRole] = {
     "GET /pipelines/{name}/intervals": _VIEWER,
     "PUT /pipelines/{name}/owner": _ADMIN,
     "POST /pipelines/{name}/pause": _OPERATOR,
+    "GET /pipelines/{name}/releases": _VIEWER,
     "POST /pipelines/{name}/releases": _AUTHOR,
+    "GET /pipelines/{name}/releases/{digest}": _VIEWER,
+    "GET /pipelines/{name}/releases/{digest}/diff": _VIEWER,
     "GET /pools": _VIEWER,
+    "GET /pools/{name}": _VIEWER,
     "PUT /pools/{name}": _OPERATOR,
     "DELETE /pools/{name}": _OPERATOR,
     "POST /purge-plan": _VIEWER,
@@ -57,11 +63,14 @@ _API: Mapping[str, AccessRole] = {
     "GET /runs/{run_id}/tasks/{task}/log": _VIEWER,
     "POST /runs/{run_id}/tasks/{task}/mark": _OPERATOR,
     "GET /runs/{run_id}/timeline": _VIEWER,
+    "GET /settings": _ADMIN,
     "GET /status": _VIEWER,
     "GET /tokens": _ADMIN,
+    "GET /tokens/{token_id}": _ADMIN,
     "PUT /tokens/{token_id}": _ADMIN,
     "DELETE /tokens/{token_id}": _ADMIN,
     "GET /variables": _VIEWER,
+    "GET /variables/{name}": _VIEWER,
     "PUT /variables/{name}": _OPERATOR,
     "DELETE /variables/{name}": _OPERATOR,
     "GET /whoami": _VIEWER,
@@ -86,7 +95,9 @@ NEEDS: Mapping[str, AccessRole] = MappingProxyType(
 )
 """By method and path, such as `GET /api/v1/runs/{run_id}`."""
 
-OPEN = frozenset({"/healthz", "/readyz", "/ui/login", "/ui/logout"})
+OPEN = frozenset(
+    {"/healthz", "/readyz", "/ui/login", "/ui/login/provider", "/ui/login/callback", "/ui/logout"}
+)
 """Asked by supervisors and load balancers, which have no token, and by browsers, to get in and out."""
 OPEN_BELOW = ("/hooks/", "/attempt/v1/", "/ui/static/")
 """These have credentials of their own, a signature and the token of an attempt, or are no secret."""

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from nimbus.api.conditions import ChangedError
 from nimbus.api.event_hub import TooManyStreamsError
 from nimbus.api.idempotency import KeyReusedError
 from nimbus.domain.access import AccessDeniedError
@@ -80,6 +81,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NimbusError, _ours)
     app.add_exception_handler(InvalidNameError, _bad_name)
     app.add_exception_handler(KeyReusedError, _bad_name)
+    app.add_exception_handler(ChangedError, _changed)
     app.add_exception_handler(RequestValidationError, _bad_input)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
@@ -103,6 +105,10 @@ def _denied(_request: Request, exc: Exception) -> JSONResponse:
 
 def _refused(_request: Request, exc: Exception) -> JSONResponse:
     return problem(409, _code(exc), str(exc))
+
+
+def _changed(_request: Request, exc: Exception) -> JSONResponse:
+    return problem(412, _code(exc), str(exc))
 
 
 def _too_many(_request: Request, exc: Exception) -> JSONResponse:

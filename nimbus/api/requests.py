@@ -100,6 +100,7 @@ DigestText = Annotated[str, AfterValidator(ids.release_digest), WithJsonSchema(_
 CommandIdText = Annotated[
     str, AfterValidator(ids.command_id), WithJsonSchema(_matching(ids.COMMAND_ID_PATTERN))
 ]
+FilePathText = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 BackfillIdText = Annotated[
     str, AfterValidator(ids.backfill_id), WithJsonSchema(_matching(ids.BACKFILL_ID_PATTERN))
 ]
@@ -146,6 +147,9 @@ class ActivateBody(RequestBody):
     """Choose the active release."""
 
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = Field(
+        "", description="Why, for the list of commands; empty: what `X-Nimbus-Reason` says."
+    )
 
 
 class DataIntervalBody(RequestBody):
@@ -173,7 +177,9 @@ class RerunBody(RequestBody):
     tasks: list[TaskNameText] = Field(default_factory=list, max_length=100)
     release: Literal["same", "latest"] = Field("same", description="`latest`: the active one.")
     marks: dict[TaskNameText, Literal["succeeded", "skipped"]] = Field(
-        default_factory=dict, description="Tasks that count as ended so, without being run. Needs a reason."
+        default_factory=dict,
+        description="Tasks that count as ended so, without being run. Needs a reason.",
+        json_schema_extra={"additionalProperties": False},  # the names have a pattern
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
@@ -225,6 +231,14 @@ class ReasonBody(RequestBody):
     """Why something is asked for; kept where people will look for it."""
 
     reason: _Reason
+
+
+class AbdicationBody(ReasonBody):
+    """Ask the leader to hand over."""
+
+    to: str = Field(
+        "", max_length=253, description="The scheduler that leads next; empty: the next in the queue."
+    )
 
 
 class ApprovalBody(ReasonBody):

@@ -8,19 +8,26 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from pydantic import Field, StringConstraints
 
+from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.access.tokens import TOKEN_ID
 from nimbus.api.asking import principal
+from nimbus.api.conditions import tag_with
 from nimbus.api.models import CommandModel, Model
+from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import Moment, PipelineNameText, RequestBody
 from nimbus.api.routes_pipelines import known_pipeline
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
+from nimbus.api.submitting import CONDITIONAL, Wait, check_schema, submit
 from nimbus.domain.access import AccessRole, PrincipalSource
 from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
+from nimbus.domain.revisions import of_token
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
 _TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]
 _Name = Annotated[str, StringConstraints(pattern=NAME)]
+# Names at an identity provider have characters that those of tokens have not, such as `:` and `|`.
+_OWNER = rf"{NAME}|^{NAME_PREFIX}[^\x00-\x20\x7f-\xa0](?:[^\x00-\x1f\x7f-\x9f]{{0,{LONGEST_NAME - 1}}})$"
+_Owner = Annotated[str, StringConstraints(pattern=_OWNER)]
 
 
 class TokenBody(RequestBody):
@@ -38,7 +45,9 @@ class TokenBody(RequestBody):
 class OwnerBody(RequestBody):
     """Whose a pipeline is."""
 
-    owner: _Name | None = Field(description="A principal or a team; null: nobody's but the admins'.")
+    owner: _Owner | None = Field(
+        description="A principal, such as `ada` or `oidc:ada`, or a team; null: nobody's but the admins'."
+    )
 
 
 class TokenModel(Model):
@@ -70,6 +79,13 @@ class PrincipalModel(Model):
     address: str
 
 
+def list_tokens(services: ApiServices) -> TokensModel:
+    """The tokens of the cluster, by name."""
+    found = services.reader.settings().tokens.values()
+    rows = [TokenModel.model_validate(token) for token in found]
+    return TokensModel(tokens=sorted(rows, key=lambda row: (row.name, row.id)))
+
+
 def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["access"], prefix=prefix)
@@ -82,11 +98,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/tokens")
     def tokens() -> TokensModel:
         """The tokens of the cluster, by name."""
-        found = services.reader.settings().tokens.values()
-        rows = [TokenModel.model_validate(token) for token in found]
-        return TokensModel(tokens=sorted(rows, key=lambda row: (row.name, row.id)))
+        return list_tokens(services)
 
-    @routes.put("/tokens/{token_id}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.get("/tokens/{token_id}")
+    def token(token_id: _TokenId, response: Response) -> TokenModel:
+        """One token of the cluster."""
+        found = services.reader.settings().tokens.get(token_id)
+        if found is None:
+            raise NotFoundError("unknown_token", f"there is no token {token_id}: see `nimbus token list`.")
+        tag_with(response, of_token(found))
+        return TokenModel.model_validate(found)
+
+    @routes.put("/tokens/{token_id}", **CONDITIONAL)
     async def create_token(
         token_id: _TokenId, body: TokenBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
@@ -105,12 +128,12 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(services, command, response, wait_s=wait)
 
-    @routes.delete("/tokens/{token_id}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/tokens/{token_id}", **CONDITIONAL)
     async def revoke_token(token_id: _TokenId, response: Response, wait: Wait = 0) -> CommandModel:
         """Let a token be of no use any more."""
         return await submit(services, lambda: RevokeToken(id=token_id), response, wait_s=wait)
 
-    @routes.put("/pipelines/{name}/owner", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.put("/pipelines/{name}/owner", **CONDITIONAL)
     async def set_owner(
         name: PipelineNameText, body: OwnerBody, response: Response, wait: Wait = 0
     ) -> CommandModel:

@@ -17,7 +17,8 @@ from nimbus.api.models import (
 )
 from nimbus.api.paging import Key, Paging
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import CommandIdText, ReasonBody
+from nimbus.api.requests import AbdicationBody, CommandIdText
+from nimbus.api.routes_terms import succession
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, await_outcome, command_model, submit
 from nimbus.domain.commands import Abdicate, CommandOutcome
@@ -46,8 +47,8 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
     """Registered workers, by id."""
     reader = services.reader
     found, refused = reader.workers(), views.refusals(reader.schedulers())
-    busy = views.busy_slots(reader.busy(worker.id for worker in found), found)
-    return views.worker_models(found, busy, refused, reader.settings().cordoned)
+    orders = reader.orders(worker.id for worker in found)
+    return views.worker_models(found, orders, refused, reader.settings().cordoned)
 
 
 def cluster_status(services: ApiServices) -> StatusModel:
@@ -55,12 +56,13 @@ def cluster_status(services: ApiServices) -> StatusModel:
     reader = services.reader
     workers = reader.workers()
     return views.status_model(
+        succession=succession(services).said,
         leader=services.health.leader(),
         info=services.health.info(),
         schema=services.health.schema(),
         schedulers=reader.schedulers(),
         workers=workers,
-        busy=views.busy_slots(reader.busy(worker.id for worker in workers), workers),
+        busy=views.busy_slots(reader.orders(worker.id for worker in workers), workers),
         pipelines=reader.pipelines(),
         runs=reader.run_list().values(),
         max_running=services.max_running,
@@ -117,8 +119,8 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         return command_model(wanted, outcome)
 
     @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
-    async def abdicate(body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """Ask the leader to hand over: it closes its latch and queues again."""
-        return await submit(services, lambda: Abdicate(reason=body.reason), response, wait_s=wait)
+    async def abdicate(body: AbdicationBody, response: Response, wait: Wait = 0) -> CommandModel:
+        """Ask the leader to hand over, to a scheduler that is named or to the next one. It queues again."""
+        return await submit(services, lambda: Abdicate(reason=body.reason, to=body.to), response, wait_s=wait)
 
     return routes

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Query
 
+from nimbus.access.oidc import LONGEST_NAME, NAME_PREFIX
 from nimbus.api.models import Model, PageModel
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import PipelineNameText
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import Principal
-from nimbus.domain.commands import CommandOutcome
+from nimbus.domain.commands import CommandOutcome, names_in
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
 
 MAX_COMMANDS = 500
 """In one answer."""
 MAX_REFUSALS = 25_000
-"""That are looked at for a page after the first."""
+"""That are looked at for a page after the first, and for one of some kind or of one who asked."""
+KindText = Annotated[str, Query(pattern=r"^[a-z_]{1,40}$", description="Such as `start_run`.")]
+SubmitterText = Annotated[
+    str, Query(max_length=len(NAME_PREFIX) + LONGEST_NAME, description="Who asked, as the list says it.")
+]
 _log = structlog.get_logger(__name__)
 
 
@@ -38,6 +44,8 @@ class ListedCommandModel(Model):
     pipeline: str | None
     run_id: str | None
     """Of a start; of one that is pending, the run that it is about."""
+    names: Mapping[str, str] = {}
+    """What else it names: `run`, `task`, `release`, `backfill`, `pool`, `worker`, `token`, `name`."""
     submitted_by: str
     address: str
     """Of the client that asked; empty: an earlier release took it."""
@@ -59,6 +67,29 @@ class CommandsModel(PageModel):
     """False: history did not answer, and old ones may be missing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFilter:
+    """Which commands are listed; None: any."""
+
+    pipeline: str | None = None
+    kind: str | None = None
+    submitted_by: str | None = None
+    release: str | None = None
+    """Named by the command."""
+    refused: bool = False
+    """Refusals alone."""
+
+    def fits(self, row: ListedCommandModel) -> bool:
+        """Whether a command is listed."""
+        return (
+            self.pipeline in (None, row.pipeline)
+            and self.kind in (None, row.kind)
+            and self.submitted_by in (None, row.submitted_by)
+            and self.release in (None, row.names.get("release"))
+            and not (self.refused and row.status != "refused")
+        )
+
+
 def router(services: ApiServices, prefix: str) -> APIRouter:
     """Build the routes over `services`, below `prefix`."""
     routes = APIRouter(tags=["cluster"], prefix=f"{prefix}/commands")
@@ -67,28 +98,39 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def commands(
         refused: Annotated[bool, Query(description="Refusals alone.")] = False,
         pipeline: PipelineNameText | None = None,
+        kind: KindText | None = None,
+        submitted_by: SubmitterText | None = None,
         limit: Annotated[int, Query(ge=1, le=MAX_COMMANDS)] = 50,
         cursor: CursorText = None,
     ) -> CommandsModel:
         """Commands, newest first, as long as history is kept."""
-        about = None if pipeline is None else PipelineName(pipeline)
-        outcomes = services.commands.outcomes()  # before history: one that moves meanwhile is in both
-        paging = PageQuery(limit, cursor)
-        most = limit + 1 if paging.after is None else MAX_REFUSALS
-        past, complete = _past(services, about, most, refused=refused)
-        known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
-        rows = [_decided(one) for one in known.values() if not (refused and one.accepted)]
-        rows += [] if refused else _pending(services)
-        found = [row for row in rows if about in (None, row.pipeline)]
-        page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
-        return CommandsModel(
-            commands=page.rows,
-            history_complete=complete,
-            next_cursor=page.next_cursor,
-            at_least=page.at_least,
-        )
+        wanted = CommandFilter(pipeline=pipeline, kind=kind, submitted_by=submitted_by, refused=refused)
+        return list_commands(services, wanted, PageQuery(limit, cursor), pending_commands(services))
 
     return routes
+
+
+def list_commands(
+    services: ApiServices,
+    wanted: CommandFilter,
+    paging: PageQuery,
+    pending: Iterable[ListedCommandModel] = (),
+) -> CommandsModel:
+    """A page of decided commands, and of those that are `pending`."""
+    outcomes = services.commands.outcomes()  # before history: one that moves meanwhile is in both
+    about = None if wanted.pipeline is None else PipelineName(wanted.pipeline)
+    is_first = paging.after is None and (wanted.kind or wanted.submitted_by or wanted.release) is None
+    most = MAX_REFUSALS if paging.limit is None or not is_first else paging.limit + 1
+    past, complete = _past(services, about, most, refused=wanted.refused)
+    known = {(one.decided_at, one.command): one for one in (*past, *outcomes)}
+    found = [row for row in (*map(_decided, known.values()), *pending) if wanted.fits(row)]
+    page = paging.page(found, lambda row: (row.at.isoformat(), row.command_id), newest_first=True)
+    return CommandsModel(
+        commands=page.rows,
+        history_complete=complete,
+        next_cursor=page.next_cursor,
+        at_least=page.at_least,
+    )
 
 
 def _past(
@@ -111,6 +153,7 @@ def _decided(outcome: CommandOutcome) -> ListedCommandModel:
         kind=outcome.kind,
         pipeline=outcome.pipeline,
         run_id=outcome.run_id,
+        names=outcome.names,
         submitted_by=outcome.submitted_by,
         **_asked(outcome.asked_by),
         epoch=outcome.epoch,
@@ -127,7 +170,8 @@ def _asked(by: Principal | None) -> dict[str, Any]:
     }
 
 
-def _pending(services: ApiServices) -> Iterator[ListedCommandModel]:
+def pending_commands(services: ApiServices) -> Iterator[ListedCommandModel]:
+    """Commands that wait for a decision."""
     listed = services.reader.run_list()
     for queued in services.reader.commands():
         run_id = getattr(queued.command, "run_id", None)
@@ -140,6 +184,7 @@ def _pending(services: ApiServices) -> Iterator[ListedCommandModel]:
             kind=queued.command.type,
             pipeline=run.pipeline if pipeline is None and run is not None else pipeline,
             run_id=run_id,
+            names=names_in(queued.command),
             submitted_by=queued.submitted_by,
             **_asked(queued.asked_by),
             epoch=None,

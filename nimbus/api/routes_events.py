@@ -60,7 +60,7 @@ def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
         if request.scope.get("is_head"):
             return Response(media_type=MEDIA_TYPE, headers=_HEADERS)
         asks = principal()
-        listener = await hub.join(topic, seen, asks.token_id or asks.address)
+        listener = await hub.join(topic, seen, asks.account or asks.address)
         return _EventStream(hub, listener, seen, lambda: gate.still_admits(asks, datetime.now(UTC)))
 
     return routes

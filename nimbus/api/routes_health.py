@@ -10,7 +10,7 @@ from dataclasses import replace
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from nimbus.api.models import CheckModel, ReadinessModel
 from nimbus.api.services import ApiServices
@@ -40,10 +40,18 @@ def router(services: ApiServices) -> APIRouter:
         role = (await run_sync(services.health.info, limiter=threads)).role
         return ReadinessModel(ready=ready, role=role, checks=rows)
 
+    routes.include_router(metrics_router(services.metrics, threads))
+    return routes
+
+
+def metrics_router(registry: CollectorRegistry, threads: CapacityLimiter | None = None) -> APIRouter:
+    """Build the route of what `registry` has. `threads`: those that it may use; two of its own without."""
+    routes, threads = APIRouter(tags=["health"]), threads or CapacityLimiter(2)
+
     @routes.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus, text format."""
-        text = await run_sync(generate_latest, services.metrics, limiter=threads)
+        text = await run_sync(generate_latest, registry, limiter=threads)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return routes

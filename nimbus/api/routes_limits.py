@@ -6,15 +6,20 @@ from collections import Counter
 
 from fastapi import APIRouter, Response
 
+from nimbus.api.conditions import tag_with
+from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel, PoolModel, PoolsModel
 from nimbus.api.paging import Paging
+from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import PipelineNameText, PoolBody, ReasonBody, WorkerIdText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import ACCEPTED_RESPONSES, CONDITIONAL, Wait, submit
 from nimbus.domain.commands import CordonWorker, RemovePool, SetPool, UncordonWorker
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.leader_report import LimitUse
 from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.revisions import of_pool
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -27,14 +32,23 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         page = paging.page(_pools(services), lambda one: (one.name,))
         return PoolsModel(pools=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
-    @routes.put("/pools/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.get("/pools/{name}")
+    def pool(name: PipelineNameText, response: Response) -> PoolModel:
+        """One pool."""
+        found = next((one for one in _pools(services) if one.name == name), None)
+        if found is None:
+            raise NotFoundError("unknown_pool", f"there is no pool {name}: see `nimbus pool list`.")
+        tag_with(response, of_pool(name, found.size))
+        return found
+
+    @routes.put("/pools/{name}", **CONDITIONAL)
     async def set_pool(
         name: PipelineNameText, body: PoolBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
         """Make a pool, or change its size."""
         return await submit(services, lambda: SetPool(pool=name, size=body.size), response, wait_s=wait)
 
-    @routes.delete("/pools/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/pools/{name}", **CONDITIONAL)
     async def remove_pool(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Take a pool away. Refused while tasks of live runs need it."""
         return await submit(services, lambda: RemovePool(pool=name), response, wait_s=wait)
@@ -57,17 +71,26 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _pools(services: ApiServices) -> list[PoolModel]:
-    """Counted from the runs, so that it is told while nobody leads, too."""
-    sizes, now = services.reader.settings().pools, services.clock.now()
+    if not (sizes := services.reader.settings().pools):
+        return []
+    # A former leader may be registered, too; the report of a new one is whole once it has read the state.
+    leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
+    limits = _counted(services) if leader is None or leader.recovered_at is None else leader.report.limits
+    return [
+        PoolModel(name=name, size=size, used=limits.pools.get(name, 0), waiting=limits.waiting.get(name, 0))
+        for name, size in sizes.items()
+    ]
+
+
+def _counted(services: ApiServices) -> LimitUse:
+    """Counted from the runs while nobody leads. Takes seconds if there are thousands."""
+    now = services.clock.now()
     used, waiting = Counter[str](), Counter[str]()
-    live = (run.id for run in services.reader.run_list().values() if not run.state.is_final)
-    for run in services.reader.runs(live).values():
+    live = [run.id for run in services.reader.run_list().values() if not run.state.is_final]
+    for run in read_in_parts(services.reader, live):
         for task in run.tasks.in_order():
             if task.open_attempt is not None:
                 used.update(task.spec.pools)
             elif task.spec.pools and is_ready(run, task) and (not_before(run, task) or now) <= now:
                 waiting.update(task.spec.pools.keys())
-    return [
-        PoolModel(name=name, size=size, used=used[name], waiting=waiting[name])
-        for name, size in sizes.items()
-    ]
+    return LimitUse(pools=used, waiting=waiting)

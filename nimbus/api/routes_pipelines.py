@@ -6,17 +6,19 @@ import structlog
 from fastapi import APIRouter, Response
 
 from nimbus.api import views
+from nimbus.api.conditions import tag_with
 from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import ActivateBody, PipelineNameText, ReleaseBody
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import CONDITIONAL, Wait, submit
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
 from nimbus.domain.commands import ActivatePipeline, PausePipeline, PublishRelease, RemovePipeline
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.revisions import of_pipeline
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -62,13 +64,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         )
 
     @routes.get("/{name}")
-    def pipeline(name: PipelineNameText) -> PipelineModel:
+    def pipeline(name: PipelineNameText, response: Response) -> PipelineModel:
         """One pipeline with its definition."""
         record = known_pipeline(services, name)
+        tag_with(response, of_pipeline(record))
         bad = views.quarantined(services.reader.schedulers())
         return views.pipeline_model(record, pipeline_definition(services, record), bad)
 
-    @routes.post("/{name}/releases", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/releases", **CONDITIONAL)
     async def publish(
         name: PipelineNameText, body: ReleaseBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
@@ -78,19 +81,21 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         )
         return await submit(services, lambda: command, response, wait_s=wait)
 
-    @routes.post("/{name}/activate", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/activate", **CONDITIONAL)
     async def activate(
         name: PipelineNameText, response: Response, body: ActivateBody | None = None, wait: Wait = 0
     ) -> CommandModel:
         """Choose the active release, and let the schedule fire."""
-        digest = ReleaseDigest(body.digest) if body is not None and body.digest is not None else None
+        asked = body or ActivateBody(digest=None, reason="")
+        digest = None if asked.digest is None else ReleaseDigest(asked.digest)
 
         def command() -> ActivatePipeline:
-            return ActivatePipeline(pipeline=known_pipeline(services, name).name, digest=digest)
+            known = known_pipeline(services, name).name
+            return ActivatePipeline(pipeline=known, digest=digest, reason=asked.reason)
 
         return await submit(services, command, response, wait_s=wait)
 
-    @routes.post("/{name}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.post("/{name}/pause", **CONDITIONAL)
     async def pause(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Stop the schedule; runs under way go on."""
 
@@ -99,7 +104,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(services, command, response, wait_s=wait)
 
-    @routes.delete("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/{name}", **CONDITIONAL)
     async def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Take a pipeline out of the catalog. Refused while it has live runs."""
 

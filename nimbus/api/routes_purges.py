@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from itertools import islice
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from pydantic import Field, StringConstraints
 
+from nimbus.api.finding import read_in_parts
 from nimbus.api.models import CommandModel
 from nimbus.api.models_purges import PlannedPurgeModel, PurgePlanModel
 from nimbus.api.requests import BoundText, PipelineNameText, RequestBody, RunIdText
@@ -19,7 +21,7 @@ from nimbus.definition.intervals import bound_of
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.purge import Kept, losing, takes, used_runs, why_kept
+from nimbus.domain.purge import Kept, Used, losing, takes, used_runs, why_kept
 from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 
@@ -86,10 +88,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
-    waiting = services.reader.commands()  # before runs: they become such
-    used = used_runs(
-        waiting, services.reader.runs([RunId(name) for name in services.reader.run_list()]).values()
-    )
+    used = _used(services)
     runs = list(islice(_candidates(services, what), MOST_PLANNED + 1))
     shown, going = [], set[RunId]()
     for run in (one for one in runs[:MOST_PLANNED] if takes(what, one)):
@@ -98,6 +97,15 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
         going |= {run.id} if Part.OUTPUTS in parts else set()  # then it reuses nothing any more
         shown.append(_planned(services, run, parts, kept))
     return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
+
+
+def _used(services: ApiServices) -> Used:
+    """What the live state names. Of its runs, those that selected tasks are read: no other one reuses any."""
+    waiting = services.reader.commands()  # before runs: they become such
+    listed = services.reader.run_list()
+    selected = [run.id for run in listed.values() if run.selected]
+    found = used_runs(waiting, read_in_parts(services.reader, selected))
+    return replace(found, there=frozenset(RunId(name) for name in listed))
 
 
 def _candidates(services: ApiServices, what: PurgeRuns) -> Iterator[Run]:

@@ -17,7 +17,8 @@ from nimbus.api.timeline import timeline
 from nimbus.api.views import in_order
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.replay import as_at
-from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
 
 
 class ReplayedTaskModel(Model):

@@ -15,8 +15,8 @@ from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, check_schema, submit
 from nimbus.domain.commands import MarkTask, PauseRun, ResumeRun, StartRun, StopRun
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import TaskState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import TaskState
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:

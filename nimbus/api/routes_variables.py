@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from nimbus.api.models import CommandModel, VariablesModel
+from nimbus.api.conditions import tag_with
+from nimbus.api.models import CommandModel, VariableModel, VariablesModel
+from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import VariableBody, VariableNameText
 from nimbus.api.services import ApiServices
-from nimbus.api.submitting import ACCEPTED_RESPONSES, Wait, submit
+from nimbus.api.submitting import CONDITIONAL, Wait, submit
 from nimbus.domain.commands import RemoveVariable, SetVariable
+from nimbus.domain.revisions import of_variable
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -20,7 +23,16 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         """All variables, by name."""
         return VariablesModel(variables=dict(sorted(services.reader.settings().variables.items())))
 
-    @routes.put("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.get("/{name}")
+    def variable(name: VariableNameText, response: Response) -> VariableModel:
+        """One variable."""
+        value = services.reader.settings().variables.get(name)
+        if value is None:
+            raise NotFoundError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
+        tag_with(response, of_variable(name, value))
+        return VariableModel(name=name, value=value)
+
+    @routes.put("/{name}", **CONDITIONAL)
     async def set_variable(
         name: VariableNameText, body: VariableBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
@@ -28,7 +40,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         command = SetVariable(name=name, value=body.value)
         return await submit(services, lambda: command, response, wait_s=wait)
 
-    @routes.delete("/{name}", status_code=202, responses=ACCEPTED_RESPONSES)
+    @routes.delete("/{name}", **CONDITIONAL)
     async def remove_variable(name: VariableNameText, response: Response, wait: Wait = 0) -> CommandModel:
         """Take a variable away. Runs that are there keep its value."""
         return await submit(services, lambda: RemoveVariable(name=name), response, wait_s=wait)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 
 from nimbus.api.asking import ask_as_webhook
+from nimbus.api.conditions import note_if_match
 from nimbus.api.finding import refuse_used_id
 from nimbus.api.hook_secrets import HookSecrets
 from nimbus.api.models import CommandModel
@@ -35,7 +36,7 @@ _Text = Annotated[str, Header(max_length=200)]
 
 def router(services: ApiServices) -> APIRouter:
     """Build the route over `services`."""
-    routes = APIRouter(tags=["webhooks"], prefix="/hooks")
+    routes = APIRouter(tags=["webhooks"], prefix="/hooks", dependencies=[Depends(note_if_match)])
     secrets = None if services.hook_secret is None else HookSecrets(services.hook_secret)
 
     @routes.post("/{pipeline}", status_code=202, responses=ACCEPTED_RESPONSES)

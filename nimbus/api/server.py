@@ -12,6 +12,7 @@ from datetime import timedelta
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 
 from nimbus.api.connections import BoundedProtocol, bounded, with_tls
 from nimbus.domain.errors import NimbusError
@@ -24,29 +25,29 @@ _POLL_S = 0.01
 
 
 class PortInUseError(NimbusError):
-    """Another process listens on the port of the API."""
+    """Another process listens on the port."""
 
     code = "port_in_use"
     exit_code = 4
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, key: str) -> None:
         super().__init__(
-            f"the API cannot listen on {host}:{port}: another process uses that port. Stop it "
-            f"(`ss -ltnp 'sport = :{port}'` names it), or set `scheduler.port` to another one."
+            f"cannot listen on {host}:{port}: another process uses that port. Stop it "
+            f"(`ss -ltnp 'sport = :{port}'` names it), or set `{key}` to another one."
         )
         self.host, self.port = host, port
 
 
 class BindError(NimbusError):
-    """The API cannot listen where it was told to."""
+    """A process cannot listen where it was told to."""
 
     code = "bind_failed"
     exit_code = 2
 
-    def __init__(self, host: str, port: int, why: str) -> None:
+    def __init__(self, host: str, port: int, why: str, keys: tuple[str, str]) -> None:
         super().__init__(
-            f"the API cannot listen on {host}:{port}: {why}. Set `scheduler.host` to an address of this "
-            "machine, and `scheduler.port` to a port this user may use (above 1023)."
+            f"cannot listen on {host}:{port}: {why}. Set `{keys[0]}` to an address of this "
+            f"machine, and `{keys[1]}` to a port this user may use (above 1023)."
         )
 
 
@@ -65,6 +66,7 @@ class ApiServer:
         port: 0 for any free one; `port` says which.
         tls: What it is served with; None: plain HTTP.
         protocol: Of connections; None: with the usual bounds.
+        keys: Of the configuration, that say host and port.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class ApiServer:
         *,
         tls: ssl.SSLContext | None = None,
         protocol: type[BoundedProtocol] | None = None,
+        keys: tuple[str, str] = ("scheduler.host", "scheduler.port"),
     ) -> None:
+        self._keys = keys
         self._app, self.host, self.port = app, host, port
         self._tls, self._protocol = tls, protocol or bounded()
         self._server: uvicorn.Server | None = None
@@ -116,11 +120,20 @@ class ApiServer:
         self._await_started(self._server, self._thread)
         _log.info("api_started", url=self.url)
 
+    def build_routes(self) -> None:
+        """Build all routes now: a fifth of a second, for which the first request would wait. Any thread.
+
+        FastAPI builds those of a part of the API when it first looks for a path in it.
+        """
+        for _ in iter_route_contexts(self._app.routes):
+            pass
+
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """Take no new requests, let those under way end, and join the thread. Safe to repeat."""
         if self._server is None or self._thread is None:
             return
-        self._app.state.events.close()
+        if (events := getattr(self._app.state, "events", None)) is not None:  # a worker has none
+            events.close()
         self._server.should_exit = True
         self._thread.join(timeout.total_seconds())
         if self._thread.is_alive():
@@ -142,8 +155,8 @@ class ApiServer:
         except OSError as exc:
             listener.close()
             if exc.errno == errno.EADDRINUSE:
-                raise PortInUseError(self.host, self.port) from exc
-            raise BindError(self.host, self.port, exc.strerror or str(exc)) from exc
+                raise PortInUseError(self.host, self.port, self._keys[1]) from exc
+            raise BindError(self.host, self.port, exc.strerror or str(exc), self._keys) from exc
         self.port = listener.getsockname()[1]
         return listener
 

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
 
+from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
 from pydantic import AwareDatetime, BaseModel, Field
 
 from nimbus.access.gate import Gate
 from nimbus.api.spark_history import HistoryServers
+from nimbus.config.shown import Shown
+from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
+from nimbus.domain.release_files import Holders, Publication, ReleaseFile
 from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.succession import FailoverTimes
 from nimbus.ports import (
     ChangeFeed,
     Clock,
@@ -20,6 +25,7 @@ from nimbus.ports import (
     CommandQueue,
     Definitions,
     History,
+    IdentityProvider,
     Kept,
     LogArchive,
 )
@@ -47,6 +53,8 @@ class QueuePlace:
     position: int
     """0: holds the lock."""
     is_leader: bool
+    is_next: bool = False
+    """Would lead if the leader left now, by the rule of the election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +144,33 @@ class DataRequest(BaseModel):
     key: Annotated[str, Field(max_length=1024)]
 
 
+class Releases(Protocol):
+    """What releases are made of, and who has them.
+
+    Those that ask storage raise StorageUnavailableError when it does not answer.
+    """
+
+    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+        """When releases were published, newest first. Asks storage."""
+        ...
+
+    def is_here(self, release: ReleaseOf) -> bool:
+        """Whether a release is on this disk, whole and verified."""
+        ...
+
+    def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
+        """Its files, by path; None: there is no such release. Asks storage if it is not on this disk."""
+        ...
+
+    def content(self, release: ReleaseOf, path: str) -> bytes | None:
+        """The bytes of a file; None: it is not on this disk. Asks no storage."""
+        ...
+
+    def holders(self, digest: ReleaseDigest) -> Holders:
+        """Which schedulers have it. Asks storage."""
+        ...
+
+
 class AttemptDoor(Protocol):
     """What drivers in clusters reach of the cluster's state.
 
@@ -219,10 +254,13 @@ class ApiServices:
     health: HealthPort
     metrics: CollectorRegistry
     clock: Clock
+    releases: Releases
     changes: ChangeFeed
     """Its `version` may be asked for by anybody; the rest is for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
+    failover: FailoverTimes | None = None
+    """None: no other scheduler can lead."""
     door: AttemptDoor | None = None
     """For drivers in clusters."""
     hook_secret: Callable[[str], str] | None = None
@@ -231,3 +269,13 @@ class ApiServices:
     alerts: AlertTests = field(default_factory=AlertTests)
     gate: Gate = field(default_factory=Gate)
     """Finds out who asks."""
+    provider: IdentityProvider | None = None
+    """Who knows people by OpenID Connect."""
+    browser_login: bool = False
+    """Whether browsers log in at the provider."""
+    redirect_uri: str | None = None
+    """Where the provider sends them back; None: to the host that a browser names."""
+    settings: Sequence[Shown] = ()
+    """What the process was started with, secrets masked."""
+    comparing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
+    """Of threads that compare releases: that is work for the processor, and takes memory."""

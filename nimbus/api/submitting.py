@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from nimbus.access.rules import check_owner, check_role, needed_role, needs_owner
 from nimbus.api.asking import principal, who_asks
+from nimbus.api.conditions import HEADER, PATTERN, ChangedError, condition_of
 from nimbus.api.idempotency import Queued, key_of_request, queued_before
 from nimbus.api.models import CommandModel, OutcomeModel, ProblemModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.services import ApiServices
 from nimbus.domain.access import DENIALS, AccessDeniedError, Principal
 from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, StartRun
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.idempotency import KeyUsedError
 from nimbus.domain.ids import CommandId
 from nimbus.ports import CommandQueue
@@ -36,6 +37,26 @@ ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
     202: {"description": "Durable; a leader will decide.", "model": CommandModel},
     409: {"description": "Decided while waiting: refused; `code` says why.", "model": ProblemModel},
 }
+CONDITIONAL: dict[str, Any] = {
+    "status_code": 202,
+    "responses": {
+        **ACCEPTED_RESPONSES,
+        412: {"description": "`If-Match` names no revision that stands: `changed`.", "model": ProblemModel},
+    },
+    "openapi_extra": {
+        "parameters": [
+            {
+                "name": HEADER,
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string", "pattern": PATTERN},
+                "description": "Strong `ETag` of what is changed, as it was read: it is done only if that "
+                "has not changed since, else 412. `*`: only if it is there.",
+            }
+        ]
+    },
+}
+"""Of a route whose command can have a condition."""
 
 
 async def submit(
@@ -53,6 +74,7 @@ async def submit(
 
     Raises:
         KeyReusedError: the key was sent with another request.
+        ChangedError: what it is about is not what `If-Match` names.
         RefusedError: a leader refused it while we waited.
         AccessDeniedError: who asks may not.
         NotFoundError: refused, since what it is about is not there.
@@ -70,10 +92,14 @@ async def submit(
         asks = principal()
         check_role(asks, needed_role(command), command.type)
         check_own(services, asks, command)
+        if if_match := condition_of(command):
+            check_schema(services, HEADER)
         asks = replace(asks, reason=getattr(command, "reason", "") or asks.reason)
         name = who_asks(services.health.info().id)
         try:
-            queued = services.commands.submit(command, submitted_by=name, asked_by=asks, key=key)
+            queued = services.commands.submit(
+                command, submitted_by=name, asked_by=asks, key=key, if_match=if_match
+            )
         except KeyUsedError:  # by the same request, a moment ago
             if key is not None and (known := queued_before(services, key)) is not None:
                 return known
@@ -84,14 +110,21 @@ async def submit(
     if outcome is None and wait_s > 0:
         outcome = await await_outcome(services.commands, command_id, wait_s)
     if outcome is not None and not outcome.accepted:
-        # A release that is not there is a broken reference within the request, so only these are 404.
-        if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
-            raise NotFoundError(outcome.code, outcome.message)
-        if outcome.code in DENIALS:
-            raise AccessDeniedError(outcome.code, outcome.message)
-        raise RefusedError(outcome.code, outcome.message)
+        raise _refusal(outcome)
     response.status_code = 202 if outcome is None else 200
     return command_model(command_id, outcome, run_id=run_id)
+
+
+def _refusal(outcome: CommandOutcome) -> NimbusError:
+    """The error that says what a leader has refused."""
+    # A release that is not there is a broken reference within the request, so only these are 404.
+    if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
+        return NotFoundError(outcome.code, outcome.message)
+    if outcome.code in DENIALS:
+        return AccessDeniedError(outcome.code, outcome.message)
+    if outcome.code == ChangedError.code:
+        return ChangedError(outcome.message)
+    return RefusedError(outcome.code, outcome.message)
 
 
 async def await_outcome(queue: CommandQueue, command: CommandId, wait_s: float) -> CommandOutcome | None:

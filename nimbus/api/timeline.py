@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from nimbus.api.explain_waits import how_settled
 from nimbus.api.models_runs import TimelineEventModel, TimelineModel
-from nimbus.domain.run import Attempt, Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import Attempt, TaskRun
 
 _ORDER = (
     "run_created",

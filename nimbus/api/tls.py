@@ -6,8 +6,9 @@ import ssl
 from pathlib import Path
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from nimbus.api.certificate_dates import expires_at
 from nimbus.domain.errors import NimbusError
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -29,7 +30,7 @@ class ReloadingTls:
     Args:
         certificate: PEM, with its chain.
         key: PEM, without password.
-        registry: Where exchanges are counted.
+        registry: Told of exchanges, and of when what is served expires.
 
     Raises:
         CertificateError: the pair cannot be used.
@@ -45,10 +46,16 @@ class ReloadingTls:
         )
         for outcome in ("loaded", "refused"):
             self._reloads.labels(outcome)
+        self._expiry = Gauge(
+            "nimbus_api_certificate_expiry_timestamp_seconds",
+            "When the certificate of the API expires, or the first one of its chain.",
+            registry=registry,
+        )
         self._seen: tuple[int, ...] = ()
         try:
             self._seen = self._stamp()
             self.context, self._current = self._loaded(), self._loaded()
+            self._expiry.set(expires_at(certificate).timestamp())
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             raise CertificateError(
                 f"api.tls: {certificate} and {key} cannot be used ({exc}); both must be PEM, the key the "
@@ -62,14 +69,15 @@ class ReloadingTls:
             seen = self._stamp()
             if seen == self._seen:
                 return
-            self._current = self._loaded()
+            loaded, expiry = self._loaded(), expires_at(self._certificate)
         except (OSError, ValueError) as exc:
             self._reloads.labels("refused").inc()
             _log.error("certificate_refused", certificate=str(self._certificate), error=str(exc))
             return
-        self._seen = seen
+        self._seen, self._current = seen, loaded
+        self._expiry.set(expiry.timestamp())
         self._reloads.labels("loaded").inc()
-        _log.info("certificate_loaded", certificate=str(self._certificate))
+        _log.info("certificate_loaded", certificate=str(self._certificate), expires_at=expiry.isoformat())
 
     def _choose(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _of: ssl.SSLContext

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from itertools import islice
 
 from nimbus.api.children import children_model
 from nimbus.api.explain import Surroundings, why, why_run
 from nimbus.api.models import (
     ConcurrencyModel,
     LeaderModel,
+    OrderModel,
     ParticipantModel,
     ParticipantsModel,
     PipelineModel,
@@ -27,15 +30,19 @@ from nimbus.api.services import LeaderView, QueuePlace
 from nimbus.api.spark_history import HistoryServers
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
-from nimbus.domain.ids import AttemptId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Attempt, ListedRun, Run, TaskRun
+from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo, leader_report
 from nimbus.domain.schema import older_than
 from nimbus.domain.slots import Slots
 from nimbus.domain.spark_application import application_id
+from nimbus.domain.task_run import Attempt, TaskRun
 from nimbus.domain.workers import WorkerInfo
+
+MOST_ORDERS = 20
+"""Of one worker, in a list of workers."""
 
 
 def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
@@ -74,16 +81,19 @@ def participants_model(
 
 def worker_models(
     workers: Iterable[WorkerInfo],
-    busy: Mapping[WorkerId, int],
+    orders: Mapping[WorkerId, Sequence[str]],
     refused: Mapping[WorkerId, Refusals],
     cordoned: Mapping[WorkerId, str],
 ) -> list[WorkerModel]:
-    """Workers by id, with how much they have to do, and what they did not start."""
+    """Workers by id, with what they have to do, and what they did not start."""
     models = []
+    workers = tuple(workers)
+    busy = busy_slots(orders, workers)
     for worker in sorted(workers, key=lambda worker: worker.id):
         update: dict[str, object] = {
             "busy": busy.get(worker.id, 0),
             "in_clusters": worker.orders_in_clusters,
+            "attempts": _attempts(orders.get(worker.id, ())),
             "cordoned": cordoned.get(worker.id),
         }
         if worker.id in refused:
@@ -93,9 +103,23 @@ def worker_models(
     return models
 
 
-def busy_slots(orders: Mapping[WorkerId, int], workers: Iterable[WorkerInfo]) -> dict[WorkerId, int]:
+def _attempts(orders: Iterable[str]) -> list[OrderModel]:
+    """The first orders of a worker."""
+    found = []
+    for name in islice(orders, MOST_ORDERS):
+        with suppress(InvalidNameError):  # an order of nobody's: it is no reason to show no worker at all
+            one = AttemptId.parse(name)
+            found.append(OrderModel(run=one.run, task=one.task, attempt=one.number))
+    return found
+
+
+def busy_slots(
+    orders: Mapping[WorkerId, Sequence[str]], workers: Iterable[WorkerInfo]
+) -> dict[WorkerId, int]:
     """Slots that are taken by orders of workers: those of drivers in clusters take none."""
-    return {worker.id: max(0, orders.get(worker.id, 0) - worker.orders_in_clusters) for worker in workers}
+    return {
+        worker.id: max(0, len(orders.get(worker.id, ())) - worker.orders_in_clusters) for worker in workers
+    }
 
 
 def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
@@ -120,6 +144,7 @@ def status_model(
     runs: Iterable[ListedRun],
     max_running: int | None,
     commands: Sequence[QueuedCommand],
+    succession: str = "",
 ) -> StatusModel:
     """Count everything."""
     report = leader_report(schedulers)
@@ -139,6 +164,7 @@ def status_model(
         quarantined=quarantined(schedulers),
         set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],
         set_aside_count=report.set_aside_count,
+        succession=succession,
         cluster_schema=schema,
         newest_schema=info.newest_schema,
         older=list(older_than(info.newest_schema, schedulers, workers)),

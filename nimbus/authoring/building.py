@@ -5,20 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nimbus.authoring.pipelines import MADE_BY
+from nimbus.authoring.description import MADE_BY, Description
+from nimbus.domain.counted import counted
 from nimbus.domain.pipeline import DEFINITION_FILE
-
-if TYPE_CHECKING:
-    from nimbus.authoring.pipelines import Pipeline
 
 CHECK = "--check"
 OUTDATED, USAGE = 1, 2
 _LONGEST_HEAD = 4096
 
 
-def build(pipeline: Pipeline, arguments: Sequence[str]) -> int:
+def build(pipeline: Description, arguments: Sequence[str]) -> int:
     """Write `pipeline.yaml` beside the pipeline's file; with `--check` only say whether it is up to date.
 
     Returns:
@@ -51,7 +48,7 @@ def maker_of(place: Path) -> Path | None:
     return place.parent / name if is_name else None
 
 
-def _checked(pipeline: Pipeline) -> int:
+def _checked(pipeline: Description) -> int:
     from nimbus.definition import InvalidDefinitionError, read_definition
     from nimbus.templates.helper import TemplateHelper
 
@@ -61,7 +58,7 @@ def _checked(pipeline: Pipeline) -> int:
             read_definition(place, templates)
     except InvalidDefinitionError as exc:
         return _said(f"error: {exc}", USAGE)
-    return _said(f"{place}: {pipeline.name}, {len(pipeline.tasks)} tasks", 0)
+    return _said(f"{place}: {pipeline.name}, {counted(len(pipeline.tasks), 'task')}", 0)
 
 
 def _said(message: str, code: int) -> int:

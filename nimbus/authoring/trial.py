@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nimbus import checkpoint
+from nimbus.authoring.description import Description
 from nimbus.authoring.tasks import Task
 from nimbus.definition import parse_definition
 from nimbus.domain.drafts import Draft, new_run
@@ -28,15 +29,13 @@ from nimbus.domain.lifecycle import (
     open_attempt,
 )
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, TaskState
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.answers import TemplateError
 from nimbus.templates.helper import TemplateHelper
-
-if TYPE_CHECKING:
-    from nimbus.authoring.pipelines import Pipeline
 
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)
@@ -68,7 +67,7 @@ class Trial:
 
 
 def try_out(
-    pipeline: Pipeline,
+    pipeline: Description,
     parameters: Mapping[str, Any],
     replace: Mapping[str, TaskFunction],
     *,
@@ -110,7 +109,7 @@ def _without_retries(spec: PipelineSpec) -> PipelineSpec:
     return dataclasses.replace(spec, tasks=tuple(tasks))
 
 
-def _tasks(pipeline: Pipeline, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
+def _tasks(pipeline: Description, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
     """What each task does here. ValueError: nobody says it."""
     found = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
     waits = {name for name, task in pipeline.tasks.items() if task.kind in ("approval", "wait")}
@@ -132,7 +131,7 @@ def _pass(ctx: TaskContext, *_: str) -> None:
 class _Trying:
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: Description,
         tasks: Mapping[str, Task[..., Any]],
         templates: TemplateHelper,
         folder: Path,

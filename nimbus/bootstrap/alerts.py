@@ -62,7 +62,7 @@ def alert_sender(
     settings: Settings,
     targets: Mapping[str, AlertTarget],
     *,
-    leads: Callable[[], bool],
+    leads_in: Callable[[int], bool],
     tell: Callable[[News], None],
 ) -> AlertSender:
     """What sends alerts while this scheduler leads."""
@@ -70,7 +70,7 @@ def alert_sender(
         targets,
         cluster=_cluster(settings),
         public_url=settings.alerts.public_url or settings.scheduler.advertise_url,
-        leads=leads,
+        leads_in=leads_in,
         tell=tell,
     )
 

@@ -23,7 +23,6 @@ from blobsync import (
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
-from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.adapters.zookeeper.tree import ClusterTree, ClusterUnfinishedError
@@ -93,6 +92,8 @@ def lay_foundation(settings: Settings) -> Foundation:
 def open_session(settings: Settings) -> StoreSession:
     """Connect to where the live state is. Errors as of `lay_foundation`."""
     if (file := store_file(settings)) is not None:
+        from nimbus.adapters.sqlite.session import SqliteSession
+
         single = SqliteSession(file, settings.zookeeper.call_timeout)
         single.start()
         return single

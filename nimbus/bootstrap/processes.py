@@ -11,15 +11,15 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
+from leader import ZooKeeperSession
 from leader.sentinel.connecting import Tls
 from leader.sentinel.sentinel import CrashSentinel
-from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import Foundation, build_syncer, epoch_file, lay_foundation
+from nimbus.bootstrap.metrics import build_metrics_server, tell_sync
 from nimbus.bootstrap.scheduler import build_parts
-from nimbus.bootstrap.single import check_epochs
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
@@ -28,7 +28,9 @@ from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
 from nimbus.scheduler.scheduler import Scheduler
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.logging import configure
+from nimbus.telemetry.worker import WorkerMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -51,14 +53,22 @@ def run_scheduler(settings: Settings) -> int:
     if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
     foundation = lay_foundation(settings)
-    if isinstance(foundation.session, SqliteSession) and (epochs := epoch_file(settings)) is not None:
+    epochs = epoch_file(settings)
+    if not isinstance(foundation.session, ZooKeeperSession) and epochs is not None:
+        from nimbus.bootstrap.single import check_epochs
+
         check_epochs(foundation.session, settings.cluster.root, epochs)
     check_access_lists(foundation.session, settings)
     with _crash_sentinel(foundation):  # before anything queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)
         _keep_what_is_loaded()
-        code = run_until_signal(scheduler.start, scheduler.stop, settings.scheduler.shutdown_timeout)
+        code = run_until_signal(
+            scheduler.start,
+            scheduler.stop,
+            settings.scheduler.shutdown_timeout,
+            warm_up=parts.api.build_routes,
+        )
     return code if parts.worker is None else _code_after(parts.worker.failure, code)
 
 
@@ -79,10 +89,16 @@ def run_worker(settings: Settings) -> int:
     foundation = lay_foundation(settings)
     syncer = build_syncer(foundation, lambda _readiness: None)
     registrations = ZooKeeperRegistrations(foundation.session, settings.cluster.root)
-    worker = build_worker(foundation, syncer, registrations, scheduler_id=None)
-    collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=None)
+    registry = CollectorRegistry()
+    tell_build(registry)
+    tell_sync(registry, foundation, syncer)
+    worker = build_worker(foundation, syncer, registrations, WorkerMetrics(registry), scheduler_id=None)
+    collector = build_collector(foundation, GarbageMetrics(registry), leads=None)
+    metrics = build_metrics_server(foundation, registry)
 
     def start() -> None:
+        if metrics is not None:
+            metrics.start()  # a busy port is found before anything else is touched
         syncer.start()
         worker.start()
         collector.start()
@@ -95,6 +111,8 @@ def run_worker(settings: Settings) -> int:
         registrations.withdraw()
         syncer.close(STEP)
         collector.stop(STEP)
+        if metrics is not None:
+            metrics.stop(STEP)
         foundation.session.close(STEP)
 
     _keep_what_is_loaded()
@@ -103,9 +121,12 @@ def run_worker(settings: Settings) -> int:
 
 
 def _keep_what_is_loaded() -> None:
-    """Leave modules and settings out of all garbage collections to come: they stay, and are most objects."""
-    gc.collect()
+    """Leave modules and settings out of all garbage collections to come: they stay, and are most objects.
+
+    What little garbage is among them stays, too: to look for it would take a tenth of a second of the start.
+    """
     gc.freeze()
+    gc.enable()
 
 
 def _look_for_java() -> None:
@@ -120,7 +141,7 @@ def _look_for_java() -> None:
 def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
     """A program that ends our session if we die before we have done so ourselves."""
     zookeeper = foundation.settings.zookeeper
-    if not foundation.settings.leadership.sentinel or isinstance(foundation.session, SqliteSession):
+    if not foundation.settings.leadership.sentinel or not isinstance(foundation.session, ZooKeeperSession):
         yield  # a session in SQLite ends with its process anyway
         return
     if zookeeper.tls and zookeeper.tls_key_password is not None:

@@ -8,25 +8,26 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import urlsplit
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import Readiness, ReplicaBoard
 from leader import (
     ElectionConfig,
     ElectorSetup,
+    LeaderError,
     Leadership,
     Participant,
     ZooKeeperSession,
     make_elector,
+    request_switchover,
 )
 from leader.metrics import ElectionMetrics
 from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.sqlite.calls import begin_term
-from nimbus.adapters.sqlite.changes import SqliteChanges
-from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
@@ -36,7 +37,7 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
-from nimbus.bootstrap.access import build_access_follower, build_gate, build_tls
+from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
 from nimbus.bootstrap.collector import build_collector
 from nimbus.bootstrap.foundation import (
@@ -47,17 +48,21 @@ from nimbus.bootstrap.foundation import (
     open_bucket,
     zookeeper_config,
 )
+from nimbus.bootstrap.metrics import tell_sync
+from nimbus.bootstrap.oidc import build_grants, build_jwts, build_provider
 from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
+from nimbus.bootstrap.telemetry import build_exports
 from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
+from nimbus.config.shown import shown
 from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.succession import FailoverTimes
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
 from nimbus.engine.policy import Policy
-from nimbus.engine.readiness import GatePolicy
 from nimbus.ports import ChangeFeed
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
@@ -68,34 +73,33 @@ from nimbus.scheduler.health import Identity, SelfReport
 from nimbus.scheduler.registrar import Registrar
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.scheduler.scheduler import Parts
+from nimbus.scheduler.stored_releases import StoredReleases
 from nimbus.scheduler.validators import Validators
 from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.build import tell_build
 from nimbus.telemetry.engine import EngineMetrics
 from nimbus.telemetry.readiness import ReadinessMetrics
-from nimbus.telemetry.sync import SyncMetrics
+from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.templates.helper import TemplateHelper
 from nimbus.web.app import add_pages
 from nimbus.worker.connections import open_data
 from nimbus.worker.identity import host_id, hostname
 from nimbus.worker.secrets import resolve
 
+_log = structlog.get_logger(__name__)
+
 
 def build_parts(foundation: Foundation) -> Parts:
     """All parts of a scheduler, none of them started."""
     settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
     registry = CollectorRegistry()
+    tell_build(registry)
     history = S3History(foundation.store)
     identity = _identity(foundation)
     late = Switchboard()
     targets = alert_targets(settings, os.environ)
     syncer = build_syncer(foundation, late.synced)
-    SyncMetrics(
-        registry,
-        progress=syncer.progress,
-        readiness=syncer.readiness,
-        scrub=syncer.scrub_progress,
-        disk=foundation.local.disk_state,
-    )
+    tell_sync(registry, foundation, syncer)
     late.announcer = ReplicaAnnouncer(
         board=ReplicaBoard(foundation.store),
         me=identity.id,
@@ -103,15 +107,26 @@ def build_parts(foundation: Foundation) -> Parts:
         clock=foundation.clock,
     )
     guard = ReadinessGuard(
-        me=identity.id,
         reader=foundation.reader,
         readiness=syncer.readiness,
-        policy=GatePolicy(settings.leadership.gate_policy),
-        forced_takeover_after=settings.leadership.forced_takeover_after,
-        clock=foundation.clock,
-        on_quarantine=late.quarantine,
+        strict=settings.leadership.gate_policy == "strict",
+        on_lacking=late.quarantine,
     )
     releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
+    exports = build_exports(foundation, history, releases, registry, leads=late.leads)
+
+    def resign(reason: str, to: str) -> None:
+        """Any thread; with a successor it makes calls to ZooKeeper."""
+        leadership = late.election.leadership()
+        if to and leadership is not None and isinstance(session, ZooKeeperSession):
+            try:
+                request_switchover(session, root, to, reason, epoch=leadership.epoch)
+            except LeaderError as exc:
+                _log.warning("switchover_failed", to=to, error=str(exc))  # then the next in the queue leads
+            else:
+                return
+        late.election.abdicate(reason)
+
     effects = Effects(
         read_run=foundation.reader.run,
         read_slots=foundation.reader.slots,
@@ -122,14 +137,17 @@ def build_parts(foundation: Foundation) -> Parts:
         look=DataLooker(
             open_bucket=partial(open_bucket, settings), http_allow=settings.waits.http_allow
         ).look,
-        sender=alert_sender(settings, targets, leads=late.leads, tell=late.tell),
-        resign=late.resign,
+        sender=alert_sender(settings, targets, leads_in=late.leads_in, tell=late.tell),
+        exports=exports,
+        resign=resign,
         tell=late.tell,
     )
 
     def store_for(leadership: Leadership) -> ZooKeeperLeaderStore:
         token = leadership.token
-        if isinstance(session, SqliteSession):
+        if not isinstance(session, ZooKeeperSession):
+            from nimbus.adapters.sqlite.calls import begin_term
+
             token = begin_term(session, token)
         return ZooKeeperLeaderStore(session, root, token)
 
@@ -139,8 +157,9 @@ def build_parts(foundation: Foundation) -> Parts:
         start_effect=effects.start,
         policy=_policy(settings),
         clock=foundation.clock,
-        metrics=EngineMetrics(registry),
+        metrics=EngineMetrics(registry, late.leads),
         on_status=late.changed,
+        follow=None if exports is None else exports.follow,
     )
     election_metrics = ElectionMetrics(registry)
     late.election = make_elector(
@@ -163,8 +182,9 @@ def build_parts(foundation: Foundation) -> Parts:
         engine_status=late.engine_status,
         required=lambda: follower.required,
         readiness=syncer.readiness,
+        progress=syncer.progress,
         connected=lambda: session.is_connected,
-        store="sqlite" if isinstance(session, SqliteSession) else "zookeeper",
+        store="zookeeper" if isinstance(session, ZooKeeperSession) else "sqlite",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
@@ -173,13 +193,12 @@ def build_parts(foundation: Foundation) -> Parts:
     late.registrar = Registrar(
         registrations=registrations,
         info=report.info,
-        somebody_leads=lambda: report.leader() is not None,
-        leader_seen=guard.leader_seen,
         publish_readiness=late.publish_readiness,
         quarantine=late.quarantine,
         metrics=ReadinessMetrics(registry),
     )
-    gate, tls = build_gate(settings, registry), build_tls(settings, registry)
+    jwts = build_jwts(settings)
+    gate, tls = build_gate(settings, jwts, registry), build_tls(settings, registry)
     api = create_app(
         services := ApiServices(
             reader=foundation.reader,
@@ -190,8 +209,10 @@ def build_parts(foundation: Foundation) -> Parts:
             health=report,
             metrics=registry,
             clock=foundation.clock,
+            releases=StoredReleases(foundation.store, foundation.local),
             changes=_changes(foundation),
             max_running=settings.runs.max_running,
+            failover=_failover(settings, session),
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
@@ -204,8 +225,12 @@ def build_parts(foundation: Foundation) -> Parts:
             spark_history=history_servers(settings),
             alerts=alert_tests(settings, targets),
             gate=gate,
+            provider=build_provider(settings, jwts, registry),
+            browser_login=settings.oidc.client_id is not None,
+            redirect_uri=settings.oidc.redirect_uri,
+            settings=tuple(shown(settings)),
         ),
-        allowed_hosts=_allowed_hosts(settings),
+        allowed_hosts=allowed_hosts(settings),
     )
     add_pages(api, services)
     garbage = GarbageMetrics(registry)
@@ -229,7 +254,9 @@ def build_parts(foundation: Foundation) -> Parts:
             settings.scheduler.port,
             tls=None if tls is None else tls.context,
         ),
-        worker=build_worker(foundation, syncer, registrations, scheduler_id=identity.id)
+        worker=build_worker(
+            foundation, syncer, registrations, WorkerMetrics(registry), scheduler_id=identity.id
+        )
         if embedded
         else None,
     )
@@ -237,7 +264,9 @@ def build_parts(foundation: Foundation) -> Parts:
 
 def _changes(foundation: Foundation) -> ChangeFeed:
     settings, session = foundation.settings, foundation.session
-    if isinstance(session, SqliteSession):
+    if not isinstance(session, ZooKeeperSession):
+        from nimbus.adapters.sqlite.changes import SqliteChanges
+
         return SqliteChanges(session, settings.cluster.root)
 
     def connect() -> ZooKeeperSession:
@@ -256,6 +285,15 @@ def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
 def _data_door(settings: Settings) -> DataDoor | None:
     uri = settings.worker.data_uri
     return None if uri is None else DataDoor(uri, open_data(data_connection(settings)))
+
+
+def _failover(settings: Settings, session: StoreSession) -> FailoverTimes | None:
+    if not isinstance(session, ZooKeeperSession):
+        return None
+    return FailoverTimes(
+        session_timeout_s=settings.zookeeper.session_timeout.total_seconds(),
+        has_sentinel=settings.leadership.sentinel,
+    )
 
 
 def _identity(foundation: Foundation) -> Identity:
@@ -284,13 +322,6 @@ def _participant(settings: Settings, identity: Identity) -> Participant:
     )
 
 
-def _allowed_hosts(settings: Settings) -> list[str]:
-    """What callers may name this scheduler, in `Host`: as it advertises itself, and as it was told."""
-    scheduler = settings.scheduler
-    advertised = urlsplit(scheduler.advertise_url).hostname or scheduler.host
-    return [scheduler.host, advertised, *scheduler.allowed_hosts]
-
-
 def _election_config(settings: Settings) -> ElectionConfig:
     leadership = settings.leadership
     return ElectionConfig(
@@ -299,6 +330,7 @@ def _election_config(settings: Settings) -> ElectionConfig:
         requeue_backoff_min=leadership.requeue_min,
         requeue_backoff_max=leadership.requeue_max,
         step_down_margin=leadership.step_down_margin,
+        forced_takeover_after=leadership.forced_takeover_after,
         priority=leadership.priority,
         nofailover=leadership.nofailover,
         newest_schema=NEWEST_SCHEMA,
@@ -319,6 +351,7 @@ def _policy(settings: Settings) -> Policy:
         max_running=settings.runs.max_running,
         raise_schema_after=settings.leadership.raise_schema_after,
         alerts=alert_policy(settings),
+        grants=build_grants(settings),
     )
 
 

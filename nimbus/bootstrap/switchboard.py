@@ -32,18 +32,21 @@ class Switchboard:
 
     def publish_readiness(self, info: SchedulerInfo) -> None:
         """To the election."""
-        lacks = () if info.ready else (f"{info.missing_count} files are missing",)
         self.election.publish_readiness(
-            info.ready, missing=info.missing_count, missing_bytes=info.missing_bytes, reasons=lacks
+            info.ready,
+            missing=info.missing_count,
+            missing_bytes=info.missing_bytes,
+            reasons=(info.lacks,) if info.lacks else (),
         )
-
-    def resign(self, reason: str) -> None:
-        """To the election."""
-        self.election.abdicate(reason)
 
     def leads(self) -> bool:
         """From the election, at the point of use."""
         return self.election.is_leader()
+
+    def leads_in(self, epoch: int) -> bool:
+        """From the election, at the point of use: false if it leads again, in a later epoch."""
+        leadership = self.election.leadership()
+        return leadership is not None and leadership.epoch == epoch
 
     def engine_status(self) -> EngineStatus:
         """From the engine."""

@@ -16,7 +16,6 @@ from nimbus import __version__
 from nimbus.adapters.s3_logs import S3LogArchive
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
-from nimbus.bootstrap.clusters import clusters
 from nimbus.bootstrap.foundation import (
     Foundation,
     data_access,
@@ -26,6 +25,7 @@ from nimbus.bootstrap.foundation import (
     zookeeper_tls,
 )
 from nimbus.bootstrap.targets import spark_targets
+from nimbus.bootstrap.telemetry import task_telemetry
 from nimbus.config import Settings
 from nimbus.config.load import secret_files
 from nimbus.config.sections import Secrets
@@ -33,6 +33,9 @@ from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
+from nimbus.telemetry.worker import WorkerMetrics
+from nimbus.worker.application.executor import ClusterTarget
+from nimbus.worker.connect_plan import ConnectProvider
 from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.connections import Connections, open_data
@@ -47,7 +50,8 @@ from nimbus.worker.secrets import (
     SecretError,
     plugged_in,
 )
-from nimbus.worker.settings import ConnectProvider, WorkerSettings
+from nimbus.worker.settings import WorkerSettings
+from nimbus.worker.targets import SparkTarget
 from nimbus.worker.task_user import find_users, refuse_readable_secrets
 from nimbus.worker.worker import Worker
 
@@ -55,7 +59,12 @@ _log = structlog.get_logger(__name__)
 
 
 def build_worker(
-    foundation: Foundation, syncer: Syncer, registrations: ZooKeeperRegistrations, *, scheduler_id: str | None
+    foundation: Foundation,
+    syncer: Syncer,
+    registrations: ZooKeeperRegistrations,
+    metrics: WorkerMetrics,
+    *,
+    scheduler_id: str | None,
 ) -> Worker:
     """A worker that ends the process if its own thread fails.
 
@@ -95,6 +104,7 @@ def build_worker(
             labels=tuple(sorted(set(worker.labels))),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             secrets=secret_provider(worker.secrets, os.environ),
+            telemetry=task_telemetry(settings),
             scheduler_id=scheduler_id,
             is_alone=settings.store_folder is not None,
         ),
@@ -104,7 +114,8 @@ def build_worker(
         connections=connections,
         clock=foundation.clock,
         logs=S3LogArchive(foundation.store),
-        clusters=clusters(targets, settings.spark.targets, foundation.reader.schedulers, worker),
+        metrics=metrics,
+        clusters=_clusters(targets, foundation),
         on_failure=_end_process,
     )
 
@@ -114,6 +125,15 @@ def build_worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def _clusters(targets: Mapping[str, SparkTarget], foundation: Foundation) -> dict[str, ClusterTarget]:
+    if not targets:
+        return {}
+    from nimbus.bootstrap.clusters import clusters  # late: it loads what speaks to each kind of cluster
+
+    settings = foundation.settings
+    return clusters(targets, settings.spark.targets, foundation.reader.schedulers, settings.worker)
 
 
 def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:

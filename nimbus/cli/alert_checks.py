@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.findings import Finding, Verdict, listens
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
     from nimbus.config.alert_targets import AlertTarget
 
-_DEADLINE_S = 3.0
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -50,12 +48,8 @@ def _known(check: str, url: str) -> Finding:
 
 def _listens(check: str, target: AlertTarget) -> Finding:
     host, port = _place(target)
-    try:
-        socket.create_connection((host, port), _DEADLINE_S).close()
-    except OSError as exc:
-        advice = "correct it, or let this host reach it: alerts wait until then"
-        return Finding(check, Verdict.FAIL, f"{host}:{port}: {exc.strerror or exc}", advice)
-    return Finding(check, Verdict.OK, f"{host}:{port} listens; {_test(check)}")
+    advice = "correct it, or let this host reach it: alerts wait until then"
+    return listens(check, host, port, advice, _test(check))
 
 
 def _test(check: str) -> str:

@@ -11,6 +11,7 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, remote
 from nimbus.cli.output import Output
+from nimbus.cli.words import clock
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -31,7 +32,7 @@ def list_(api: Api, out: Output) -> None:
         return
     rows = [
         (
-            row["raised_at"],
+            clock(row["raised_at"]),
             row["event"],
             row["run"] or row["pipeline"],
             row["target"],

@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 import click
 
-from nimbus.cli.exits import Exit
+from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.lazy import LazyGroup
 from nimbus.cli.options import examples, parameters, remote, report_command
 from nimbus.cli.output import Output
 from nimbus.cli.words import clock, short
+from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -28,6 +29,7 @@ def backfill() -> None:
         "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --max-parallel 3",
         "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --reprocess failed --dry-run",
         "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --as-one-run",
+        "nimbus backfill create sales --from 2026-01-01 --to 2026-03-31 --downstream --dry-run",
     )
 )
 @click.argument("pipeline")
@@ -60,6 +62,11 @@ def backfill() -> None:
 @click.option("--as-one-run", is_flag=True, help="One run whose data interval is the whole range.")
 @click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter of all runs.")
 @click.option("--id", "backfill_id", metavar="ID", help="Your own: creating twice with it creates one.")
+@click.option(
+    "--downstream",
+    is_flag=True,
+    help="Backfill the pipelines that wait for its runs, too, each for its own dates.",
+)
 @click.option("--dry-run", is_flag=True, help="Show which dates would get a run; create nothing.")
 @remote
 def create(
@@ -69,22 +76,63 @@ def create(
     pairs: tuple[str, ...],
     release: str | None,
     backfill_id: str | None,
+    downstream: bool,
     dry_run: bool,
     first: str,
     last: str,
     **chosen: Any,
 ) -> int:
-    """Create a backfill: the leader starts the next date when a run ends."""
+    """Create a backfill: the leader starts the next date when a run ends.
+
+    With --downstream, pipelines whose tasks wait for its runs (`waits_for`) get backfills of their own, ID-2,
+    ID-3 and so on; see them first with --dry-run. Creating again with the same --id creates what is missing.
+    """
     body = {"pipeline": pipeline, "from": first, "to": last, "parameters": parameters(pairs, None), **chosen}
     body = {key: value for key, value in body.items() if value is not None}
     if dry_run:
-        return _plan(out, api.post("/backfill-plan", body))
+        return _plan(out, api.post("/backfill-plan", body | ({"downstream": True} if downstream else {})))
     name = backfill_id or f"{pipeline}-backfill-{secrets.token_hex(3)}"
-    body |= {"id": name} | ({} if release is None else {"release": release})
-    answer = api.command("POST", "/backfills", body)
+    named = body | {"id": name} | ({} if release is None else {"release": release})
+    if downstream:
+        planned = api.post("/backfill-plan", body | {"downstream": True})["downstream"]
+        return _create_all(api, out, [named, *_followers(out, name, body, planned)])
+    answer = api.command("POST", "/backfills", named)
     code = report_command(out, answer)
     if code is Exit.OK:
         out.note(f"follow it with `nimbus backfill show {name}`")
+    return code
+
+
+def _followers(
+    out: Output, name: str, body: dict[str, Any], planned: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The requests for the backfills of pipelines that wait."""
+    alike = {key: body[key] for key in ("max_parallel", "reprocess", "order", "on_failure")}
+    bodies = []
+    for number, row in enumerate(planned, start=2):
+        if row["why"] is not None:
+            out.note(f"{row['pipeline']} gets no backfill: {row['why']}")
+            continue
+        dates = {"from": row["first"], "to": row["last"]}
+        bodies.append({"id": f"{name}-{number}", "pipeline": row["pipeline"], **dates, **alike})
+    return bodies
+
+
+def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
+    """Create backfills in this order, each by a command of its own, up to the first that is refused."""
+    code, answers = Exit.OK, list[dict[str, Any]]()
+    for body in bodies:
+        try:
+            answer = api.command("POST", "/backfills", body)
+        except CliError as exc:
+            if answers:
+                first, last = bodies[0]["id"], answers[-1]["id"]
+                out.note(f"created up to {last}; to go on after {exc.code}, create again with --id {first}")
+            raise
+        answers.append({"id": body["id"], "pipeline": body["pipeline"], **answer})
+        code = max(code, report_command(out, answer, quiet=out.as_json))
+    if out.as_json:
+        out.data({"backfills": answers})
     return code
 
 
@@ -168,7 +216,21 @@ def _plan(out: Output, answer: dict[str, Any]) -> int:
     rows = [(clock(row["end"]), clock(row["start"]), row["state"], row["run"]) for row in answer["dates"]]
     out.table(("date", "data since", "state", "last run"), rows)
     listed = "" if len(rows) == answer["total"] else f", the first {len(rows)} are listed"
-    out.note(f"{answer['total']} dates{listed}: {answer['runs']} runs would be made")
+    out.note(f"{counted(answer['total'], 'date')}{listed}: {counted(answer['runs'], 'run')} would be made")
+    if answer["downstream"]:
+        out.line("")
+        followers = [
+            (
+                row["pipeline"],
+                ", ".join(row["upstream"]),
+                clock(row["first"]),
+                clock(row["last"]),
+                row["runs"],
+                row["why"],
+            )
+            for row in answer["downstream"]
+        ]
+        out.table(("backfilled, too", "waits for", "from", "to", "runs", "note"), followers)
     return Exit.OK
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Finding, Verdict
+from nimbus.cli.oidc_checks import identity_provider_of
 from nimbus.cli.secret_checks import secrets_of
 from nimbus.cli.single_checks import store_of
 from nimbus.cli.target_checks import targets
+from nimbus.cli.telemetry_checks import telemetry_of
 from nimbus.cli.words import size
 from nimbus.cli.zookeeper_checks import zookeeper_of
 
@@ -47,6 +49,8 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield warm_drivers(settings)
     yield from targets(spark_targets(settings, os.environ))
     yield from alert_targets_of(settings, os.environ)
+    yield from identity_provider_of(settings)
+    yield from telemetry_of(settings)
     yield from secrets_of(settings, os.environ)
     yield from zookeeper_of(settings)
     yield from store_of(settings)
@@ -54,11 +58,11 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     yield from outputs(settings)
     if settings.storage.endpoint_url is not None:
         yield clock(settings.storage.endpoint_url)
-    yield port(settings.scheduler.host, settings.scheduler.port)
+    yield port(settings.scheduler.host, settings.scheduler.port, tls=settings.api.tls is not None)
 
 
 def _python() -> Finding:
-    # The installation refuses older versions, so this is to be read, not judged.
+    # The installation refuses older versions, so this line informs and never fails.
     return Finding("python", Verdict.OK, f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
 
 
@@ -216,8 +220,11 @@ def judge_skew(skew_s: float) -> Finding:
     return Finding("clock", Verdict.OK, detail)
 
 
-def port(host: str, number: int) -> Finding:
-    """Is the API's port free, or held by a scheduler?"""
+def port(host: str, number: int, *, tls: bool = False) -> Finding:
+    """Is the API's port free, or held by a scheduler?
+
+    Its certificate is not verified: nothing secret is sent, and it need not name the address that is bound.
+    """
     import httpx
 
     name = f"port {number}"
@@ -230,7 +237,8 @@ def port(host: str, number: int) -> Finding:
         else:
             return Finding(name, Verdict.OK, "free")
     try:
-        answer = httpx.get(f"http://{host}:{number}/healthz", timeout=_DEADLINE_S).json()
+        url = httpx.URL(scheme="https" if tls else "http", host=host, port=number, path="/healthz")
+        answer = httpx.get(url, timeout=_DEADLINE_S, verify=False).json()  # noqa: S501
         return Finding(name, Verdict.OK, f"scheduler {answer['id']} serves there")
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         advice = "stop what listens there, or set scheduler.port to another one"

@@ -33,8 +33,13 @@ class UnreachableError(CliError):
 
     def __init__(self, tried: Mapping[str, str]) -> None:
         lines = "".join(f"\n  {server}: {why}" for server, why in tried.items())
+        advice = "Is the cluster up, and is --server (or NIMBUS_SERVER) right?"
+        if any("CERTIFICATE_VERIFY_FAILED" in why for why in tried.values()):
+            advice = "Name a file with the authority of its certificate in SSL_CERT_FILE."
+        elif any("disconnected without" in why and url.startswith("http:") for url, why in tried.items()):
+            advice = "If it serves TLS, its URL begins with https."
         super().__init__(
-            f"no scheduler answered:{lines}\nIs the cluster up, and is --server (or NIMBUS_SERVER) right?",
+            f"no scheduler answered:{lines}\n{advice}",
             code="unreachable",
             exit_code=Exit.UNREACHABLE,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,8 @@ from nimbus.cli.exits import Exit
 from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output
-from nimbus.cli.words import between, size
+from nimbus.cli.words import between, clock, size, span
+from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -48,7 +50,7 @@ def participants(api: Api, out: Output) -> None:
             row["id"],
             row["role"] or "unregistered",
             row["epoch"],
-            "ready" if row["ready"] else f"lacks {row['missing_count']} files, {size(row['missing_bytes'])}",
+            _artifacts(row),
             row["address"],
             between(row["started_at"], None, now),
             row["last_abdication"],
@@ -57,6 +59,13 @@ def participants(api: Api, out: Output) -> None:
     ]
     columns = ("queue", "scheduler", "role", "epoch", "artifacts", "address", "up for", "last abdication")
     out.table(columns, rows, empty="no scheduler is registered")
+
+
+def _artifacts(row: dict[str, Any]) -> str:
+    if row["ready"]:
+        return "ready"
+    left = f", {span(row['missing_eta_s'])} left" if row.get("missing_eta_s") is not None else ""
+    return f"lacks {counted(row['missing_count'], 'file')}, {size(row['missing_bytes'])}{left}"
 
 
 @cluster.command()
@@ -94,6 +103,7 @@ def status(api: Api, out: Output) -> None:
         ("commands waiting", answer["commands_waiting"]),
         *((f"quarantined: {name}", reason) for name, reason in answer["quarantined"].items()),
         *((f"set aside: {_aside_name(one)}", one["why"]) for one in answer.get("set_aside", ())),
+        *((("succession", said),) if (said := answer.get("succession")) else ()),
         *_schema(answer),
         ("answered by", f"{answer['answered_by']}, version {answer['version']}"),
     ]
@@ -143,13 +153,116 @@ def _closed(row: dict[str, Any]) -> str:
     return f"{row['refusals']} not started" if row["refusals"] else ""
 
 
-@cluster.command(epilog=examples('nimbus cluster abdicate --reason "update of this machine"'))
-@click.option("--reason", required=True, help="Kept in the log and in the leader's registration.")
+@cluster.command(
+    epilog=examples(
+        'nimbus cluster abdicate --reason "update of this machine"',
+        'nimbus cluster abdicate --to scheduler-2 --reason "move to the larger host"',
+    )
+)
+@click.option("--reason", required=True, help="Kept in the log and in the history of terms.")
+@click.option(
+    "--to", default="", metavar="SCHEDULER", help="The scheduler that leads next; it must be ready."
+)
 @remote
-def abdicate(api: Api, out: Output, reason: str) -> int:
-    """Ask the leader to hand over; the next ready scheduler takes office."""
+def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
+    """Ask the leader to hand over; the next ready scheduler takes the lead, or the one that is named."""
     # Asked twice, the successor would be sent away as well.
-    return report_command(out, api.command("POST", "/cluster/abdicate", {"reason": reason}, repeatable=False))
+    body = {"reason": reason, "to": to} if to else {"reason": reason}
+    return report_command(out, api.command("POST", "/cluster/abdicate", body, repeatable=False))
+
+
+@cluster.command(
+    epilog=examples(
+        "nimbus cluster history",
+        "nimbus cluster history -o json | jq '.terms[] | select(.cause == \"died\")'",
+    )
+)
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="How many terms.")
+@remote
+def history(api: Api, out: Output, limit: int) -> None:
+    """List terms, newest first: who led, until when, why it ended, and how long nobody led before."""
+    answer = api.listed("/cluster/history", "terms", limit)
+    if out.as_json:
+        out.data(answer)
+        return
+    now = datetime.now(UTC)
+    rows = [
+        (
+            row["epoch"],
+            row["scheduler"],
+            row["version"],
+            clock(row["began_at"]),
+            _led_for(row, now),
+            _end(row),
+            _gap(row, before),
+            span(row["takeover_s"]),
+            _adopted(row),
+            "" if row.get("decisions") is None else row["decisions"],
+        )
+        for row, before in zip_longest(answer["terms"], answer["terms"][1:])
+    ]
+    columns = (
+        "epoch",
+        "scheduler",
+        "version",
+        "began",
+        "led for",
+        "end",
+        "gap before",
+        "take-over",
+        "adopted",
+        "decisions",
+    )
+    out.table(columns, rows, empty="no term is recorded: nobody has led, or the release before does")
+    if not answer["history_complete"]:
+        out.note("history did not answer: older terms may be missing from this list.")
+
+
+@cluster.command()
+@remote
+def succession(api: Api, out: Output) -> None:
+    """Say what would follow if the leader died now: who would lead, what it lacks, after how long."""
+    answer = api.get("/cluster/succession")
+    if out.as_json:
+        out.data(answer)
+        return
+    out.line(answer["said"])
+    if (gap := answer["gap"]) is not None:
+        at_most = "" if gap["at_most_s"] is None else f"At most {span(gap['at_most_s'])}: "
+        out.note(f"{at_most}{gap['made_of']}")
+
+
+def _led_for(row: dict[str, Any], now: datetime) -> str:
+    """For how long a leader led. One that died could not record its end."""
+    took = between(row["began_at"], row["ended_at"] or row["seen_at"], now)
+    return f"at least {took}" if row["ended_at"] and not row["is_exact"] else took
+
+
+def _gap(row: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """For how long nobody led before a term. `before`: the term before; None: the list ends."""
+    if row["gap_s"] is None:
+        return ""
+    is_exact = before is not None and before["is_exact"]
+    return span(row["gap_s"]) if is_exact else f"at most {span(row['gap_s'])}"
+
+
+def _end(row: dict[str, Any]) -> str:
+    """Why a term ended, by whose wish."""
+    if row["cause"] is None:
+        return "leads, or nobody has led since"
+    words = row["cause"].replace("_", " ")
+    by = f" by {row['by']}" if row["by"] else ""
+    return f"{words}{by}: {row['reason']}" if row["reason"] else f"{words}{by}"
+
+
+def _adopted(row: dict[str, Any]) -> str:
+    """What a leader found."""
+    found = row["adopted"]
+    if found is None:
+        return "not read"
+    attempts = found["claimed"] + found["unclaimed"]
+    marks = [f"{found[name]} {name}" for name in ("ended", "fenced") if found[name]]
+    return ", ".join([counted(found["runs"], "run"), counted(attempts, "attempt"), *marks])
 
 
 def _aside_name(one: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from nimbus.cli.log_lines import logs_on_stderr
 from nimbus.cli.options import config_option, examples
 from nimbus.cli.output import Output, output_option
 from nimbus.cli.words import size
+from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
     from blobsync import ObjectInfo, S3ObjectStore
@@ -82,10 +83,10 @@ def _show(
         stored = {"objects": len(objects), "size_bytes": size_bytes} if store is not None else None
         out.data({"root": root, "nodes": dict(counts), "storage": stored, "removed": removed})
         return
-    rows = [(f"{root}/{name}", f"{count} nodes") for name, count in sorted(counts.items())]
+    rows = [(f"{root}/{name}", counted(count, "node")) for name, count in sorted(counts.items())]
     if store is not None:
         where = f"s3://{settings.storage.bucket}/{settings.storage.prefix}".rstrip("/")
-        rows.append((where, f"{len(objects)} objects, {size(size_bytes)}"))
+        rows.append((where, f"{counted(len(objects), 'object')}, {size(size_bytes)}"))
     out.table(("what", "holds"), rows, empty=f"there is nothing below {root}")
 
 
@@ -114,6 +115,6 @@ def _objects(store: S3ObjectStore) -> Iterator[ObjectInfo]:
 
 def _rooms() -> list[str]:
     """What the keys of all that Nimbus keeps in the bucket begin with."""
-    from blobsync.storage.keys import ROOMS
+    from blobsync.bucket.keys import ROOMS
 
     return sorted({*ROOMS, "history/", "logs/"})

@@ -122,7 +122,7 @@ def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
 
 def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     """Refuse if the bucket lacks the manifest of a release. What it names is not looked for."""
-    from blobsync.storage.keys import manifest
+    from blobsync.bucket.keys import manifest
     from nimbus.cli.storage import object_store
 
     store = object_store(settings)

@@ -26,12 +26,17 @@ def command() -> None:
 @click.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
 @click.option("--refused", is_flag=True, help="Refusals alone.")
 @click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
+@click.option("--kind", metavar="KIND", help="Only of this kind, such as start_run.")
+@click.option("--by", metavar="NAME", help="Only what NAME asked for, spelled as in the list.")
 @click.option("--limit", type=click.IntRange(1, 25_000), default=20, show_default=True)
 @remote
-def list_(api: Api, out: Output, refused: bool, pipeline: str | None, limit: int) -> None:
+def list_(
+    api: Api, out: Output, refused: bool, pipeline: str | None, kind: str | None, by: str | None, limit: int
+) -> None:
     """List commands, newest first, as long as history is kept: who asked, from where, why; the outcome."""
     only = "true" if refused else None
-    answer = api.listed("/commands", "commands", limit, refused=only, pipeline=pipeline)
+    about = {"pipeline": pipeline, "kind": kind, "submitted_by": by}
+    answer = api.listed("/commands", "commands", limit, refused=only, **about)
     if out.as_json:
         out.data(answer)
         return

@@ -1,20 +1,46 @@
-"""The token that a command sends: NIMBUS_TOKEN, or what `nimbus login` has kept for this scheduler."""
+"""The token that a command sends: of the environment, or what `nimbus login` has kept for this scheduler."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 from nimbus.cli.exits import CliError, Exit
 
-VARIABLE = "NIMBUS_TOKEN"
+VARIABLE, FILE_VARIABLE = "NIMBUS_TOKEN", "NIMBUS_TOKEN_FILE"
 
 
 def credentials(server: str, given: str | None = None) -> dict[str, str]:
-    """The header for a scheduler; none without a token. A kept one goes to the schedulers it is for alone."""
-    token = given or os.environ.get(VARIABLE) or kept_tokens().get(server)
+    """The header for a scheduler; none without a token. A kept one goes to the schedulers it is for alone.
+
+    Raises:
+        CliError: it cannot be read, or sent.
+    """
+    token = given or os.environ.get(VARIABLE) or _token_in_file() or kept_tokens().get(server) or ""
+    token = token.strip()  # variables that are filled from files often end with a new line
+    if not re.fullmatch(r"[!-~]*", token):  # what sends it would say the whole header in its error
+        raise CliError(
+            f"the token has characters that no token has, such as a space or a new line: see {VARIABLE}, "
+            f"{FILE_VARIABLE}, or what was given to `nimbus login`.",
+            code="bad_token",
+            exit_code=Exit.USAGE,
+        )
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _token_in_file() -> str | None:
+    """Read at each request: tokens of an identity provider last for minutes, and others renew the file."""
+    place = os.environ.get(FILE_VARIABLE)
+    if not place:
+        return None
+    try:
+        return Path(place).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as exc:
+        raise CliError(
+            f"{FILE_VARIABLE}: {place} cannot be read ({exc}).", code="bad_token_file", exit_code=Exit.USAGE
+        ) from exc
 
 
 def credentials_file() -> Path:

@@ -31,9 +31,10 @@ def scheduler(config: Path) -> int:
     from nimbus.config import load_settings
 
     settings = load_settings(config, os.environ)  # before the rest is imported: a bad file is told at once
-    gc.disable()  # to look for garbage among modules that are loaded takes a tenth of the start
+    gc.disable()  # to look for garbage takes a tenth of a start; `run_scheduler` enables it when all is built
     try:
         from nimbus.bootstrap import run_scheduler
+
+        return run_scheduler(settings)
     finally:
         gc.enable()
-    return run_scheduler(settings)

@@ -54,6 +54,7 @@ _BY_STATUS = {
     403: Exit.DENIED,
     404: Exit.NOT_FOUND,
     409: Exit.REFUSED,
+    412: Exit.REFUSED,
     503: Exit.UNREACHABLE,
 }
 

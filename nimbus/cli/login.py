@@ -26,7 +26,11 @@ def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
     """Keep a token for a scheduler, in a file of yours; NIMBUS_TOKEN wins over it. Asks for the token.
 
     It is tried first. The file is ~/.config/nimbus/credentials.json, readable by you alone.
+
+    A token of your identity provider, a JWT, is taken as well, and lasts as long as the provider says.
+    For one that a tool renews in a file, set NIMBUS_TOKEN_FILE instead: it is read for each request.
     """
+    from nimbus.access.oidc import is_jwt
     from nimbus.access.tokens import id_in
     from nimbus.cli.client import Api
     from nimbus.cli.servers import servers
@@ -35,12 +39,13 @@ def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
     kept = kept_tokens()
     if forget:
         place = keep_tokens({url: token for url, token in kept.items() if url not in urls})
-        out.line(f"no token for {', '.join(urls)} is in {place}")
+        for url in urls:
+            out.line(f"{'removed the' if url in kept else 'there was no'} token for {url} in {place}")
         return
     token = (click.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()).strip()
-    if id_in(token) is None:
+    if id_in(token) is None and not is_jwt(token):
         raise CliError(
-            "that is no token: it begins with nbs_, as `nimbus token create` printed it.",
+            "that is no token: it begins with nbs_, as `nimbus token create` printed it, or is a JWT.",
             code="bad_token",
             exit_code=Exit.USAGE,
         )

@@ -11,7 +11,7 @@ import click
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.lazy import Lazy, LazyGroup
-from nimbus.cli.output import harmless
+from nimbus.domain.harmless import harmless
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
@@ -82,7 +82,7 @@ class RootGroup(LazyGroup):
 
 
 def _reader_left() -> Exit:
-    """Whoever read our output (`| head`) has enough. Python must not fail on it again at exit."""
+    """The reader of our output (`| head`) has closed it. Python must not fail on it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.OK
 

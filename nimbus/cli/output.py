@@ -6,12 +6,13 @@ No colours without a terminal, or with NO_COLOR.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from nimbus.domain.harmless import CONTROLS, harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 1_000
 """Rich would fold tables to 80 columns where there is no terminal, and `grep` would see halves of lines."""
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but tab and line feed; also those that change the direction of a text, or break its lines."""
 
 output_option: Callable[..., Any] = click.option(
     "-o",
@@ -64,7 +63,7 @@ class Output:
         """Print a JSON document."""
         written = json.dumps(document, indent=2, ensure_ascii=False)
         # What JSON leaves as it is stands within its strings, where its \u form is the same character.
-        click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
+        click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing") -> None:
         """Print a table, or say on standard error that there is nothing."""
@@ -80,16 +79,6 @@ class Output:
     def note(self, text: str) -> None:
         """Say something to the person; never part of the data."""
         click.echo(harmless(text), err=True)
-
-
-def harmless(text: str) -> str:
-    """The text with its control characters spelled out: others wrote it, and a terminal would obey them."""
-    return _CONTROLS.sub(_spelled, text)
-
-
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -13,6 +13,7 @@ from nimbus.cli.lazy import Lazy, LazyGroup
 from nimbus.cli.options import examples, remote, report_command
 from nimbus.cli.output import Output, output_option
 from nimbus.cli.words import clock, short, size
+from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
     from nimbus.cli.client import Api
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
         "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; runs under way go on."),
         "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
+        "releases": Lazy("nimbus.cli.release_diff:releases", "List releases of a pipeline."),
+        "diff": Lazy("nimbus.cli.release_diff:diff", "Show how a release differs from the active one."),
         "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Say why a pipeline is not running."),
         "intervals": Lazy("nimbus.cli.intervals:intervals", "Show what became of each date of a pipeline."),
         "own": Lazy("nimbus.cli.pipelines:own", "Say whose pipeline it is."),
@@ -60,7 +63,8 @@ def validate(folder: Path, dry_run: bool, output: str) -> None:
         said = {"valid": True, "name": spec.name, "tasks": tasks, "files": names, "size_bytes": total}
         out.data({**said, "dry_run": checked})
         return
-    out.line(f"{spec.name}: valid, {len(spec.tasks)} tasks, {len(files)} files, {size(total)}")
+    counts = f"{counted(len(spec.tasks), 'task')}, {counted(len(files), 'file')}"
+    out.line(f"{spec.name}: valid, {counts}, {size(total)}")
 
 
 @click.command(
@@ -83,10 +87,11 @@ def schema() -> None:
 @click.command()
 @click.argument("name")
 @click.option("--digest", metavar="SHA256", help="Which release. Without it: the newest published.")
+@click.option("--reason", default="", help="Kept with the command.")
 @remote
-def activate(api: Api, out: Output, name: str, digest: str | None) -> int:
+def activate(api: Api, out: Output, name: str, digest: str | None, reason: str) -> int:
     """Choose the release that runs, and let the schedule fire. Also resumes a paused pipeline."""
-    body = {"digest": digest} if digest else {}
+    body = {key: said for key, said in (("digest", digest), ("reason", reason)) if said}
     return report_command(out, api.command("POST", f"{_path(name)}/activate", body))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -23,15 +23,6 @@ _FIRES = 5
 """Fire times that are shown of each schedule."""
 
 
-class Change(NamedTuple):
-    """One key of the definition that would have another value. None: it is not there."""
-
-    key: str
-    """`schedule.cron`, `tasks.load.timeout_s`: as the API shows the definition."""
-    now: Any
-    then: Any
-
-
 @click.command(epilog=examples("nimbus pipeline plan flights", "nimbus pipeline plan flights -o json"))
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @remote
@@ -43,17 +34,18 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     """
     from nimbus.api.models import PipelineSpecModel
     from nimbus.cli.sources import read_sources
+    from nimbus.definition.difference import changes, in_words
 
     spec, _ = read_sources(folder)
     current = _current(api, str(spec.name))
     before = current["spec"] if current is not None else None
     then = PipelineSpecModel.model_validate(spec).model_dump(mode="json")
-    changes = list(_changes(_keyed(before or {}), _keyed(then)))
+    changed = list(changes(before, then))
     waits = list(_waits(api, spec))
     fires = _fires(_schedule(before), spec.schedule)
     if out.as_json:
         shown = {"pipeline": spec.name, "known": current is not None, "compared": before is not None}
-        rows = [change._asdict() for change in changes]
+        rows = [{"key": one.key, "now": one.now, "then": one.then} for one in changed]
         out.data({**shown, "changes": rows, "next_fires": fires, "waits": waits})
         return
     if current is None:
@@ -64,7 +56,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
         )
     out.table(
         ("key", "now", "then"),
-        [row for c in changes if (row := (c.key, _text(c.now), _text(c.then)))[1] != row[2]],
+        [row for c in changed if (row := (c.key, in_words(c.now), in_words(c.then)))[1] != row[2]],
         empty="no key changes",
     )
     if fires["now"] or fires["then"]:
@@ -85,22 +77,6 @@ def _current(api: Api, name: str) -> dict[str, Any] | None:
             raise
         return None
     return found
-
-
-def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with tasks by name, so that their order means nothing."""
-    return {**spec, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
-
-
-def _changes(now: Any, then: Any, path: tuple[str, ...] = ()) -> Iterator[Change]:
-    """Keys with another value. A task or section that is new or gone is one change."""
-    if now == then:
-        return
-    if not isinstance(now, Mapping) or not isinstance(then, Mapping):
-        yield Change(".".join(path), now, then)
-        return
-    for key in [*now, *(key for key in then if key not in now)]:
-        yield from _changes(now.get(key), then.get(key), (*path, key))
 
 
 def _schedule(spec: Mapping[str, Any] | None) -> Schedule | None:
@@ -140,16 +116,3 @@ def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
         target = None if task.spark_place is None else task.spark_place.target
         if target is not None and not any(target in worker["targets"] for worker in fitting):
             yield f"task {task.name}: no worker that fits has the target {target} in spark.targets"
-
-
-def _text(value: Any) -> str:
-    """A value in a cell: a task by what it is, a section by what it says."""
-    import json
-
-    if isinstance(value, Mapping) and "kind" in value:
-        return f"{value['kind']} {value['script']}".strip()
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_text(said)}" for key, said in value.items() if said not in (None, {}, []))
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False)

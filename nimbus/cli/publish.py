@@ -18,9 +18,10 @@ from nimbus.cli.options import config_option, examples, remote, report_command
 from nimbus.cli.output import Output, console
 from nimbus.cli.replicas import ReplicaWish, await_replicas, replica_data, replica_wish
 from nimbus.cli.words import size
+from nimbus.domain.counted import counted
 
 if TYPE_CHECKING:
-    from blobsync import ObjectStore, PublishedRelease, PublishProgress, ReplicaReport
+    from blobsync import ObjectStore, Progress, PublishedRelease, ReplicaReport
     from nimbus.cli.client import Api
 
 
@@ -83,8 +84,9 @@ def publish(
         release = upload(store, name=spec.name, files=files, progress=progress)
     if not out.as_json:
         out.line(release.digest)
+        uploaded = counted(release.uploaded_count, "file")
         out.note(
-            f"{spec.name}: uploaded {release.uploaded_count} files ({size(release.uploaded_bytes)}), "
+            f"{spec.name}: uploaded {uploaded} ({size(release.uploaded_bytes)}), "
             f"reused {release.reused_count} ({size(release.reused_bytes)})"
         )
     return _Telling(api, out, store, spec.name, release, wish).tell(activate=activate)
@@ -152,18 +154,19 @@ class _Telling:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[PublishProgress], None] | None]:
+def _bar() -> Iterator[Callable[[Progress], None] | None]:
     """A progress bar on standard error, where that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description:9}"), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    with Bars(*columns, console=console(stderr=True), transient=True) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def show(now: PublishProgress) -> None:
+        def show(now: Progress) -> None:
             if now.phase not in tasks:
                 tasks[now.phase] = bar.add_task(now.phase)
             bar.update(tasks[now.phase], completed=now.done_bytes, total=now.total_bytes)

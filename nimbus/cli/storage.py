@@ -10,7 +10,7 @@ from nimbus.cli.exits import CliError, Exit
 from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, read_client_file
 
 if TYPE_CHECKING:
-    from blobsync.storage.s3_store import S3ObjectStore
+    from blobsync.s3.store import S3ObjectStore
     from nimbus.config import Settings
 
 
@@ -45,7 +45,7 @@ def settings_of(told: Path | None) -> Settings:
 def object_store(settings: Settings) -> S3ObjectStore:
     """The store that the configuration names. Nothing is asked of it yet."""
     from blobsync import S3Config, Secret
-    from blobsync.storage.s3_store import S3ObjectStore
+    from blobsync.s3.store import S3ObjectStore
 
     storage = settings.storage
     secret = storage.secret_access_key

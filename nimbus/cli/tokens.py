@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,9 +108,12 @@ def list_(api: Api, out: Output) -> None:
 @remote
 def revoke(api: Api, out: Output, token_id: str) -> int:
     """Let a token be of no use any more: neither for requests, nor for commands that wait."""
-    from urllib.parse import quote
+    from nimbus.access.tokens import TOKEN_ID
 
-    return report_command(out, api.command("DELETE", f"/tokens/{quote(token_id, safe='')}", repeatable=False))
+    if re.fullmatch(TOKEN_ID, token_id) is None:
+        said = f"{token_id!r} is no id of a token: `nimbus token list` shows them"
+        raise click.BadParameter(said, param_hint="TOKEN_ID")
+    return report_command(out, api.command("DELETE", f"/tokens/{token_id}", repeatable=False))
 
 
 def _expiry(text: str | None) -> datetime | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _OUTAGE_PATIENCE_S = 300.0
-"""A run survives outages of minutes, so whoever watches it should."""
+"""A run survives outages of minutes, so its watcher should, too."""
 
 
 class View(Protocol):

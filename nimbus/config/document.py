@@ -117,6 +117,26 @@ def parse_document(text: bytes, name: str) -> Document:
     return Document(name, data, reader.lines)
 
 
+def parse_value(text: str, name: str) -> Any:
+    """Parse YAML that is one value, as a document reads it: `on` is a word where it is a key.
+
+    Raises:
+        InvalidDocumentError: it is no YAML, is too deep, or repeats keys.
+    """
+    try:
+        _check_depth(text, name)
+        node = yaml.CSafeLoader(text).get_single_node()
+    except (yaml.YAMLError, ValueError) as exc:  # ValueError: a character that UTF-8 does not have
+        raise _whole(name, "this is not YAML") from exc
+    if node is None:
+        return None
+    reader = _Reader(name)
+    value = reader.value(node)
+    if reader.problems:
+        raise InvalidDocumentError(reader.problems)
+    return value
+
+
 class _Reader:
     """Turns YAML nodes into data, noting lines and collecting problems."""
 
@@ -141,6 +161,9 @@ class _Reader:
             self.lines[place] = line
             data[key] = self._value(value_node, place)
         return data
+
+    def value(self, node: yaml.Node) -> Any:
+        return self._value(node, ())
 
     def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
         if isinstance(node, yaml.ScalarNode):

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel
 
 from nimbus.config.checking import check
-from nimbus.config.document import Document, read_document
+from nimbus.config.document import Document, parse_value, read_document
 from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem
 from nimbus.config.relations import relation_faults
 from nimbus.config.settings import DERIVED, Settings, with_derived
@@ -79,7 +78,9 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
     targets = (one for one in settings.spark.targets.values() if one.kind != "kubernetes")
     named = (settings.zookeeper.tls_key_file, *(one.token_file for one in targets))
     of_alerts = (one.secret_file for one in settings.alerts.targets.values())
-    return files | {file for file in (*named, *of_alerts) if file is not None}
+    telemetry = (settings.telemetry.traces, settings.telemetry.lineage)
+    of_telemetry = (one.headers_file for one in telemetry if one is not None)
+    return files | {file for file in (*named, *of_alerts, *of_telemetry) if file is not None}
 
 
 class _Overrides:
@@ -108,8 +109,9 @@ class _Overrides:
     def placed(self, problem: Problem) -> Problem:
         """The problem, at the variable if that is where the value came from."""
         for (section, key), variable in self.variables.items():
-            if problem.key == f"{section}.{key}" or problem.key.startswith(f"{section}.{key}."):
-                return replace(problem, file=ENVIRONMENT, line=None, key=variable)
+            rest = problem.key.removeprefix(f"{section}.{key}")
+            if rest != problem.key and rest[:1] in ("", ".", "["):
+                return replace(problem, file=ENVIRONMENT, line=None, key=variable + rest)
         return problem
 
     def _take(self, variable: str, text: str) -> None:
@@ -126,11 +128,11 @@ class _Overrides:
             self.values[place], self.variables[place] = value, variable
 
     def _parsed(self, variable: str, text: str, annotation: Any) -> Any:
-        if _IN_YAML & {annotation, *get_args(annotation)} or get_origin(annotation) in (dict, list):
+        if any(map(_is_in_yaml, (annotation, *get_args(annotation)))):
             try:
-                return yaml.safe_load(text)
-            except (yaml.YAMLError, ValueError, RecursionError):
-                self._refuse(variable, f"cannot be read as YAML or JSON: {text[:60]!r}")
+                return parse_value(text, variable)
+            except InvalidDocumentError:
+                self._refuse(variable, "cannot be read as YAML or JSON")  # its text may hold a secret
                 return _BROKEN
         return None if text == "" and type(None) in get_args(annotation) else text
 
@@ -146,8 +148,12 @@ class _Overrides:
         self.problems.append(Problem(file=ENVIRONMENT, key=variable, message=message, suggestion=suggestion))
 
 
-_IN_YAML = frozenset({int, float, bool})
-"""Types whose values are read from the text of a variable; of the others, the text is the value."""
+def _is_in_yaml(annotation: Any) -> bool:
+    """True for types that are read from a variable as YAML; of the others, the text is the value."""
+    kind = get_origin(annotation) or annotation
+    return kind in (int, float, bool, dict, list) or (isinstance(kind, type) and issubclass(kind, BaseModel))
+
+
 _BROKEN = object()
 """Stands for a value that could not be read; the problem is noted."""
 

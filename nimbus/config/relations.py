@@ -7,10 +7,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from nimbus.config.alert_targets import alert_target_faults
+from nimbus.config.oidc import oidc_faults
 from nimbus.config.problems import KeyPath
 from nimbus.config.sections import NO_DATA
 from nimbus.config.settings import Settings
 from nimbus.config.targets import target_faults
+from nimbus.config.telemetry import telemetry_faults
 from nimbus.config.texts import is_loopback
 from nimbus.config.values import format_duration
 
@@ -34,6 +36,11 @@ _NOT_BELOW = (
         "leadership.forced_takeover_after",
         "zookeeper.session_timeout",
         "a dead leader's session may last that long while nothing is missing",
+    ),
+    _NotBelow(
+        "leadership.forced_takeover_after",
+        "leadership.guard_timeout",
+        "a guard may take that long to decline",
     ),
     _NotBelow(
         "supervision.host_lost_after",
@@ -71,6 +78,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
             )
             yield (section, name), message
     yield from _access_faults(settings)
+    yield from oidc_faults(settings.oidc)
     yield from _elector_faults(settings)
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
@@ -82,6 +90,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     for name, target in settings.spark.targets.items():
         yield from target_faults(name, target)
     yield from _alert_faults(settings)
+    yield from telemetry_faults(settings.telemetry)
     for section, name, secret in _TOGETHER:
         has_name = _value(settings, f"{section}.{name}") is not None
         has_secret = _value(settings, f"{section}.{secret}") is not None
@@ -100,14 +109,33 @@ def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _access_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
-    host = settings.scheduler.host
-    if settings.api.auth != "required" and not is_loopback(host):
-        message = (
-            f"host ({host}) is no loopback address and api.auth is optional: everybody who reaches it would "
-            "be an admin. Set api.auth to required and api.tokens_file to a file with a first token "
-            "(`nimbus token create NAME --role admin --file FILE`), or host to 127.0.0.1"
-        )
-        yield ("scheduler", "host"), message
+    """What strangers in the network could do: anything without tokens, read the tokens without TLS."""
+    for key, address, without_tokens, at_home in _addresses(settings):
+        name = key[-1]
+        if settings.api.auth != "required":
+            message = (
+                f"{name} ({address}) is no loopback address and api.auth is optional: everybody who reaches "
+                f"it {without_tokens}. Set api.auth to required and api.tokens_file to a file with a first "
+                f"token (`nimbus token create NAME --role admin --file FILE`), or {name} to {at_home}"
+            )
+            yield key, message
+        elif settings.api.tls is None and not settings.scheduler.advertise_url.startswith("https:"):
+            message = (
+                f"{name} ({address}) is no loopback address and api.tls is not set: whoever listens in the "
+                "network could read the tokens. Set api.tls to {certificate: FILE, key: FILE}; where a proxy "
+                f"ends TLS, set scheduler.advertise_url to its https address; or set {name} to {at_home}"
+            )
+            yield key, message
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[KeyPath, str, str, str]]:
+    """Addresses off loopback: key, value, what everybody may there without tokens, the same on loopback."""
+    host, metrics = settings.scheduler.host, settings.worker.metrics_address
+    if not is_loopback(host):
+        yield ("scheduler", "host"), host, "would be an admin", "127.0.0.1"
+    if metrics is not None and not is_loopback(metrics[0]):
+        shown = str(settings.worker.metrics)
+        yield ("worker", "metrics"), shown, "could read the metrics", f"127.0.0.1:{metrics[1]}"
 
 
 def _elector_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

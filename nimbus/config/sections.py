@@ -105,7 +105,7 @@ class Api(Strict):
     requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
     """Of one token, with ten times as many at once; None: any number."""
     tls: ApiTls | None = None
-    """None: plain HTTP."""
+    """None: plain HTTP. On loopback, or behind a proxy that ends TLS, only."""
 
 
 class Leadership(Strict):
@@ -181,6 +181,16 @@ class Worker(Strict):
         default_factory=dict
     )
     """The same for single pipelines, which win over `run_as`."""
+    metrics: Annotated[str, BeforeValidator(texts.listening)] | None = None
+    """Where a worker of its own answers `/metrics`, as `host:port`; None: nowhere."""
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host, an IPv6 address without brackets, and port of `metrics`."""
+        if self.metrics is None:
+            return None
+        host, _, port = self.metrics.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
     def data_uri(self) -> str | None:

@@ -12,6 +12,8 @@ from pydantic import Field, PrivateAttr
 
 from nimbus.config import sections
 from nimbus.config.checking import Strict
+from nimbus.config.oidc import Oidc
+from nimbus.config.telemetry import Telemetry
 
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised, not listened on
 DERIVED = ("scheduler.id", "scheduler.advertise_url", "worker.id", "worker.work_dir")
@@ -26,6 +28,7 @@ class Settings(Strict):
     storage: sections.Storage
     scheduler: sections.Scheduler
     api: sections.Api = Field(default_factory=sections.Api)
+    oidc: Oidc = Field(default_factory=Oidc)
     leadership: sections.Leadership = Field(default_factory=sections.Leadership)
     worker: sections.Worker
     data: sections.Data = Field(default_factory=sections.Data)
@@ -35,6 +38,7 @@ class Settings(Strict):
     runs: sections.Runs = Field(default_factory=sections.Runs)
     retention: sections.Retention = Field(default_factory=sections.Retention)
     alerts: sections.Alerts = Field(default_factory=sections.Alerts)
+    telemetry: Telemetry = Field(default_factory=Telemetry)
     sync: sections.Sync = Field(default_factory=sections.Sync)
     artifacts: sections.Artifacts = Field(default_factory=sections.Artifacts)
     waits: sections.Waits = Field(default_factory=sections.Waits)

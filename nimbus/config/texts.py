@@ -90,6 +90,39 @@ def url(value: object) -> str:
     return value.rstrip("/")
 
 
+def safe_url(value: object) -> str:
+    """`https://host[:port][/path]`, or `http` to this host; without credentials, query or fragment."""
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        host = "" if parts is None else parts.hostname or ""
+        fits = parts is not None and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        parts, host, fits = None, "", False
+    if parts is None or not fits or not host or parts.query or parts.fragment:
+        raise SuggestingError("must be https://host[:port][/path], without credentials or query")
+    if parts.scheme != "https" and (parts.scheme != "http" or not is_loopback(host)):
+        raise SuggestingError("must begin with https://; http:// is for addresses of this host alone")
+    return str(value)
+
+
+def endpoint(value: object) -> str:
+    """`http(s)://host[:port]/path`, without credentials, query or fragment."""
+    if not isinstance(value, str):
+        raise SuggestingError(f"must be http(s)://host[:port]/path, not {described(value)}")
+    try:
+        parts = urlsplit(value)
+        fits = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise SuggestingError(f"{'it' if '@' in value else repr(value)} is not http(s)://host[:port]/path")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise SuggestingError("must hold neither credentials nor a query; headers_file is the place for keys")
+    if not parts.path.strip("/"):
+        raise SuggestingError("lacks the path, such as /v1/traces or /api/v1/lineage")
+    return value
+
+
 def connect_url(value: object) -> str:
     """`sc://host[:port]`; the token has a key of its own, user and session are Nimbus's."""
     match = _HOST.fullmatch(value.removeprefix("sc://")) if isinstance(value, str) else None
@@ -112,6 +145,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def listening(value: object) -> str:
+    """`host:port` of this machine; an IPv6 address in brackets."""
+    match = _HOST.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or match is None or not 0 < int(match["port"] or 0) <= 65535:
+        raise SuggestingError(f"must be host:port, such as 127.0.0.1:8471, not {described(value)}")
+    return value
 
 
 def host_name(value: object) -> str:

@@ -30,7 +30,7 @@ from nimbus.domain.pipeline import (
     SparkMode,
     TaskKind,
 )
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import LONGEST_ADDRESS, OnFailed
 from nimbus.templates.lists import FORM, is_lookup
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -49,12 +49,13 @@ _ARCHIVE_PATIENCE_S = 600.0
     show_default=True,
     help="The folder of the pipeline to run.",
 )
-def demo(folder: Path, pipeline: Path) -> None:
+@click.option("--keep", is_flag=True, help="Let the cluster serve its pages afterwards, until Ctrl-C.")
+def demo(folder: Path, pipeline: Path, keep: bool) -> None:
     """Three schedulers, a real pipeline, and a leader killed in the middle. Exit code 0: all was checked."""
     began = time.monotonic()
     try:
         with _terminated_like_interrupted():
-            code = _demo(folder, pipeline)
+            code = _demo(folder, pipeline, keep=keep)
     except KeyboardInterrupt:
         say("interrupted; everything was stopped")
         code = Exit.INTERRUPTED
@@ -62,7 +63,7 @@ def demo(folder: Path, pipeline: Path) -> None:
     sys.exit(code)
 
 
-def _demo(folder: Path, pipeline: Path) -> int:
+def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
     try:
         _empty(folder)
         archives = _class_archive(folder.absolute().with_name("class-archive"))
@@ -79,7 +80,11 @@ def _demo(folder: Path, pipeline: Path) -> int:
             stack.start()
             stack.wait_ready()
             with Api(stack.addresses.schedulers) as api:
-                perform(Stage(stack, api), pipeline, pipeline.name)
+                page = perform(Stage(stack, api), pipeline, pipeline.name)
+            if keep:
+                _serve(page)
+            else:
+                say(f"\nits page was {page}; `make demo KEEP=1` lets the cluster serve it until Ctrl-C")
         finally:
             _stop(stack)
         _check_nothing_left(folder)
@@ -88,6 +93,16 @@ def _demo(folder: Path, pipeline: Path) -> int:
         click.echo(f"logs are below {folder}", err=True)
         return Exit.RUN_FAILED
     return Exit.OK
+
+
+def _serve(page: str) -> None:
+    """Let the cluster go on until Ctrl-C, which is the good end of a demonstration that is kept."""
+    chapter("The cluster goes on until Ctrl-C")
+    say(f"the run:     {page}")
+    say(f"the cluster: {page.partition('/ui/')[0]}/ui/")
+    with suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 def _class_archive(home: Path) -> Path | None:

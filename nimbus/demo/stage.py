@@ -72,6 +72,10 @@ class Stage:
         """The number of a scheduler, from its id `scheduler-<n>`."""
         return int(scheduler_id.rpartition("-")[2])
 
+    def page(self, scheduler_id: str, run_id: str) -> str:
+        """The address of a run's page at one of the schedulers."""
+        return f"{self.stack.addresses.schedulers[self.number_of(scheduler_id) - 1]}/ui/runs/{run_id}"
+
     def drivers(self, run_id: str) -> list[str]:
         """Attempts of a run that were started: each has made a folder for its output."""
         outputs = self.stack.folder.glob(f"data/*/{run_id}/*/*")

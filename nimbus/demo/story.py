@@ -29,8 +29,11 @@ TAKEOVER_PATIENCE_S = 30.0
 RUN_PATIENCE_S = 240.0
 
 
-def perform(stage: Stage, pipeline: Path, name: str) -> None:
+def perform(stage: Stage, pipeline: Path, name: str) -> str:
     """Publish, run, kill the leader in the middle, and hold the result against every promise.
+
+    Returns:
+        The address of the run's page, at the scheduler that leads in the end.
 
     Raises:
         DemoFailedError: a promise was not kept; the message says which.
@@ -45,7 +48,7 @@ def perform(stage: Stage, pipeline: Path, name: str) -> None:
     chapter(f"A run of {name}: ten tasks, most of them Spark drivers of their own")
     answer = stage.api.command("POST", "/runs", {"pipeline": name, "parameters": {}})
     run_id = str(answer["run_id"])
-    say(f"run {run_id}")
+    say(f"run {run_id}; its page: {standby_page(stage, run_id)}")
     watch = Watch(stage, run_id)
     before, killed_at = kill_the_leader(stage, watch)
 
@@ -62,6 +65,13 @@ def perform(stage: Stage, pipeline: Path, name: str) -> None:
         say(line)
     show_result(stage, run)
     conclude(run, before, successor, stage.drivers(run_id))
+    return stage.page(successor["id"], run_id)
+
+
+def standby_page(stage: Stage, run_id: str) -> str:
+    """The page of a run at a scheduler that does not lead: it is not the one that will be killed."""
+    standby = next(each["id"] for each in stage.participants() if not each["is_leader"])
+    return stage.page(standby, run_id)
 
 
 class Watch:

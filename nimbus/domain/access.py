@@ -41,6 +41,8 @@ class PrincipalSource(StrEnum):
     """By a token in the file of the scheduler that answered."""
     WEBHOOK = "webhook"
     """By the signature of a request."""
+    OIDC = "oidc"
+    """By what an identity provider signed; the leader looks up again what its groups may do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,13 @@ class Principal:
     source: PrincipalSource
     teams: tuple[str, ...] = ()
     token_id: str = ""
-    """Empty: no token was needed."""
+    """Of a token of ours; empty: it has none."""
+    issuer: str = ""
+    """The identity provider that knows who this is; empty: none does."""
+    groups: tuple[str, ...] = ()
+    """Those that the provider names and the configuration knows."""
+    expires_at: datetime | None = None
+    """When the login of the provider ends."""
     address: str = ""
     """Of the client's end of the connection: of a proxy, if there is one."""
     reason: str = ""
@@ -86,6 +94,11 @@ class Principal:
             return None
         return next(iter(self.teams), self.name)
 
+    @property
+    def account(self) -> str:
+        """What its requests are counted by; empty: it has none, and its address may stand for it."""
+        return self.token_id or (self.name if self.source is PrincipalSource.OIDC else "")
+
     def owns(self, owner: str | None) -> bool:
         """Whether a pipeline with this owner is an own one."""
         return owner is not None and owner in (self.name, *self.teams)
@@ -97,5 +110,5 @@ class AccessDeniedError(RefusedError):
     exit_code = 7
 
 
-DENIALS = frozenset({"role_too_low", "not_owner", "token_revoked"})
+DENIALS = frozenset({"role_too_low", "not_owner", "token_revoked", "no_role"})
 """Codes of AccessDeniedError."""

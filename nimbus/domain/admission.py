@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 from nimbus.domain.ids import RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import Priority, SparkDeploy, SparkMode, TaskSpec
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Run, TaskRun, TaskState
+from nimbus.domain.run import Run
 from nimbus.domain.schema import schema_for
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]

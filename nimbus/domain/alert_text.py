@@ -8,7 +8,7 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.notify import AlertEvent
 
 _ADVICE = {
-    AlertEvent.FAILED: "see why: nimbus run explain {run}; nimbus run logs {run}",
+    AlertEvent.FAILED: "see why: nimbus run explain {run}; nimbus run logs {run} TASK",
     AlertEvent.TIMED_OUT: "see where the time went: nimbus run show {run}",
     AlertEvent.RECOVERED: "nothing to do",
     AlertEvent.SUCCEEDED: "nothing to do",
@@ -37,9 +37,9 @@ def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
     Args:
         alert: As it was claimed.
         cluster: What to call the cluster.
-        public_url: Base URL of the API, for the link to the run.
+        public_url: Base URL of a scheduler, for the link to the run's page.
     """
-    link = "" if alert.run is None else f"{public_url}/api/v1/runs/{alert.run}"
+    link = "" if alert.run is None else f"{public_url}/ui/runs/{alert.run}"
     marks = ["may repeat"] if alert.may_repeat else []
     marks += [f"and {alert.more} more alerts like it, which are not sent"] if alert.more else []
     subject = f"[{cluster}] {alert.pipeline}: {alert.event.value.replace('_', ' ')}"

@@ -1,4 +1,4 @@
-"""Alerts: what is to be told to one target, from its cause to the target's acceptance. Pure.
+"""Alerts: one message to one target, from its cause to the target's acceptance. Pure.
 
 An alert is written in the transaction that writes its cause. A leader claims it, sends it, and marks it as
 sent; each step is a fenced write. If a leader ends between the target's acceptance and the mark, the next

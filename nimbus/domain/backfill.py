@@ -79,7 +79,7 @@ class BackfillRequest:
     """One run, whose interval is the whole range. It is made whatever became of the dates."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     total: int | None = None
-    """Dates of the range, as counted by whoever asked; None: not known."""
+    """Dates of the range, as the client counted them; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,10 @@ class Backfill:
     def run_id(self, date: datetime) -> RunId:
         """Of the run of a date: made of it, so that no two leaders can start it twice."""
         return RunId(f"{self.id}-{date:%Y%m%dt%H%M%Sz}")
+
+    def scheduled_run_id(self, date: datetime) -> RunId:
+        """Of the run that the schedule starts for a date."""
+        return RunId(f"{self.pipeline}-{date:%Y%m%dt%H%M%Sz}")
 
     def needs(self, last: Ended | None) -> bool:
         """Whether a date gets a run. `last`: how its last run ended; None: not known to have had any."""

@@ -37,6 +37,8 @@ class Profile:
     concurrency: Concurrency | None = None
     children: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks start."""
+    upstream: tuple[PipelineName, ...] = ()
+    """Pipelines whose runs its tasks wait for."""
     notify: tuple[NotifyRule, ...] | None = None
     deadline: time | None = None
 
@@ -49,6 +51,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
         tasks=len(spec.tasks),
         concurrency=spec.concurrency,
         children=spec.children,
+        upstream=spec.upstream,
         notify=spec.notify,
         deadline=spec.deadline,
     )

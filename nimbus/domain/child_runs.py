@@ -20,7 +20,8 @@ from nimbus.domain.children import (
 from nimbus.domain.errors import InvalidTransitionError
 from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 Lists = Mapping[str, tuple[Any, ...]]

@@ -12,4 +12,4 @@ class CommandKey:
     hash: str
     """Of the principal and the key that it has chosen: 32 characters."""
     request: str
-    """Of method, path and body: another request with the same key is a mistake."""
+    """Of method, path, body and `If-Match`: another request with the same key is a mistake."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nimbus.domain.access import AccessRole, Principal
 from nimbus.domain.backfill import BackfillRequest, BackfillState
@@ -34,6 +34,8 @@ class ActivatePipeline:
 
     pipeline: PipelineName
     digest: ReleaseDigest | None = None
+    reason: str = ""
+    """Release 0.1 overlooks it."""
     type: Literal["activate_pipeline"] = "activate_pipeline"
 
 
@@ -73,7 +75,7 @@ class StartRun:
 
     @property
     def rerun_of(self) -> RunId | None:
-        """The run that is to be repeated, once it has ended."""
+        """The run to repeat, once it has ended."""
         return None if self.selection is None or not self.selection.is_rerun else self.selection.reuse
 
 
@@ -246,6 +248,11 @@ LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Changes a run that is live."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 TokenCommand = CreateToken | RevokeToken
+PipelineCommand = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | SetOwner
+ConditionalCommand = (
+    PipelineCommand | SteerBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
+)
+"""Changes something that has a revision; see `nimbus.domain.revisions`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +260,8 @@ class Abdicate:
     """Ask the leader to hand over: it closes its latch and queues again."""
 
     reason: str
+    to: str = ""
+    """The scheduler that leads next; empty: the next in the queue. A leader of release 0.1 ignores it."""
     type: Literal["abdicate"] = "abdicate"
 
 
@@ -262,6 +271,12 @@ class Abdication:
 
     epoch: int
     reason: str
+    to: str = ""
+    """The scheduler that leads next; empty: the next in the queue."""
+    by: str = ""
+    """Who asked for it; empty: the leader itself."""
+    at: datetime | None = None
+    """When it was accepted; None: the leader itself asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,11 +288,7 @@ class Unreadable:
 
 
 Command = (
-    PublishRelease
-    | ActivatePipeline
-    | PausePipeline
-    | RemovePipeline
-    | SetOwner
+    PipelineCommand
     | StartRun
     | LiveRunCommand
     | CreateBackfill
@@ -287,6 +298,28 @@ Command = (
     | SettingsCommand
     | TokenCommand
 )
+
+
+COMMAND_KINDS: tuple[str, ...] = tuple(
+    sorted(kind.__dataclass_fields__["type"].default for kind in get_args(Command))
+)
+"""The `type` of every command."""
+_NAMES = {
+    "run_id": "run",
+    "task": "task",
+    "digest": "release",
+    "backfill": "backfill",
+    "pool": "pool",
+    "worker": "worker",
+    "id": "token",
+    "name": "name",
+}
+
+
+def names_in(command: Command | Unreadable) -> dict[str, str]:
+    """What a command names beside a pipeline, such as `{"run": "sums-1", "task": "load"}`."""
+    found = ((said, getattr(command, field, None)) for field, said in _NAMES.items())
+    return {said: str(name) for said, name in found if name is not None}
 
 
 def is_urgent(command: Command | Unreadable) -> bool:
@@ -305,11 +338,13 @@ class QueuedCommand:
     asked_by: Principal | None = None
     """None: an earlier release queued it."""
     key: CommandKey | None = None
+    if_match: tuple[str, ...] = ()
+    """Revisions of what it changes, or `*`; one must stand when it is decided. Empty: no condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """What became of a command. Kept for a while, so that whoever asked can learn it."""
+    """What became of a command. Kept for a while, for the client that asked."""
 
     command: CommandId
     accepted: bool
@@ -324,6 +359,8 @@ class CommandOutcome:
     """Type of the command, such as `start_run`. Empty: an earlier release wrote it."""
     pipeline: PipelineName | None = None
     """That the command was about. None: it was about none, or that is not known."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What else it named, see `names_in`. Empty: nothing, or an earlier release wrote it."""
     submitted_by: str = ""
     asked_by: Principal | None = None
     key: CommandKey | None = None

@@ -16,8 +16,9 @@ from nimbus.domain.lifecycle import started
 from nimbus.domain.local_dates import local
 from nimbus.domain.parameters import InvalidParametersError, resolve_parameters
 from nimbus.domain.pipeline import PipelineSpec, Priority
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.selection import Selection
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from nimbus.domain.run import Run, TaskRun, TaskState
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun, TaskState
 
 
 def not_before(run: Run, task: TaskRun) -> datetime | None:

@@ -19,15 +19,16 @@ class InvalidTransitionError(NimbusError):
 
 
 class RecordTooLargeError(NimbusError):
-    """A record is larger than ZooKeeper takes; sent all the same, it would cost us the connection."""
+    """A record is larger than the store takes; sent all the same, it would cost us the connection."""
 
     code = "record_too_large"
     exit_code = 4
 
     def __init__(self, what: str, size_bytes: int, most_bytes: int) -> None:
         super().__init__(
-            f"{what} would have {size_bytes} bytes, and ZooKeeper takes {most_bytes}: nothing was written. "
-            "Put what is large (parameters, arguments) into a file, or many tasks into several pipelines."
+            f"{what} would have {size_bytes} bytes, and a record has at most {most_bytes}: nothing was "
+            "written. Put what is large (parameters, arguments) into a file, or many tasks into several "
+            "pipelines."
         )
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import RunId, WorkerId
 from nimbus.domain.notify import Lateness
-from nimbus.domain.run import Attempt, Outcome, Paused, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
 
 MOST_ATTEMPTS = 500
@@ -36,10 +38,12 @@ _LONGEST_ID = WorkerId("w" * 127)
 """As long as `worker.id` may be."""
 
 
-def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
-    """Append an attempt; the oldest ones that the record does not keep are only counted."""
+def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> TaskRun:
+    """Append an attempt, with other changes; the oldest that the record does not keep are only counted."""
     most = _most(run, task)
     attempts = (*task.attempts, attempt)
+    if len(attempts) <= most:
+        return replace(task, attempts=attempts, **changes)
     earlier = replace(task, attempts=attempts[:-most])
     return replace(
         task,
@@ -47,6 +51,7 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt) -> TaskRun:
         earlier_failures=earlier.failures,
         earlier_mishaps=earlier.mishaps,
         earlier_out_of_memory=earlier.out_of_memory,
+        **changes,
     )
 
 

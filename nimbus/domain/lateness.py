@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from nimbus.domain.earliest import waits_since
 from nimbus.domain.notify import Lateness
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 
 
 def late_at(run: Run, fastest: timedelta | None = None) -> dict[Lateness, datetime]:

@@ -22,6 +22,8 @@ class LimitUse:
 
     pools: Mapping[str, int] = field(default_factory=dict)
     """What open attempts take of each."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Ready tasks that take something of each pool."""
     targets: Mapping[str, int] = field(default_factory=dict)
     """Open attempts whose Spark runs there."""
     held_for: Mapping[str, WaitingTask] = field(default_factory=dict)

@@ -17,10 +17,11 @@ from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
-from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import application_id
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 
 MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
@@ -43,11 +44,11 @@ def is_ready(run: Run, task: TaskRun) -> bool:
 
 def begin(run: Run, now: datetime) -> Run:
     """Decide about the tasks of a new run that wait for nothing, and about those behind them."""
-    return settle(replace(run, tasks=conclude(run.tasks, run.tasks)), now)
+    return settle(run.with_tasks(conclude(run.tasks, run.tasks)), now)
 
 
 def must_stop(run: Run, name: TaskName) -> bool:
-    """Whether an open attempt of a task is to be stopped."""
+    """Whether an open attempt of a task must stop."""
     if run.is_cleaning_up:
         return not run.tasks[name].spec.is_clean_up
     return run.state is RunState.STOPPING
@@ -65,7 +66,7 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
             f"run {run.id} ({run.state}): task {name} ({task.state}) cannot open an attempt"
         )
     attempt = Attempt(number=task.tried + 1, worker=worker, opened_at=now, opened_by_epoch=epoch)
-    opened = replace(with_attempt(run, task, attempt), state=TaskState.RUNNING, retry_at=None)
+    opened = with_attempt(run, task, attempt, state=TaskState.RUNNING, retry_at=None)
     return _with_tasks(run, (opened,))
 
 
@@ -148,12 +149,13 @@ def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, 
 
 def _moved(run: Run, task: TaskRun, now: datetime) -> Run:
     """The run with a task in its new state, and with all that follows."""
-    run = _with_tasks(run, (task,))
+    tasks = run.tasks.replaced((task,))
     if task.state is TaskState.FAILED and run.state is RunState.RUNNING and not task.spec.allow_failure:
-        run = _failed(run, now)
+        run = _failed(run.with_tasks(tasks), now)
+        tasks = run.tasks
     if task.state.is_final:
-        run = replace(run, tasks=conclude(run.tasks, run.tasks.dependents(task.spec.name)))
-    return settle(run, now)
+        tasks = conclude(tasks, tasks.dependents(task.spec.name))
+    return settle(run.with_tasks(tasks), now)
 
 
 def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: datetime) -> TaskRun:
@@ -233,7 +235,7 @@ def _stopping(
     since = None if run.layout == 1 else run.stopping_at or now
     ending = replace(run, state=state, verdict=verdict, reason=reason, stopping_at=since)
     stopping = _with_tasks(ending, tuple(hindered))
-    return replace(stopping, tasks=conclude(stopping.tasks, kept))
+    return stopping.with_tasks(conclude(stopping.tasks, kept))
 
 
 def _failed(run: Run, now: datetime) -> Run:
@@ -283,4 +285,4 @@ def committed_outputs(run: Run, needs: Iterable[TaskName]) -> Mapping[str, str]:
 
 
 def _with_tasks(run: Run, tasks: Iterable[TaskRun]) -> Run:
-    return replace(run, tasks=run.tasks.replaced(tasks))
+    return run.with_tasks(run.tasks.replaced(tasks))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from nimbus.domain.ids import TaskName
 from nimbus.domain.pipeline import Requirement, TaskSpec
-from nimbus.domain.run import TaskRun, TaskState
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 
@@ -50,12 +50,12 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
 
     WAITING: it may begin. SKIPPED, NOT_RUN: it never does.
     """
-    found = set()
+    found = []
     for need in reversed(spec.needs):  # tasks end in about the order of the plan: the last one tells most
         other = task_of(need)
         if not other.state.is_final:
             return None
-        found.add(verdict(spec, other))
+        found.append(verdict(spec, other))
     if Verdict.HINDER in found:
         return TaskState.NOT_RUN
     if Verdict.SKIP in found or not spec.is_wanted:
@@ -85,7 +85,7 @@ def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
         if state is not None and state.is_final:
             decided[name] = replace(task, state=state)
             edge.extend(tasks.dependents(name))
-    return tasks.replaced(decided.values())
+    return tasks.replaced(decided.values()) if decided else tasks
 
 
 def clean_up(tasks: Tasks) -> frozenset[TaskName]:

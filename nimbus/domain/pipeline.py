@@ -340,3 +340,9 @@ class PipelineSpec:
     def children(self) -> tuple[PipelineName, ...]:
         """Pipelines whose runs its tasks start, by name."""
         return tuple(sorted({task.children.pipeline for task in self.tasks if task.children is not None}))
+
+    @property
+    def upstream(self) -> tuple[PipelineName, ...]:
+        """Other pipelines whose runs its tasks wait for, by name."""
+        waits = (wait for task in self.tasks for wait in task.waits_for if isinstance(wait, PipelineWait))
+        return tuple(sorted({wait.pipeline for wait in waits if not wait.is_self}))

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.notify import AlertEvent
-from nimbus.domain.run import Outcome, Run, RunState, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Outcome, TaskState
 
 MOST_DURATIONS = 20
 FEWEST_DURATIONS = 5
@@ -64,7 +65,7 @@ def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[A
 
 
 def after_fires(health: PipelineHealth, *, skipped: bool, started: bool) -> tuple[PipelineHealth, bool]:
-    """The health after fire times were dealt with, and whether skips are to be told of.
+    """The health after fire times were dealt with, and whether to alert about skips.
 
     Args:
         health: Before.

@@ -69,7 +69,7 @@ def fate_of(gone: Purged | None) -> str:
 class Kept(StrEnum):
     """Why a run keeps what it was asked to lose."""
 
-    LIVE = "it, or the run that started it, is in ZooKeeper: it has not ended, or only lately"
+    LIVE = "it, or the run that started it, has not ended, or only lately"
     REUSED = "a later run reuses what its tasks did"
 
 

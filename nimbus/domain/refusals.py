@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Attempt, Outcome, Run, TaskRun, TaskState
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 
 BACKOFF = timedelta(seconds=10)
 """After one refusal; doubled with each further one in a row, up to BACKOFF_MAX."""

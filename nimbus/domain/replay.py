@@ -19,7 +19,8 @@ from graphlib import TopologicalSorter
 from nimbus.domain.ids import TaskName
 from nimbus.domain.needs import state_after
 from nimbus.domain.pipeline import FailureStrategy
-from nimbus.domain.run import Attempt, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Attempt, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import TaskRun
 
 Results = Mapping[TaskName, Mapping[str, Any]]
 

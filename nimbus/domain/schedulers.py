@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from nimbus.domain.counted import counted
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
@@ -62,14 +63,16 @@ class SchedulerInfo:
     leader_since: datetime | None = None
     recovered_at: datetime | None = None
     """When the leader had read the state, adopted what was open, and done its first round of decisions."""
-    queue_position: int | None = None
-    """0: holds the lock."""
     ready: bool = False
     """Every artifact of every active pipeline is here and verified."""
     missing: tuple[MissingFile, ...] = ()
     """The first few of what it lacks."""
     missing_count: int = 0
     missing_bytes: int = 0
+    missing_eta_s: float | None = None
+    """Until all of it is here, at the present speed; None: nothing is missing, or nothing came lately."""
+    guard_said: str = ""
+    """The guard's last answer: `ready`, `degraded: ...`, or why not; empty: not asked since the start."""
     last_abdication: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """Leader only: pipelines whose artifacts are nowhere, with the reason."""
@@ -84,6 +87,15 @@ class SchedulerInfo:
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
+
+    @property
+    def lacks(self) -> str:
+        """What is missing, in words; empty: it is ready."""
+        if self.ready:
+            return ""
+        if not self.missing_count:
+            return "not all required releases were looked at yet"
+        return f"{counted(self.missing_count, 'file')} missing, {counted(self.missing_bytes, 'byte')}"
 
 
 def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from nimbus.domain.pipeline import SparkMode, TaskKind, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo
@@ -21,6 +22,22 @@ of others; runs have data intervals, can be queued, and can have child runs (kin
 _OLD_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SQL})
 
 
+_NEWER_KEYS = {
+    "when": "when",
+    "allow_failure": "allow_failure",
+    "pools": "pool",
+    "secrets": "secrets",
+    "env": "env",
+    "runs_on": "runs_on",
+    "start_after": "start_after",
+    "queue_timeout": "queue_timeout",
+    "warn_after": "warn_after",
+    "reads": "templates with results of other tasks",
+}
+"""Fields of a task that schema 1 does not have, and what people call them."""
+_values_of_newer_keys = attrgetter(*_NEWER_KEYS)
+
+
 def newer_part(task: TaskSpec) -> str:
     """What a task has that schema 1 does not; empty: nothing."""
     if task.spark_place is not None:
@@ -31,19 +48,10 @@ def newer_part(task: TaskSpec) -> str:
         return f"mode {task.spark_mode}"
     if task.requirements:
         return "needs that may fail or be skipped"
-    keys = {
-        "when": task.when,
-        "allow_failure": task.allow_failure,
-        "pool": task.pools,
-        "secrets": task.secrets,
-        "env": task.env,
-        "runs_on": task.runs_on,
-        "start_after": task.start_after,
-        "queue_timeout": task.queue_timeout,
-        "warn_after": task.warn_after,
-        "templates with results of other tasks": task.reads,
-    }
-    return next((key for key, value in keys.items() if value), "")
+    values = _values_of_newer_keys(task)
+    if not any(values):
+        return ""
+    return next(key for key, value in zip(_NEWER_KEYS.values(), values, strict=True) if value)
 
 
 def schema_for(task: TaskSpec) -> int:

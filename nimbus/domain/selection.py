@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -13,8 +13,9 @@ from nimbus.domain.child_runs import repeated
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import Reused, Run, TaskRun, TaskState
+from nimbus.domain.run import Run
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 LARGEST_RESULTS = 64 * 1024
@@ -81,7 +82,7 @@ def entered(
             there, or all of it is too large.
     """
     _check_known(run, (*selection.tasks, *selection.marks))
-    chosen = _chosen(run.tasks, selection, earlier) - selection.marks.keys()
+    chosen = chosen_tasks(run.tasks, selection, earlier) - selection.marks.keys()
     if not chosen and not selection.marks:
         raise RefusedError("nothing_selected", f"no task of run {selection.reuse} failed or did not run.")
     reads = {name for task in chosen for name in run.tasks[task].spec.reads}
@@ -115,19 +116,20 @@ def _check_known(run: Run, names: Iterable[TaskName]) -> None:
         )
 
 
-def _chosen(tasks: Tasks, selection: Selection, earlier: Run | None) -> set[TaskName]:
+def chosen_tasks(tasks: Tasks, selection: Selection, earlier: Run | None) -> set[TaskName]:
+    """The tasks that are run, without regard to `marks`."""
     match selection.scope:
         case Scope.ALL:
             return set(tasks)
         case Scope.FAILED:
             failed = {name for name in tasks if _is_undone(name, earlier)} - selection.marks.keys()
-            return _with_downstream(tasks, failed)
+            return _reached(failed, tasks.dependents)
         case Scope.ONLY:
             return set(selection.tasks)
         case Scope.FROM:
-            return _with_downstream(tasks, selection.tasks)
+            return _reached(selection.tasks, tasks.dependents)
         case Scope.UPTO:
-            return _with_upstream(tasks, selection.tasks)
+            return _reached(selection.tasks, lambda name: tasks[name].spec.needs)
 
 
 def _is_undone(name: TaskName, earlier: Run | None) -> bool:
@@ -135,18 +137,15 @@ def _is_undone(name: TaskName, earlier: Run | None) -> bool:
     return was is None or was.state in (TaskState.FAILED, TaskState.NOT_RUN)
 
 
-def _with_downstream(tasks: Tasks, names: Iterable[TaskName]) -> set[TaskName]:
-    return {found for name in names for found in (name, *tasks.downstream(name))}
-
-
-def _with_upstream(tasks: Tasks, names: Iterable[TaskName]) -> set[TaskName]:
+def _reached(names: Iterable[TaskName], next_of: Callable[[TaskName], Iterable[TaskName]]) -> set[TaskName]:
+    """`names`, and what lies behind them."""
     found: set[TaskName] = set()
     edge = list(names)
     while edge:
         name = edge.pop()
         if name not in found:
             found.add(name)
-            edge.extend(tasks[name].spec.needs)
+            edge.extend(next_of(name))
     return found
 
 

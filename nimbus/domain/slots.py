@@ -1,8 +1,8 @@
 """The two slots of an attempt, CLAIM and END, and what else stands beside them.
 
-Each slot is created once, by whoever is first, and never changed. CLAIM says which process runs the attempt
-and is written before user code; END says how it ended and *is* the commit. A leader fences an attempt by
-writing into the slot itself. Source: SPARK-FACTS 6; docs/adr/0003.
+Each slot is created once, by the first process that tries, and never changed. CLAIM says which process runs
+the attempt and is written before user code; END says how it ended and *is* the commit. A leader fences an
+attempt by writing into the slot itself. Source: SPARK-FACTS 6; docs/adr/0003.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 
 
 class Holder(StrEnum):

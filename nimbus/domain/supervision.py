@@ -1,4 +1,4 @@
-"""What is to be done about an open attempt, from what the slots and the registrations say.
+"""What to do about an open attempt, from what the slots and the registrations say.
 
 The same rule serves the steady state and a takeover: a new leader looks at the same facts. It never acts on
 the word of a cluster manager, only on the two slots, and never opens attempt n+1 while END n is empty.
@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Attempt, Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.task_run import Attempt, Outcome
 from nimbus.domain.workers import WorkerInfo
 
 
@@ -87,8 +87,7 @@ def supervise(
         slots: What ZooKeeper says of it.
         silent_for: How long this leader has missed its worker (before CLAIM) or its runner (after CLAIM),
             on a clock that does not step; None while it is there. Every grace starts anew with a new leader.
-        workers: All that are registered now, or at least those that can look for it: of its claim's host,
-            or those that submit to its target.
+        workers: All that are registered now.
         timings: The bounds.
         now: The time of the decision.
     """

@@ -6,15 +6,15 @@ changed between them, and so what must be written.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from nimbus.domain.ids import TaskName
 
 if TYPE_CHECKING:
-    from nimbus.domain.run import TaskRun, TaskState
+    from nimbus.domain.task_run import TaskRun, TaskState
 
 PAGE = 64
 """Tasks of one page: the unit in which a run's progress is stored."""
@@ -31,7 +31,9 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         found = tuple(tasks)
         self._plan = _Plan(found)
         self._pages = tuple(found[start : start + PAGE] for start in range(0, len(found), PAGE))
-        self._counts = Counter(task.state for task in found)
+        self._counts: dict[TaskState, int] = {}
+        for task in found:
+            self._counts[task.state] = self._counts.get(task.state, 0) + 1
 
     def __getitem__(self, name: TaskName) -> TaskRun:
         page, place = divmod(self._plan.places[name], PAGE)
@@ -67,9 +69,14 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         """As `values()`, without a look-up for each."""
         return chain.from_iterable(self._pages)
 
+    @property
+    def counts(self) -> Mapping[TaskState, int]:
+        """How many tasks are in each state; 0 for one that they have left."""
+        return self._counts
+
     def count(self, *states: TaskState) -> int:
         """How many tasks are in one of `states`."""
-        return sum(self._counts[state] for state in states)
+        return sum(self._counts.get(state, 0) for state in states)
 
     def dependents(self, name: TaskName) -> tuple[TaskName, ...]:
         """Tasks that need `name` directly."""
@@ -89,13 +96,13 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
     def replaced(self, tasks: Iterable[TaskRun]) -> Tasks:
         """Another version, with `tasks` in place of those of the same names."""
         pages: dict[int, list[TaskRun]] = {}
-        counts = self._counts.copy()
+        counts = dict(self._counts)
         for task in tasks:
             page, place = divmod(self._plan.places[task.spec.name], PAGE)
             if page not in pages:
                 pages[page] = list(self._pages[page])
             counts[pages[page][place].state] -= 1
-            counts[task.state] += 1
+            counts[task.state] = counts.get(task.state, 0) + 1
             pages[page][place] = task
         changed = Tasks.__new__(Tasks)
         changed._plan, changed._counts = self._plan, counts
@@ -121,12 +128,30 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """What does not change in a run's life."""
 
+    __slots__ = ("__weakref__", "_graph", "dependents", "places")
+
+    def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
+        edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
+        self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
+        self.places = self._graph.places
+        self.dependents = self._graph.dependents
+
+
+_Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
+
+
+class _Graph:
+    """What runs share whose tasks have the same names and needs: a run of ten tasks has 1 KiB of it."""
+
     __slots__ = ("__weakref__", "dependents", "places")
 
-    def __init__(self, tasks: tuple[Any, ...]) -> None:
-        self.places: dict[TaskName, int] = {task.spec.name: place for place, task in enumerate(tasks)}
+    def __init__(self, edges: _Edges) -> None:
+        self.places = {name: place for place, (name, _) in enumerate(edges)}
         dependents: dict[TaskName, list[TaskName]] = {}
-        for task in tasks:
-            for need in dict.fromkeys(task.spec.needs):
-                dependents.setdefault(need, []).append(task.spec.name)
+        for name, needs in edges:
+            for need in dict.fromkeys(needs):
+                dependents.setdefault(need, []).append(name)
         self.dependents = {need: tuple(names) for need, names in dependents.items()}
+
+
+_graphs: WeakValueDictionary[_Edges, _Graph] = WeakValueDictionary()

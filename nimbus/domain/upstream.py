@@ -64,11 +64,15 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
     if run.data_interval is None:
         return Judged(Standing.FAILED, "its run has no data interval")
     live = [other for other in upstream.live if other.id != run.id and _may_count(other)]
-    wanted = _before(run.data_interval, upstream.index, live) if wait.is_self else _wanted(wait, run)
-    if wanted is None:
+    zone = run.timezone or "UTC"
+    if wait.is_self:
+        awaited = _before(run.data_interval, upstream.index, live)
+    else:
+        awaited = wanted(wait, run.data_interval, ZoneInfo(zone))
+    if awaited is None:
         return Judged(Standing.MET)  # the first one
-    ended = () if upstream.index is None else tuple(upstream.index.overlapping(wanted))
-    lacks = gaps(wanted, (one.interval for one in ended if one.outcome is RunState.SUCCEEDED))
+    ended = () if upstream.index is None else tuple(upstream.index.overlapping(awaited))
+    lacks = gaps(awaited, (one.interval for one in ended if one.outcome is RunState.SUCCEEDED))
     if not lacks:
         return Judged(Standing.MET)
     failed = [
@@ -76,7 +80,6 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
         for one in ended
         if one.outcome is not RunState.SUCCEEDED and any(_overlap(one.interval, gap) for gap in lacks)
     ]
-    zone = run.timezone or "UTC"
     if wait.on_failed is OnFailed.FAIL and failed and not any(_runs_in(gap, live) for gap in lacks):
         last = failed[-1]
         return Judged(Standing.FAILED, f"run {last.run} {last.outcome}, for {_shown(last.interval, zone)}")
@@ -105,13 +108,14 @@ def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInt
     return tuple(gap for gap in found if gap.start < gap.end)
 
 
-def _wanted(wait: PipelineWait, run: RunHeader) -> DataInterval | None:
-    interval = run.data_interval
-    if interval is None or wait.last is None:
-        return interval
-    return DataInterval(
-        start=earlier(interval.end, wait.last, ZoneInfo(run.timezone or "UTC")), end=interval.end
-    )
+def wanted(wait: PipelineWait, own: DataInterval, zone: ZoneInfo) -> DataInterval:
+    """The time for which a run with the data interval `own` wants runs of another pipeline.
+
+    `zone` is that of its schedule.
+    """
+    if wait.last is None:
+        return own
+    return DataInterval(start=earlier(own.end, wait.last, zone), end=own.end)
 
 
 def _before(own: DataInterval, index: IntervalIndex | None, live: Iterable[RunHeader]) -> DataInterval | None:

@@ -50,6 +50,8 @@ class WorkerInfo:
     """How many Spark drivers wait for an attempt, or why none does, for people."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none, for people."""
+    reported_at: datetime | None = None
+    """When this was written. None: an earlier release did."""
 
 
 class AssignmentKind(StrEnum):

@@ -14,6 +14,7 @@ from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment
 
 
@@ -115,6 +116,20 @@ class PutSettings:
     """In place of the earlier ones."""
 
     settings: ClusterSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTerm:
+    """The record of a term: with its first decision."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class PutTerm:
+    """A term that is recorded."""
+
+    term: Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +245,8 @@ Write = (
     | ConsumeCommand
     | PutAbdication
     | PutSettings
+    | CreateTerm
+    | PutTerm
     | RaiseSchema
     | CreateAttempt
     | RemoveAttempt

@@ -7,8 +7,7 @@ about nothing else. So an event costs what it touches, however much is live.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -16,6 +15,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
 
 Kind = Literal[
+    "term",
     "abdication",
     "attempt",
     "backfill",
@@ -159,6 +159,7 @@ def about_alert(alert: str) -> Subject:
     return Subject("alert", alert)
 
 
+ABOUT_TERM = Subject("term", "")
 ABOUT_ABDICATION = Subject("abdication", "")
 ABOUT_SCHEMA = Subject("schema", "")
 
@@ -183,8 +184,7 @@ def about_pipeline(name: PipelineName) -> Subject:
     return Subject("pipeline", name)
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(NamedTuple):
     """One moment on both clocks: the wall clock for people and cron, the other one for durations."""
 
     wall: datetime
@@ -239,6 +239,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self._queues: defaultdict[Kind, OrderedDict[Subject, None]] = defaultdict(OrderedDict)
+        """None of them is empty, so that a look at what is first costs little when there is little."""
         self._at: Timers[datetime] = Timers()
         self._after: Timers[float] = Timers()
 
@@ -253,13 +254,25 @@ class Agenda:
             queue.move_to_end(subject, last=False)
         queue.setdefault(subject)
 
-    def first(self, kind: Kind) -> Subject | None:
-        """The oldest subject of a kind."""
-        return next(iter(self._queues[kind]), None)
+    def first(self, *kinds: Kind) -> Subject | None:
+        """The oldest subject of the first of these kinds that has one."""
+        if self._queues:
+            for kind in kinds:
+                if kind in self._queues:
+                    return next(iter(self._queues[kind]))
+        return None
+
+    def now(self, kind: Kind) -> Collection[Subject]:
+        """The subjects of a kind that are due now."""
+        return self._queues[kind].keys() if kind in self._queues else ()
 
     def done(self, subject: Subject) -> None:
         """There is nothing to decide about it now."""
-        self._queues[subject.kind].pop(subject, None)
+        queue = self._queues.get(subject.kind)
+        if queue is not None:
+            queue.pop(subject, None)
+            if not queue:
+                del self._queues[subject.kind]
 
     def forget(self, subject: Subject) -> None:
         """It is no more: neither now nor later."""

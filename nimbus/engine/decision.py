@@ -14,6 +14,7 @@ from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import CommandId, RunId, TaskName
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.run import Run
+from nimbus.domain.terms import Term
 from nimbus.domain.waits import Look
 from nimbus.domain.writes import RemoveAttempt, RemoveRun, RequestStop, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Subject
@@ -38,6 +39,13 @@ class ArchiveOutcomes:
     """Store outcomes of commands in history, so that they can be forgotten."""
 
     outcomes: tuple[CommandOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTerms:
+    """Store terms in history, so that they can be forgotten."""
+
+    terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,8 @@ class ResignLeadership:
     """Close the latch and queue again."""
 
     reason: str
+    to: str = ""
+    """The scheduler that leads next; empty: the next in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ Effect = (
     PrepareRelease
     | ArchiveRun
     | ArchiveOutcomes
+    | ArchiveTerms
     | BuildRun
     | RenderTask
     | LookAt

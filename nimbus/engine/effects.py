@@ -2,9 +2,9 @@
 
 Pools of threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
 commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
-template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. Alerts have
-threads of their own, see `nimbus.engine.sending`. None holds up the engine, nor
-another for longer than one question to the helper.
+template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. Alerts have threads of their
+own, see `nimbus.engine.sending`; so have traces and lineage, see `nimbus.engine.exports`. None holds up the
+engine, nor another for longer than one question to the helper.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 import structlog
@@ -31,10 +32,12 @@ from nimbus.domain.results import Results, committed_results, kept_results
 from nimbus.domain.run import Run
 from nimbus.domain.selection import entered
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.decision import (
     ArchiveOutcomes,
     ArchiveRun,
+    ArchiveTerms,
     BuildRun,
     Effect,
     LookAt,
@@ -45,6 +48,7 @@ from nimbus.engine.decision import (
     StorePurge,
 )
 from nimbus.engine.earlier_runs import EarlierRuns
+from nimbus.engine.exports import RunExports
 from nimbus.engine.news import (
     BuildingFailed,
     DataSeen,
@@ -56,6 +60,7 @@ from nimbus.engine.news import (
     RunArchived,
     RunBuilt,
     TaskRendered,
+    TermsArchived,
 )
 from nimbus.engine.purge_orders import store_order
 from nimbus.engine.refusal import Refusal
@@ -126,7 +131,8 @@ class Effects:
         renderer: Renderer,
         look: Callable[[Look], Seen],
         sender: AlertSender,
-        resign: Callable[[str], None],
+        exports: RunExports | None = None,
+        resign: Callable[[str, str], None],
         tell: Callable[[News], None],
     ) -> None:
         self._read_run = read_run
@@ -140,6 +146,8 @@ class Effects:
         self._looking: set[Look] = set()
         """Under way, or about to be. A set's own calls are atomic."""
         self._sender = sender
+        self._exports = exports
+        """Of traces and lineage; None: neither is sent."""
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
@@ -149,6 +157,7 @@ class Effects:
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
         self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
+        self._resignation = ThreadPoolExecutor(1, thread_name_prefix="nimbus-resign")
         self._look_out = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="nimbus-look")
         self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
         """Apart: a shared folder whose server is gone can hold these up for long."""
@@ -158,7 +167,7 @@ class Effects:
         if self._stopping.is_set():
             return
         match effect:
-            case ArchiveRun() | ArchiveOutcomes() | StorePurge():
+            case ArchiveRun() | ArchiveOutcomes() | ArchiveTerms() | StorePurge():
                 self._submit_to_archive(effect)
             case PrepareRelease(release):
                 self._submit(self._prepare, self._bring, release)
@@ -172,8 +181,8 @@ class Effects:
                 self._looking.add(look)
                 files = look.source is DataSource.FILE
                 self._submit(self._look_at_files if files else self._look_out, self._look_once, look)
-            case ResignLeadership(reason):
-                self._resign(reason)
+            case ResignLeadership(reason, to):
+                self._submit_resignation(reason, to)
             case SendAlert(alert):
                 self._sender.start(alert)
             case _:
@@ -187,12 +196,15 @@ class Effects:
             self._prepare,
             self._build,
             self._render,
+            self._resignation,
             self._look_out,
             self._look_at_files,
         ):
             pool.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
         self._sender.close()
+        if self._exports is not None:
+            self._exports.close()
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[..., None], about: object) -> None:
         try:
@@ -200,7 +212,20 @@ class Effects:
         except RuntimeError:  # closed meanwhile
             _log.info("effect_left", about=type(about).__name__)
 
-    def _submit_to_archive(self, effect: ArchiveRun | ArchiveOutcomes | StorePurge) -> None:
+    def _submit_resignation(self, reason: str, to: str) -> None:
+        """To name the successor takes calls to ZooKeeper."""
+        if to:
+            self._submit(self._resignation, self._hand_over, (reason, to))
+        else:
+            self._resign(reason, to)
+
+    def _hand_over(self, asked: tuple[str, str]) -> None:
+        try:
+            self._resign(*asked)
+        except Exception:  # noqa: BLE001 - the top of a pool's thread
+            _log.exception("resignation_failed")
+
+    def _submit_to_archive(self, effect: ArchiveRun | ArchiveOutcomes | ArchiveTerms | StorePurge) -> None:
         match effect:
             case StorePurge():
                 self._submit(self._archive, self._store_purge, effect)
@@ -208,6 +233,8 @@ class Effects:
                 self._submit(self._archive, self._store, run_id)
             case ArchiveOutcomes(outcomes):
                 self._submit(self._archive, self._store_outcomes, outcomes)
+            case ArchiveTerms(terms):
+                self._submit(self._archive, self._store_terms, terms)
 
     def _store(self, run_id: RunId) -> None:
         """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
@@ -229,7 +256,11 @@ class Effects:
             _log.exception("run_archive_failed", run=run_id)  # it stays in ZooKeeper, for the next leader
         else:
             self._failures = 0
-            self._tell(RunArchived(run_id))
+            archived = partial(self._tell, RunArchived(run_id))
+            if run is None or self._exports is None:
+                archived()
+            else:  # its record in ZooKeeper is what makes the next leader send it
+                self._exports.finish(run, archived)
 
     def _store_outcomes(self, outcomes: tuple[CommandOutcome, ...]) -> None:
         stored: tuple[CommandId, ...] = ()
@@ -247,6 +278,14 @@ class Effects:
             self._failures = 0
             stored = tuple(outcome.command for outcome in outcomes)
         self._tell(OutcomesArchived(stored))
+
+    def _store_terms(self, terms: tuple[Term, ...]) -> None:
+        try:
+            self._history.store_terms(terms)
+        except Exception:  # noqa: BLE001 - the next leader tries again: they stay where they are until then
+            _log.exception("terms_archive_failed")
+        else:
+            self._tell(TermsArchived(tuple(term.epoch for term in terms)))
 
     def _store_purge(self, effect: StorePurge) -> None:
         answer: Refusal | None = None

@@ -89,7 +89,7 @@ class Looks:
         return sorted(done)
 
     def take_due(self, now_s: float) -> list[Look]:
-        """What is to be looked at now. None of it is due again before it was seen."""
+        """The looks that are due now. Each is due again only after its answer."""
         due = []
         while self._heap and self._heap[0][0] <= now_s:
             moment, look = heappop(self._heap)

@@ -15,15 +15,17 @@ from typing import TypeVar
 
 import structlog
 
-from leader import Leadership
+from leader import Leadership, asked_to_step_down
+from nimbus import __version__
 from nimbus.domain.ids import PipelineName, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
+from nimbus.domain.terms import EndCause, Leader, asked_for
 from nimbus.domain.waits import LookReport
 from nimbus.engine import news as n
 from nimbus.engine.decision import Effect, ResignLeadership
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
+from nimbus.engine.reign import Follow, Reign
 from nimbus.engine.report import report
 from nimbus.engine.standing import standing
 from nimbus.ports import Clock, FencedOutError, LeaderStore, StoreUnavailableError
@@ -37,10 +39,12 @@ Steps = Generator[float | None, tuple[n.News, ...], Result]
 
 LONGEST_WAIT_S = 5.0
 """The facts are looked over at least this often, should the wall clock step."""
-COUNT_EVERY_S = 15.0
-"""Between two counts of the cluster for gauges. One takes about 1 ms for 1,000 live runs."""
+COUNT_EVERY_S = 5.0
+"""Between two counts of the cluster for gauges."""
 REPORT_EVERY_S = 1.0
 """Between two reports for explanations, see `nimbus.engine.report`."""
+END_NOTED_WITHIN_S = 1.0
+"""How long a leader that hands over waits for the record of its end."""
 PATIENCE_S = 0.5
 """Pause before ZooKeeper is asked again after it did not answer."""
 
@@ -72,6 +76,7 @@ class Engine:
         clock: Clock,
         metrics: EngineMetrics,
         on_status: Callable[[], None],
+        follow: Follow | None = None,
     ) -> None:
         self._store_for = store_for
         self._still_leads = still_leads
@@ -80,14 +85,18 @@ class Engine:
         self._clock = clock
         self._metrics = metrics
         self._on_status = on_status
+        self._follow = follow
         self._inbox: queue.SimpleQueue[tuple[float, n.News]] = queue.SimpleQueue()
         """With the time at which each came, by `Clock.elapsed_s`."""
+        self._elected_at = 0.0
+        """When the last reign began, by `Clock.elapsed_s`, as the next two."""
         self._counted_at = -COUNT_EVERY_S
         """When the cluster was last counted for gauges."""
         self._reported_at = -REPORT_EVERY_S
         self._kept: deque[n.News] = deque()
         """Taken out of the inbox by a reign that ended before it could hear them. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
+        self._stopping = False
         self.status = EngineStatus()
         self._thread = threading.Thread(target=self._run, name="nimbus-engine", daemon=True)
 
@@ -101,13 +110,23 @@ class Engine:
         self._thread.join(timeout.total_seconds())
         return not self._thread.is_alive()
 
+    def stop_soon(self) -> None:
+        """The process is about to stop: a term that ends from now on ends because of that."""
+        self._stopping = True
+
     def elected(self, leadership: Leadership) -> None:
         """See `leader.Electable`."""
         self.tell(n.Elected(leadership))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
-        """See `leader.Electable`."""
-        self.tell(n.Revoked(leadership.epoch, reason))
+        """See `leader.Electable`. A leader that hands over holds the lock until this returns.
+
+        So it waits until the end of the term is recorded, for a second at most.
+        """
+        heard = threading.Event()
+        self.tell(n.Revoked(leadership.epoch, reason, heard.set))
+        if self._thread.is_alive():
+            heard.wait(END_NOTED_WITHIN_S)
 
     def tell(self, news: n.News) -> None:
         """Put news into the inbox."""
@@ -133,6 +152,8 @@ class Engine:
                         return
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
+                case n.Revoked(heard=heard):
+                    heard()
                 case _:  # news for a reign that is over
                     continue
 
@@ -151,31 +172,43 @@ class Engine:
     def _reign(self, leadership: Leadership) -> Steps[bool]:
         """Lead until it is over. True: the process is shutting down."""
         epoch = leadership.epoch
+        self._elected_at, self._counted_at = self._clock.elapsed_s(), -COUNT_EVERY_S
         self._set_status(EngineStatus(epoch=epoch, leader_since=self._clock.now()))
         _log.info("reign_started", epoch=epoch)
+        reign: Reign | None = None
         try:
-            return (yield from self._lead(self._take_office(leadership), epoch))
+            reign = self._take_the_lead(leadership)
+            return (yield from self._lead(reign, epoch))
         except FencedOutError as exc:
             self._metrics.fenced_out()
             _log.warning("write_fenced", epoch=epoch, error=str(exc))
             self._start_effect(ResignLeadership("a write was refused: another scheduler leads"))
-        except Exception:  # noqa: BLE001 - the top of the thread: it ends this leadership, not the process
+        except Exception as exc:  # noqa: BLE001 - the top of the thread: it ends this leadership, not the process
             _log.exception("reign_failed", epoch=epoch)
+            if reign is not None:
+                self._note_end(reign, EndCause.FAILED, reason=repr(exc))
             self._start_effect(ResignLeadership("the engine failed; the log has the trace"))
         finally:
             self._set_status(EngineStatus())
         return False
 
-    def _take_office(self, leadership: Leadership) -> Reign:
+    def _take_the_lead(self, leadership: Leadership) -> Reign:
         reign = Reign(
             epoch=leadership.epoch,
             schema=leadership.schema,
+            leader=Leader(
+                id=leadership.participant.id,
+                host=leadership.participant.host,
+                boot_id=leadership.participant.boot_id,
+                version=__version__,
+            ),
             store=self._store_for(leadership),
             inbox=self.tell,
             start_effect=self._start_effect,
             policy=self._policy,
             clock=self._clock,
             metrics=self._metrics,
+            follow=self._follow,
         )
         reign.hear((n.QuarantineChanged(self._quarantined),))
         return reign
@@ -202,13 +235,13 @@ class Engine:
             kept = tuple(self._kept)
             self._kept.clear()
             batch = (*kept, *(yield 0.0 if kept else timeout))
-            over = self._over(batch, epoch)
+            over = self._over(batch, reign)
             if over is not None:
                 return over
             reign.hear(batch)
 
     def _act(self, reign: Reign) -> float:
-        """Decide what is to be decided now. Returns for how many seconds there is nothing more to do."""
+        """Make the decisions that are due. Returns for how many seconds there is nothing more to do."""
         reign.read_on()
         reign.decide()
         if not reign.state.census_taken:
@@ -226,19 +259,11 @@ class Engine:
         return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)
 
     def _count(self, reign: Reign) -> None:
-        """Set the gauges of the whole cluster, now and then: counting looks at all that is live."""
+        """Set the gauges of the whole cluster, now and then."""
         if self._clock.elapsed_s() < self._counted_at + COUNT_EVERY_S:
             return
         self._counted_at = self._clock.elapsed_s()
-        found = standing(reign.state, self._clock.now())
-        whole = {
-            "slots": found.slots,
-            "open_attempts": found.open_attempts,
-            "commands_waiting": found.commands,
-            "quarantined_pipelines": found.quarantined,
-            "set_aside": found.set_aside,
-        }
-        self._metrics.stands(runs=found.runs, ready_tasks=found.ready_tasks, of_the_cluster=whole)
+        self._metrics.stands(standing(reign.state, self._clock.now()))
 
     def _report(self, reign: Reign) -> None:
         """Say what explanations need to know; it is told with the next registration."""
@@ -247,24 +272,47 @@ class Engine:
             self._reported_at = now_s
             self.status = replace(self.status, report=report(reign.state))
 
-    def _over(self, batch: tuple[n.News, ...], epoch: int) -> bool | None:
+    def _over(self, batch: tuple[n.News, ...], reign: Reign) -> bool | None:
         """None: go on. False: this reign is over. True: so is the process. What came later is kept."""
+        epoch = reign.state.epoch
         for index, news in enumerate(batch):
             match news:
                 case n.StopAsked():
                     return True
-                case n.Revoked(revoked, reason) if revoked == epoch:
+                case n.Revoked(revoked, reason, heard) if revoked == epoch:
                     _log.info("reign_ended", epoch=epoch, reason=reason)
+                    self._note_asked_end(reign, reason)
+                    heard()
                     self._kept.extend(batch[index + 1 :])
                     return False
                 case n.Elected(leadership) if leadership.epoch > epoch:  # ours ended without a word
                     self._kept.extend(batch[index:])
                     return False
+                case n.Revoked(heard=heard):
+                    heard()
                 case n.QuarantineChanged(quarantined):
                     self._quarantined = quarantined
                 case _:
                     continue
         return None
+
+    def _note_asked_end(self, reign: Reign, reason: str) -> None:
+        """Record the end of a term that somebody asked for. One that was lost is closed by the successor."""
+        asked = reign.state.abdication
+        cause = asked_for(asked, reign.state.epoch, self._clock.now())
+        if asked is not None and cause is not None:
+            self._note_end(reign, cause, reason=asked.reason, by=asked.by)
+        elif self._stopping:
+            self._note_end(reign, EndCause.STOPPED)
+        elif (wish := asked_to_step_down(reason)) is not None:
+            cause = EndCause.HANDED_OVER if wish.to else EndCause.RESIGNED
+            self._note_end(reign, cause, reason=wish.reason)
+
+    def _note_end(self, reign: Reign, cause: EndCause, *, reason: str = "", by: str = "") -> None:
+        try:
+            reign.end_term(cause, reason=reason, by=by)
+        except Exception as exc:  # noqa: BLE001 - it is over in any case: the successor closes the term
+            _log.info("term_left_open", epoch=reign.state.epoch, cause=cause, error=str(exc))
 
     def _next(self) -> Steps[n.News]:
         """The oldest news; waits for it."""
@@ -275,6 +323,7 @@ class Engine:
     def _note_recovery(self) -> None:
         if self.status.recovered_at is None:
             _log.info("takeover_completed", epoch=self.status.epoch)
+            self._metrics.took_over(self._clock.elapsed_s() - self._elected_at)
             self._set_status(replace(self.status, recovered_at=self._clock.now()))
 
     def _note_refusals(self, refusals: Mapping[WorkerId, Refusals]) -> None:
@@ -283,5 +332,5 @@ class Engine:
 
     def _set_status(self, status: EngineStatus) -> None:
         self.status = status
-        self._metrics.leading(status.epoch)
+        self._metrics.leading(status.epoch is not None)
         self._on_status()

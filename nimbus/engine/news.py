@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leader import Leadership
@@ -26,10 +26,11 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Leadership of this epoch is over."""
+    """Leadership of this epoch is over. Who hands over holds the lock until `heard` is called, or a while."""
 
     epoch: int
     reason: str
+    heard: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class DataSeen:
 
 @dataclass(frozen=True, slots=True)
 class RunArchived:
-    """History has a run."""
+    """History has a run, and all that is told of it is sent or given up."""
 
     run: RunId
 
@@ -112,6 +113,13 @@ class OutcomesArchived:
     """History has the outcomes of these commands; of none: they could not be stored, through no outage."""
 
     commands: tuple[CommandId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TermsArchived:
+    """History has the terms of these epochs."""
+
+    epochs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,7 @@ News = (
     | DataSeen
     | RunArchived
     | OutcomesArchived
+    | TermsArchived
     | PurgeStored
     | AlertTried
     | QuarantineChanged

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Set
+from datetime import datetime
+from itertools import chain
 
 from nimbus.domain.alerts import Alert, AlertState, Claim, Failure
 
@@ -21,6 +23,8 @@ class Outbox:
         """Those of them that are due and wait for another one of their target to be sent."""
         self._ended: dict[str, None] = {}
         """Ids; those that ended first are at the front."""
+        self.counts: Counter[AlertState] = Counter()
+        """How many there are in each state."""
         self.started: set[Claim] = set()
         """What this leader is sending now."""
         self.answers: dict[Claim, Failure | None] = {}
@@ -33,6 +37,14 @@ class Outbox:
     def get(self, alert: str) -> Alert | None:
         """One alert."""
         return self._alerts.get(alert)
+
+    def oldest(self) -> datetime | None:
+        """When the oldest alert was raised that is neither sent nor given up.
+
+        Costs what waits, of which there is little: see `nimbus.engine.rules.raised.MOST_WAITING`.
+        """
+        unsent = chain(self._sending.values(), *self._waiting.values())
+        return min((self._alerts[alert].raised_at for alert in unsent), default=None)
 
     def is_busy(self, target: str) -> bool:
         """Whether an alert is being sent to a target."""
@@ -58,6 +70,7 @@ class Outbox:
         if before is not None and before.claim != alert.claim:
             self._forget(before)
         self._alerts[alert.id] = alert
+        self.counts[alert.state] += 1
         match alert.state:
             case AlertState.WAITING:
                 self._waiting[alert.target][alert.id] = None
@@ -79,6 +92,7 @@ class Outbox:
         found = self._alerts.pop(alert, None)
         if found is None:
             return None
+        self.counts[found.state] -= 1
         self._waiting[found.target].pop(alert, None)
         self._held[found.target].pop(alert, None)
         self._ended.pop(alert, None)

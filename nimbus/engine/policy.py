@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from nimbus.access.grants import Grants
 from nimbus.domain.notify import NotifyRule
 from nimbus.domain.supervision import Timings
 
@@ -38,3 +39,5 @@ class Policy:
     raise_schema_after: timedelta = timedelta(hours=1)
     """How long every registered scheduler and worker has known the newest schema before it is raised."""
     alerts: AlertPolicy = field(default_factory=AlertPolicy)
+    grants: Grants | None = None
+    """What groups of the identity provider may do; None: there is no provider."""

@@ -28,6 +28,8 @@ class PoolUse:
 
     def closed(self, attempt: AttemptId) -> Iterable[str]:
         """An attempt gives back what it took. Of which pools."""
-        pools = self._taken.pop(attempt, {})
+        pools = self._taken.pop(attempt, None)
+        if pools is None:
+            return ()
         self._used.subtract(pools)
         return pools

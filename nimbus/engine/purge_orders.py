@@ -1,6 +1,6 @@
 """Commands that ask for a purge: storage keeps what they ask for before they are answered.
 
-So the order outlives the leader: whoever leads carries it out (`nimbus.scheduler.purge`). A leader that dies
+So the order outlives the leader: the next one carries it out (`nimbus.scheduler.purge`). A leader that dies
 between the two stores it a second time, which changes nothing.
 """
 

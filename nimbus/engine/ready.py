@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from nimbus.domain.admission import Gate, Need, TaskRank, need_of, task_rank
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 
 Key = tuple[RunId, TaskName]
 
@@ -19,6 +20,17 @@ class _Line(NamedTuple):
 
     need: Need
     gates: tuple[Gate, ...]
+
+
+class Waiting(NamedTuple):
+    """Tasks that wait for the same."""
+
+    first: Key
+    """The most urgent one."""
+    oldest: Key
+    """That has been ready for the longest time."""
+    size: int
+    """How many there are."""
 
 
 class _Closed(NamedTuple):
@@ -43,12 +55,16 @@ class ReadyTasks:
         self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
         self._lines: dict[_Line, list[TaskRank]] = {}
         """Also hold ranks of tasks that were discarded: `_tasks` says which count."""
+        self._came: defaultdict[_Line, dict[Key, None]] = defaultdict(dict)
+        """The tasks of each line, in the order in which they became ready."""
         self._heads: defaultdict[Need, list[tuple[TaskRank, _Line]]] = defaultdict(list)
         """The first of each line with open gates. Also hold earlier ones: `_head_of` says which count."""
         self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
         """No worker was found for them since slots or workers last changed."""
         self._behind: dict[Gate, _Closed] = {}
+        self._at_pools: Counter[str] = Counter()
+        """How many tasks take something of each pool."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -56,14 +72,11 @@ class ReadyTasks:
     def __contains__(self, task: Key) -> bool:
         return task in self._tasks
 
-    def lines(self) -> Iterator[tuple[Key, int]]:
-        """The first task of each line, and how many wait in it. Costs O(n)."""
-        firsts: dict[_Line, TaskRank] = {}
-        counts = Counter[_Line]()
-        for line, rank in self._tasks.values():
-            counts[line] += 1
-            firsts[line] = min(rank, firsts.get(line, rank))
-        return ((_key(firsts[line]), count) for line, count in counts.items())
+    def lines(self) -> Iterator[Waiting]:
+        """What waits in each line. Taking one costs the same, however many wait in it."""
+        for line, keys in self._came.items():
+            if (head := self._head(line)) is not None:
+                yield Waiting(_key(head), next(iter(keys)), len(keys))
 
     def add(self, run: Run, task: TaskRun) -> None:
         """Queue a task."""
@@ -72,8 +85,15 @@ class ReadyTasks:
         self._closed.discard(line.need)
         for gate in line.gates:
             self.open(gate)
-        if self._tasks.get((run.id, task.spec.name)) != (line, rank):
-            self._tasks[run.id, task.spec.name] = line, rank
+        key = run.id, task.spec.name
+        before = self._tasks.get(key)
+        if before != (line, rank):
+            if before is not None and before[0] != line:
+                self._leave(key, before[0])
+            self._tasks[key] = line, rank
+            if key not in self._came[line]:
+                self._came[line][key] = None
+                self._at_pools.update(_pools(line))
             heap = self._lines.setdefault(line, [])
             heappush(heap, rank)
             if len(heap) > 2 * len(self._tasks) + 64:
@@ -81,8 +101,10 @@ class ReadyTasks:
             self._promote(line)
 
     def discard(self, run: RunId, task: TaskName) -> None:
-        """Take a task out, if it is in. Whoever waited behind it at a gate may pass."""
+        """Take a task out, if it is in. A task that waited behind it at a gate may pass."""
         found = self._tasks.pop((run, task), None)
+        if found is not None:
+            self._leave((run, task), found[0])
         for gate in found[0].gates if found is not None else ():
             self.open(gate)
 
@@ -103,7 +125,7 @@ class ReadyTasks:
         self._closed.clear()
 
     def open(self, gate: Gate) -> None:
-        """The task that closed a gate may pass; so may whoever waits at others that it closed with it."""
+        """The task that closed a gate may pass; so may the tasks at other gates that it closed with it."""
         closed = self._behind.pop(gate, None)
         if closed is None:
             return
@@ -116,6 +138,17 @@ class ReadyTasks:
         """The task that waits at a pool, and that nobody overtakes; None: none does."""
         closed = self._behind.get(Gate("pool", pool))
         return None if closed is None else closed.by
+
+    def waiting_at_pool(self, pool: str) -> int:
+        """How many tasks take something of a pool."""
+        return self._at_pools[pool]
+
+    def _leave(self, task: Key, line: _Line) -> None:
+        came = self._came[line]
+        del came[task]
+        self._at_pools.subtract(_pools(line))
+        if not came:
+            del self._came[line]
 
     def _promote(self, line: _Line) -> None:
         """Let the first of a line stand among those of its need."""
@@ -170,6 +203,10 @@ class ReadyTasks:
 def _gates(run: Run, task: TaskRun) -> tuple[Gate, ...]:
     of_run = () if run.max_parallel_tasks is None else (Gate("run", run.id),)
     return (*of_run, *(Gate("pool", name) for name in sorted(task.spec.pools)))
+
+
+def _pools(line: _Line) -> Iterator[str]:
+    return (gate.name for gate in line.gates if gate.kind == "pool")
 
 
 def _key(rank: TaskRank) -> Key:

@@ -1,13 +1,13 @@
 """One epoch of leadership: read the state, ask the rules, write what they decide.
 
-Nothing of a reign outlives it, so a second tenure of the same process starts on a fresh look at ZooKeeper.
+Nothing of a reign outlives it, so a second reign of the same process starts on a fresh look at ZooKeeper.
 """
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import takewhile
@@ -16,17 +16,20 @@ from typing import NamedTuple, assert_never
 import structlog
 
 from leader import LeaderError
+from nimbus.domain import terms
 from nimbus.domain import writes as w
 from nimbus.domain.errors import NimbusError, RecordTooLargeError
 from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId
 from nimbus.domain.run import Run
+from nimbus.domain.terms import TERMS_KEPT, EndCause, Leader, Term
 from nimbus.engine import news as n
 from nimbus.engine.agenda import PARTS_OF_RUNS, Instant, Subject, about_rendering, about_run
-from nimbus.engine.decision import ArchiveOutcomes, Decision, Effect, LookAt, Nothing
+from nimbus.engine.decision import ArchiveOutcomes, ArchiveTerms, Decision, Effect, LookAt, Nothing
 from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.commands import refuse_command
 from nimbus.engine.state import Built, State
+from nimbus.engine.term_keeper import TermKeeper
 from nimbus.ports import (
     CatalogPart,
     Clock,
@@ -49,12 +52,15 @@ MOST_UNEXPLAINED = 100
 """Writes that fail for no known reason, within TIDY_EVERY_S, before the reign ends: the fault may be ours."""
 WORKERS_EVERY_S = 5.0
 """The workers' registrations are read again: a watch tells of who comes and goes, not of load or draining."""
+SEEN_EVERY_S = 5.0
+"""The record of the term is given a sign of life; up to 10 s pass while nothing else happens. The end of a
+leader that died is known as well as that."""
 YOUNG_S = 1.0
 """So long after it was opened an attempt is watched for its END alone. Most have ended by then, and cost the
 leader one read instead of three; nothing that is decided about a claim or a beat is due so early."""
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
-"""How long whoever asked can learn what became of a command."""
+"""How long a client can read what became of its command."""
 MOST_OUTCOMES = 10_000
 """That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
 KEYS_KEPT = timedelta(hours=24)
@@ -67,6 +73,10 @@ MOST_AT_ONCE = 200
 """Subjects that are looked at between two looks at the inbox."""
 COMMANDS_AT_ONCE = 1000
 """New commands that are read in one go."""
+
+
+Follow = Callable[[int, Run], None]
+"""Told of each run as it stands in ZooKeeper, with the epoch of the reign that read or wrote it."""
 
 
 @contextmanager
@@ -84,7 +94,7 @@ class _Accepted(NamedTuple):
 
     subject: Subject
     decision: Decision
-    moved: tuple[tuple[Run | None, Run], ...]
+    moved: Sequence[tuple[Run | None, Run]]
     """Runs before and after."""
 
 
@@ -96,26 +106,35 @@ class Reign:
         *,
         epoch: int,
         schema: int,
+        leader: Leader,
         store: LeaderStore,
         inbox: Callable[[n.News], None],
         start_effect: Callable[[Effect], None],
         policy: Policy,
         clock: Clock,
         metrics: EngineMetrics,
+        follow: Follow | None = None,
     ) -> None:
         self._schema = schema
         self._store = store
         self._inbox = inbox
         self._start_effect = start_effect
+        self._log = _log.bind(epoch=epoch)
         self._clock = clock
         self._metrics = metrics
+        self._follow = follow
         self.state = State(epoch=epoch, schema=schema, policy=policy)
+        self.state.terms = self._terms = TermKeeper(leader, clock.elapsed_s())
         self._workers_due_s = self._tidy_due_s = self._prune_due_s = clock.elapsed_s()
+        self._seen_due_s = clock.elapsed_s() + SEEN_EVERY_S
         self._young: dict[AttemptId, float] = {}
-        """Attempts that are watched for their END alone, with when all of them is to be looked at."""
+        """Attempts that are watched for their END alone, with the time of the next full look."""
         self._archiving_outcomes = False
         self._archived_outcomes: tuple[CommandId, ...] = ()
         """To be forgotten."""
+        self._archived_terms: tuple[int, ...] = ()
+        """The same. Terms are looked at once in a reign: it adds one."""
+        self._terms_pruned = False
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
@@ -139,6 +158,7 @@ class Reign:
             State(epoch=self.state.epoch, schema=self._schema, policy=self.state.policy),
         )
         self.state.keep_from(before)
+        self._terms.begin_reading()
         self._young.clear()
         self._transaction, self._uncommitted = self._store.begin(), []
         self._parts = self._store.load()
@@ -160,6 +180,7 @@ class Reign:
                 workers=workers,
                 schedulers=schedulers,
                 abdication=abdication,
+                terms=newest,
                 settings=settings,
                 alerts=alerts,
                 health=health,
@@ -168,14 +189,17 @@ class Reign:
                 state.put_workers(workers, now)
                 state.put_schedulers(schedulers, now)
                 state.put_abdication(abdication)
+                state.put_terms(newest)
                 state.put_alerts(alerts, health)
                 for name, index in part.intervals.items():
                     state.put_intervals(name, index)
                 for backfill in part.backfills:
                     state.put_backfill(backfill)
             case RunsPart(runs=runs, slots=slots):
+                self._terms.count(runs, slots)
                 for run in runs:
                     state.put_run(run, now, slots)
+                self._tell_followers(run for run in runs if not run.state.is_final)
             case CatalogPart(pipelines=pipelines, commands=commands):
                 for record in pipelines:
                     state.put_pipeline(record)
@@ -224,7 +248,7 @@ class Reign:
                     self._hear_of_rendering(news)
                 case n.DataSeen(look, seen):
                     self.state.data_seen(look, seen, self._now())
-                case n.RunArchived() | n.OutcomesArchived() | n.PurgeStored():
+                case n.RunArchived() | n.OutcomesArchived() | n.TermsArchived() | n.PurgeStored():
                     self._hear_of_history(news)
                 case n.AlertTried(claim, failure):
                     self.state.alert_tried(claim, failure)
@@ -233,12 +257,16 @@ class Reign:
                 case _:
                     continue
 
-    def _hear_of_history(self, news: n.RunArchived | n.OutcomesArchived | n.PurgeStored) -> None:
+    def _hear_of_history(
+        self, news: n.RunArchived | n.OutcomesArchived | n.TermsArchived | n.PurgeStored
+    ) -> None:
         match news:
             case n.RunArchived(run):
                 self.state.run_archived(run)
             case n.PurgeStored(command, answer):
                 self.state.purge_stored(command, answer)
+            case n.TermsArchived(epochs):
+                self._archived_terms = epochs
             case n.OutcomesArchived(commands):
                 self._archiving_outcomes, self._archived_outcomes = False, commands
                 if commands:
@@ -276,6 +304,8 @@ class Reign:
     def _look_at(self, attempts: Collection[AttemptId]) -> None:
         """Read the slots of those that are open, all together."""
         known = sorted(attempt for attempt in attempts if attempt in self.state.slots)
+        if not known:
+            return
         ended = self._store.read_ends([attempt for attempt in known if attempt in self._young])
         others = self._store.read_slots([attempt for attempt in known if attempt not in ended])
         now = self._now()
@@ -363,11 +393,14 @@ class Reign:
         alone.commit()
 
     def _accept(self, subject: Subject, decision: Decision, now: Instant) -> None:
-        moved = tuple(
-            (write.before if isinstance(write, w.PutRun) else None, write.run)
-            for write in decision.writes
-            if isinstance(write, w.CreateRun | w.PutRun)
-        )
+        moved: list[tuple[Run | None, Run]] = []
+        for write in decision.writes:
+            if isinstance(write, w.PutRun):
+                moved.append((write.before, write.run))
+            elif isinstance(write, w.CreateRun):
+                moved.append((None, write.run))
+            elif isinstance(write, (w.WriteClaim, w.WriteEnd)):  # alone, so it is written by now
+                self._note_fenced(write.attempt)
         self.state.apply(decision, now)
         self._uncommitted.append(_Accepted(subject, decision, moved))
         if self._alone(subject, decision):
@@ -403,21 +436,35 @@ class Reign:
         """What was decided is written: say so, and start what follows."""
         took_s = self._clock.elapsed_s() - since.elapsed_s
         done, self._uncommitted = self._uncommitted, []
-        opened = set()
+        self._terms.decisions += len(done)
+        opened: list[AttemptId] = []
         for _, decision, moved in done:
             self._metrics.decided(decision.name, took_s)
             for before, after in moved:
                 self._metrics.run_moved(before, after)
+            self._tell_followers(after for _, after in moved)
             for write in decision.writes:
-                if isinstance(write, w.PutPipeline) and (skipped := write.skipped):
+                if isinstance(write, w.CreateAttempt):
+                    opened.append(write.attempt)
+                elif isinstance(write, w.PutPipeline) and (skipped := write.skipped):
                     self._metrics.fires_skipped(write.record.name, skipped)
-            log = _log.debug if decision.repeated else _log.info
-            log(decision.name, epoch=self.state.epoch, **decision.about)
+            log = self._log.debug if decision.repeated else self._log.info
+            log(decision.name, **decision.about)
             for effect in decision.effects:
                 self._start_effect(effect)
-            opened |= {write.attempt for write in decision.writes if isinstance(write, w.CreateAttempt)}
         if opened:
             self._await_ends(opened)
+
+    def _tell_followers(self, runs: Iterable[Run]) -> None:
+        if self._follow is not None:
+            for run in runs:
+                self._follow(self.state.epoch, run)
+
+    def _note_fenced(self, attempt: AttemptId) -> None:
+        """Count the attempts of leaders before that this one gives up."""
+        found = self.state.open_attempt(attempt)
+        if found is not None and found[1].opened_by_epoch != self.state.epoch:
+            self._terms.fenced.add(attempt)
 
     # -- trouble
 
@@ -432,22 +479,28 @@ class Reign:
         if subject.kind in PARTS_OF_RUNS or subject.kind in ("run", "child", "children"):
             self._read_run(subject.run)
         for write in decision.writes:
-            match write:
-                case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
-                    self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
-                case w.CreateRun(run) | w.PutRun(run, _):
-                    self._read_run(run.id)
-                case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
-                    self._read_pipeline(record.name)
-                case w.PutBackfill(backfill, _) | w.RemoveBackfill(backfill):
-                    self._read_backfill(backfill.id)
-                case w.PutIntervals(pipeline, _, _):
-                    self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
-                case w.ConsumeCommand(outcome):
-                    self.state.drop_command(outcome.command)
-                    self._read_commands()
-                case _:
-                    continue
+            self._read_again(write)
+
+    def _read_again(self, write: w.Write) -> None:
+        """Read again what a write that was refused is about."""
+        match write:
+            case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
+                self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
+            case w.CreateRun(run) | w.PutRun(run, _):
+                self._read_run(run.id)
+            case w.CreatePipeline(record) | w.PutPipeline(record, _) | w.RemovePipelineRecord(record):
+                self._read_pipeline(record.name)
+            case w.PutBackfill(backfill, _) | w.RemoveBackfill(backfill):
+                self._read_backfill(backfill.id)
+            case w.CreateTerm() | w.PutTerm():
+                self.state.put_terms(self._store.read_terms())
+            case w.PutIntervals(pipeline, _, _):
+                self.state.put_intervals(pipeline, self._store.read_intervals(pipeline))
+            case w.ConsumeCommand(outcome):
+                self.state.drop_command(outcome.command)
+                self._read_commands()
+            case _:
+                pass
 
     def _read_run(self, run_id: RunId) -> None:
         run = self._store.read_run(run_id)
@@ -516,6 +569,9 @@ class Reign:
         """
         now_s = self._clock.elapsed_s()
         self._look_at_grown(now_s)
+        if now_s >= self._seen_due_s:
+            self._seen_due_s = now_s + SEEN_EVERY_S
+            self._tend_term()
         for look in self.state.looks.take_due(now_s):
             self._start_effect(LookAt(look))
         if now_s >= self._workers_due_s:
@@ -528,6 +584,41 @@ class Reign:
             self._try_again()
         if now_s >= self._prune_due_s:
             self._prune_outcomes(now_s)
+
+    def _tend_term(self) -> None:
+        """Give a sign of life, and see to it that no more terms are kept than should be."""
+        if (own := self._terms.own) is not None and own.end is None:
+            self._put_term(terms.seen(self._terms.counted(own), self._clock.now()))
+        if self._archived_terms:
+            self._store.forget_terms(self._archived_terms)
+            self._archived_terms = ()
+        if not self._terms_pruned:
+            self._terms_pruned = True
+            if old := self._store.old_terms(TERMS_KEPT):
+                self._start_effect(ArchiveTerms(old))
+
+    def end_term(self, cause: EndCause, *, reason: str = "", by: str = "") -> None:
+        """Record that this leader's term ends now. The last that it writes; nothing is decided after it.
+
+        Raises:
+            FencedOutError: another scheduler leads.
+            StoreUnavailableError: no answer. The successor then closes the term.
+        """
+        if (own := self._terms.own) is not None and own.end is None:
+            self._put_term(
+                terms.ended(self._terms.counted(own), cause, self._clock.now(), reason=reason, by=by)
+            )
+
+    def _put_term(self, term: Term) -> None:
+        """Write our own term, apart from all decisions."""
+        try:
+            transaction = self._store.begin()
+            transaction.add((w.PutTerm(term),))
+            transaction.commit()
+        except StaleStateError as exc:  # deleted by hand: it is not worth a leadership
+            _log.warning("term_not_recorded", epoch=term.epoch, error=str(exc))
+        else:
+            self._terms.own = term
 
     def _prune_outcomes(self, now_s: float) -> None:
         """Forget old outcomes once history has them."""
@@ -554,7 +645,7 @@ class Reign:
                     self._read_backfill(subject.backfill)
                 case "command":
                     self.state.line_up(subject.command)
-                case "abdication" | "schema" | "alert":
+                case "term" | "abdication" | "schema" | "alert":
                     self.state.agenda.add(subject)
                 case _:
                     self._read_run(subject.run)

@@ -16,11 +16,15 @@ LONGEST_WHY = 200
 def report(state: State) -> LeaderReport:
     """What of the limits is in use, and what is set aside."""
     pools = {pool: used for pool in state.settings.pools if (used := state.pools.used(pool))}
+    waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
     held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)
     named = ((pool, WaitingTask(*task)) for pool, task in held if task is not None)
     return LeaderReport(
         limits=LimitUse(
-            pools=pools, targets=state.workers.open_at_targets(), held_for=dict(islice(named, MOST_NAMED))
+            pools=pools,
+            waiting=waiting,
+            targets=state.workers.open_at_targets(),
+            held_for=dict(islice(named, MOST_NAMED)),
         ),
         set_aside=tuple(
             SetAside(kind=subject.kind, id=subject.name, task=subject.task, why=why[:LONGEST_WHY])

@@ -27,12 +27,12 @@ class AlertSender:
         *,
         cluster: str,
         public_url: str,
-        leads: Callable[[], bool],
+        leads_in: Callable[[int], bool],
         tell: Callable[[News], None],
     ) -> None:
         self._targets = targets
         self._cluster, self._public_url = cluster, public_url
-        self._leads = leads
+        self._leads_in = leads_in
         self._tell = tell
         self._pools = {
             name: ThreadPoolExecutor(1, thread_name_prefix=f"nimbus-alert-{name}") for name in targets
@@ -56,8 +56,10 @@ class AlertSender:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, alert: Alert) -> None:
-        if not self._leads():  # a successor sends it, and a late try of ours would be a double
-            self._tell(AlertTried(alert.claim, Failure(_NOT_SURE)))  # if we lead again, it is tried again
+        # A later leader sends it, and says that it may repeat. A late try of ours would be a double that does
+        # not say so, also if this scheduler is that later leader.
+        if not self._leads_in(alert.epoch):
+            self._tell(AlertTried(alert.claim, Failure(_NOT_SURE)))  # if the epoch goes on, it is tried again
             return
         failure = None
         try:

@@ -1,51 +1,108 @@
-"""How the cluster stands, for gauges: the leader counts it now and then. Pure."""
+"""How the cluster stands, for gauges: the leader counts it now and then. Pure.
+
+Costs what there is of lines, workers and pipelines, each bounded or few; not what is live.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain, islice
 
-from nimbus.domain.admission import Wait, admit
+from nimbus.definition.cron import next_fire
+from nimbus.domain.admission import Wait, WaitReason, admit
+from nimbus.domain.alerts import AlertState
+from nimbus.domain.catalog import PipelineState
+from nimbus.domain.earliest import waits_since
+from nimbus.domain.ids import PipelineName
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import TaskState
+from nimbus.engine.ready import Waiting
 from nimbus.engine.state import State
+from nimbus.telemetry.cluster import Standing
 
 ASSIGNABLE = "assignable"
 """Of ready tasks for which there is a worker: their turn is next."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What there is at one moment."""
-
-    runs: Mapping[str, int] = field(default_factory=dict)
-    """Live runs by state."""
-    ready_tasks: Mapping[str, int] = field(default_factory=dict)
-    """Tasks whose needs are met, by what they wait for: a `WaitReason`, or `assignable`."""
-    slots: int = 0
-    """Of registered workers."""
-    open_attempts: int = 0
-    commands: int = 0
-    """Waiting for a decision."""
-    quarantined: int = 0
-    """Pipelines."""
-    set_aside: int = 0
-    """Runs, pipelines and commands whose records cannot be read or decided."""
+NOT_ASKED = "not_asked"
+"""Of ready tasks in further lines than are asked about."""
+MOST_LINES = 100
+"""That are asked about: each run with `max_parallel_tasks` has lines of its own."""
+MOST_FIRES = 200
+"""Pipelines whose schedule is due that are looked at; the others are due with them."""
+_REASONS = (*WaitReason, ASSIGNABLE, NOT_ASKED)
+ALERT = "alert"
+"""The kind of an entry of the outbox."""
+_KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 
 
 def standing(state: State, now: datetime) -> Standing:
     """Count. Admission is asked about the first task of each line alone: the others wait for the same."""
-    capacity, ready = state.capacity(), Counter[str]()
-    for (run_id, name), count in state.ready.lines():
-        run = state.runs[run_id]
-        answer = admit(run, run.tasks[name], capacity, now)
-        ready[answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE] += count
+    ready, waits_s = _ready(state, now)
+    oldest = state.outbox.oldest()
     return Standing(
-        runs=Counter(run.state.value for run in state.runs.values()),
-        ready_tasks=ready,
+        runs={one.value: state.live.runs[one] for one in RunState if not one.is_final},
+        tasks={one.value: state.live.tasks[one] for one in TaskState},
+        ready_tasks={reason: ready[reason] for reason in _REASONS},
+        longest_waits_s={reason: waits_s.get(reason, 0.0) for reason in _REASONS},
         slots=sum(worker.slots for worker in state.workers.registered.values()),
-        open_attempts=sum(state.workers.busy().values()),
+        open_attempts=len(state.slots),
         commands=len(state.commands),
         quarantined=len(state.quarantined),
         set_aside=len(state.set_aside),
+        schedule_lag_s=max(_lags_s(state, now), default=0.0),
+        last_success=dict(state.last_success),
+        outbox={(ALERT, one.value): state.outbox.counts[one] for one in _KEPT},
+        outbox_oldest_s=0.0 if oldest is None else _since_s(oldest, now),
     )
+
+
+def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]:
+    """How many tasks wait for what, and how long the oldest of them has been ready."""
+    capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
+    for line in islice(state.ready.lines(), MOST_LINES):
+        run_id, name = line.first
+        run = state.runs[run_id]
+        answer = admit(run, run.tasks[name], capacity, now)
+        reason = answer.reason.value if isinstance(answer, Wait) else ASSIGNABLE
+        counts[reason] += line.size
+        waits_s[reason] = max(waits_s.get(reason, 0.0), _waited_s(state, line, now))
+    counts[NOT_ASKED] = len(state.ready) - counts.total()
+    return counts, waits_s
+
+
+def _waited_s(state: State, line: Waiting, now: datetime) -> float:
+    run_id, name = line.oldest
+    run = state.runs[run_id]
+    task = run.tasks[name]
+    return _since_s(task.retry_at or waits_since(run, task), now)
+
+
+def _lags_s(state: State, now: datetime) -> Iterator[float]:
+    """Of pipelines whose schedule may be due: the others have a timer for their next fire time."""
+    subjects = chain(
+        state.agenda.now("pipeline"),
+        (subject for subject in state.building if subject.kind == "pipeline"),
+        (subject for subject in state.set_aside if subject.kind == "pipeline"),
+    )
+    for subject in islice(subjects, MOST_FIRES):
+        due = _due(state, subject.pipeline)
+        if due is not None:
+            yield _since_s(due, now)
+
+
+def _due(state: State, name: PipelineName) -> datetime | None:
+    """The first fire time of a pipeline that is not dealt with. It may lie ahead."""
+    record = state.pipelines.get(name)
+    if record is None or record.schedule_position is None or record.profile.schedule is None:
+        return None
+    if record.state is not PipelineState.ACTIVE or name in state.quarantined:
+        return None
+    try:
+        return next_fire(record.profile.schedule, record.schedule_position)
+    except Exception:  # noqa: BLE001 - such as an unknown time zone: the rule of schedules sets it aside
+        return None
+
+
+def _since_s(moment: datetime, now: datetime) -> float:
+    return max(0.0, (now - moment).total_seconds())

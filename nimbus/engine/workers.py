@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from nimbus.domain.admission import Capacity, Need, rank, rank_to_submit, target_slots
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.refusals import Refusals, refusals, with_last
-from nimbus.domain.run import Run, TaskRun
-from nimbus.domain.slots import Slots
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.free_workers import FreeWorkers
 
@@ -57,14 +57,6 @@ class Workers:
             pools=pools,
             used=used,
         )
-
-    def able_to_look(self, slots: Slots) -> tuple[WorkerInfo, ...]:
-        """Registered workers that can see what holds an attempt: on its host, or submitting to its target."""
-        driver = slots.submitted if slots.claim is None else slots.claim.driver
-        if driver is not None:
-            return tuple(worker for worker in self.registered.values() if driver.target in worker.submits)
-        host = None if slots.claim is None else slots.claim.host
-        return tuple(worker for worker in self.registered.values() if worker.host == host)
 
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
         """Take in who is registered. Who came or went, sorted."""

@@ -39,6 +39,8 @@ class StackTuning:
     """Folder of the class-data archive of all workers; None: each has its own."""
     data_in_s3: bool = False
     """Whether outputs of tasks are kept in the S3 server; else in a folder that all workers share."""
+    telemetry: Mapping[str, Any] | None = None
+    """The section of that name in all configurations; None: there is none."""
 
 
 def scheduler_settings(
@@ -74,11 +76,12 @@ def scheduler_settings(
         "worker": {
             "embedded": embedded_worker,
             "slots": tuning.slots,
-            **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data_dir": str(folder / "data")}),
+            **({"data": f"s3://{DATA_BUCKET}"} if tuning.data_in_s3 else {"data": str(folder / "data")}),
             **_spark_start(tuning),
         },
         **({"data": _data_keys(s3)} if tuning.data_in_s3 else {}),
         **({"spark": {"targets": dict(targets)}} if targets else {}),
+        **({} if tuning.telemetry is None else {"telemetry": dict(tuning.telemetry)}),
     }
 
 

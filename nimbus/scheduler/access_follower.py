@@ -5,7 +5,6 @@ Thread `nimbus-access`: woken by a watch, and every 10 s to look at files.
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -17,11 +16,11 @@ from nimbus import records
 from nimbus.access.gate import Gate
 from nimbus.domain.access import Token
 from nimbus.ports import AccessStore, StoreUnavailableError
+from nimbus.scheduler.signals import Signals
 
 _log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_S = 10.0
-_LOOK, _STOP = "look", "stop"
 
 
 class TokensFile:
@@ -70,7 +69,7 @@ class AccessFollower:
         files: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._store, self._gate, self._file, self._files = store, gate, file, files
-        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals = Signals()
         self._session_key: bytes | None = None
         self._thread = threading.Thread(target=self._run, name="nimbus-access", daemon=True)
 
@@ -80,12 +79,13 @@ class AccessFollower:
 
     def stop(self, timeout: timedelta) -> None:
         """End the thread."""
-        self._inbox.put(_STOP)
-        self._thread.join(timeout.total_seconds())
+        self._signals.end()
+        if self._thread.ident is not None:  # else it was not started
+            self._thread.join(timeout.total_seconds())
 
     def look(self) -> None:
         """Read the tokens again soon. Called by watches: only enqueues."""
-        self._inbox.put(_LOOK)
+        self._signals.look()
 
     def _run(self) -> None:
         while True:
@@ -95,18 +95,8 @@ class AccessFollower:
                 _log.warning("tokens_unavailable", error=str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
                 _log.exception("access_follower_failed")
-            if self._told_to_stop():
+            if self._signals.asked_to_end(LOOK_AGAIN_S):
                 return
-
-    def _told_to_stop(self) -> bool:
-        """Wait for a signal or the next look's time. Signals that came together are one: each watch fires."""
-        said: set[str] = set()
-        try:
-            said.add(self._inbox.get(timeout=LOOK_AGAIN_S))
-            while True:
-                said.add(self._inbox.get_nowait())
-        except queue.Empty:
-            return _STOP in said
 
     def _follow(self) -> None:
         if self._file is not None and (found := self._file.changed()) is not None:

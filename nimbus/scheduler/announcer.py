@@ -1,13 +1,12 @@
 """Says in the bucket which releases this scheduler has verified. Thread `nimbus-replicas`.
 
-For whoever publishes and wants to know before activating (`nimbus pipeline publish --min-replicas`). It is
+For a publisher that wants to know before activating (`nimbus pipeline publish --min-replicas`). It is
 said again when it changes, and now and then as a sign of life; taken back when the scheduler stops. After a
 crash it loses its meaning by its age.
 """
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import structlog
 
 from blobsync import BlobSyncError, Readiness, ReplicaRecord
 from nimbus.ports import Clock
+from nimbus.scheduler.signals import Signals
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +30,6 @@ LONGEST_PAUSE_S = 30.0
 """Between two tries, while the bucket does not take it."""
 MOST_NAMED = 1_000
 """Releases that one record may name."""
-_CHANGED, _STOP = "changed", "stop"
 
 
 class Board(Protocol):
@@ -57,7 +56,7 @@ class ReplicaAnnouncer:
 
     def __init__(self, *, board: Board, me: str, readiness: Callable[[], Readiness], clock: Clock) -> None:
         self._board, self._me, self._readiness, self._clock = board, me, readiness, clock
-        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals = Signals()
         self._said: tuple[str, ...] | None = None
         self._failures = 0
         self._due_s = 0.0
@@ -69,11 +68,11 @@ class ReplicaAnnouncer:
 
     def changed(self) -> None:
         """What is here may have changed. Any thread: only enqueues."""
-        self._inbox.put(_CHANGED)
+        self._signals.look()
 
     def stop_soon(self) -> None:
         """Take the record back, and end. Returns at once."""
-        self._inbox.put(_STOP)
+        self._signals.end()
 
     def stop(self, timeout: timedelta) -> None:
         """Take the record back and end the thread. What takes longer ends with the process."""
@@ -82,7 +81,7 @@ class ReplicaAnnouncer:
             self._thread.join(timeout.total_seconds())
 
     def _run(self) -> None:
-        while not self._told_to_stop():
+        while not self._signals.asked_to_end(self._until_due_s(), gather_s=LEAST_PAUSE_S):
             try:
                 self._look()
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without it
@@ -112,18 +111,8 @@ class ReplicaAnnouncer:
             self._failures, self._said = 0, ready
             self._due_s = now_s + REFRESH.total_seconds()
 
-    def _told_to_stop(self) -> bool:
-        """Wait for a change, or until it is due. Changes that come together are said together."""
-        wait_s = max(LEAST_PAUSE_S, self._due_s - self._clock.elapsed_s())
-        said: set[str] = set()
-        try:
-            said.add(self._inbox.get(timeout=wait_s))
-            if _STOP not in said:
-                said.add(self._inbox.get(timeout=LEAST_PAUSE_S))
-            while True:
-                said.add(self._inbox.get_nowait())
-        except queue.Empty:
-            return _STOP in said
+    def _until_due_s(self) -> float:
+        return max(LEAST_PAUSE_S, self._due_s - self._clock.elapsed_s())
 
 
 def _ready(readiness: Readiness) -> tuple[str, ...]:

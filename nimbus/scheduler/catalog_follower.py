@@ -5,7 +5,6 @@ Thread `nimbus-catalog`: woken by a watch, it reads the catalog and tells the sy
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,12 +14,12 @@ import structlog
 from blobsync import ReleaseRef
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf, required_releases, wanted_releases
 from nimbus.ports import Catalog, StoreUnavailableError
+from nimbus.scheduler.signals import Signals
 
 _log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_S = 10.0
 """A watch that was lost with a session is made up for within this time."""
-_LOOK, _STOP = "look", "stop"
 
 
 class CatalogFollower:
@@ -32,7 +31,7 @@ class CatalogFollower:
         self._catalog = catalog
         self._want = want
         self._changed = changed
-        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals = Signals()
         self._records: tuple[PipelineRecord, ...] | None = None
         self._thread = threading.Thread(target=self._run, name="nimbus-catalog", daemon=True)
 
@@ -42,12 +41,12 @@ class CatalogFollower:
 
     def stop(self, timeout: timedelta) -> None:
         """End the thread."""
-        self._inbox.put(_STOP)
+        self._signals.end()
         self._thread.join(timeout.total_seconds())
 
     def look(self) -> None:
         """Read the catalog again soon. Called by watches: only enqueues."""
-        self._inbox.put(_LOOK)
+        self._signals.look()
 
     @property
     def required(self) -> frozenset[ReleaseOf] | None:
@@ -63,18 +62,8 @@ class CatalogFollower:
                 _log.warning("catalog_unavailable", error=str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
                 _log.exception("catalog_follower_failed")
-            if self._told_to_stop():
+            if self._signals.asked_to_end(LOOK_AGAIN_S):
                 return
-
-    def _told_to_stop(self) -> bool:
-        """Wait for a signal or the next look's time. Signals that came together are one: each watch fires."""
-        said: set[str] = set()
-        try:
-            said.add(self._inbox.get(timeout=LOOK_AGAIN_S))
-            while True:
-                said.add(self._inbox.get_nowait())
-        except queue.Empty:
-            return _STOP in said
 
     def _follow(self, records: tuple[PipelineRecord, ...]) -> None:
         if records == self._records:

@@ -16,8 +16,8 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
 LIFETIME = timedelta(minutes=15)
-"""Whoever got an address can write for so long after END: a zombie to keys that no manifest names, the driver
-that ended to its own objects, too. Readers compare digests."""
+"""The holder of an address can write for so long after END: a zombie to keys that no manifest names, the
+driver that ended to its own objects, too. Readers compare digests."""
 
 
 class Presigner(Protocol):

@@ -21,9 +21,9 @@ from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.orders import output_of
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.domain.spark_application import application_id
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, Clock, Kept, LogArchive, StoreUnavailableError
 from nimbus.result import ResultError, decode
 from nimbus.scheduler.data_door import DataDoor

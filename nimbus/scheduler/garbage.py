@@ -14,13 +14,13 @@ import structlog
 
 from blobsync import (
     BlobSyncError,
-    CollectionPhase,
     CollectionPolicy,
-    CollectionProgress,
     CollectionReport,
     GcRefusedError,
     LocalStore,
     ObjectStore,
+    Phase,
+    Progress,
     ReleaseRef,
     RetryPolicy,
     collect_garbage,
@@ -46,7 +46,7 @@ class BucketCollector(Protocol):
         retry: RetryPolicy,
         stopping: threading.Event,
         may_delete: Callable[[], bool],
-        progress: Callable[[CollectionProgress], None],
+        progress: Callable[[Progress], None],
     ) -> CollectionReport:
         """Condemn and delete."""
         ...
@@ -135,9 +135,9 @@ class BucketGarbage:
             )
         return not fresh and self._leads()
 
-    def _progress(self, progress: CollectionProgress) -> None:
+    def _progress(self, progress: Progress) -> None:
         self._metrics.progress(progress.done_count, progress.total_count)
-        if progress.phase is CollectionPhase.DELETING:
+        if progress.phase is Phase.DELETING:
             _log.info("collection_deletes", done=progress.done_count, total=progress.total_count)
 
 

@@ -1,76 +1,50 @@
 """The guard: asked once the lock and the epoch are ours, and before anybody is told that we lead.
 
-It reads the catalog itself. Our epoch was raised on the same session just before, so what we read is what the
-former leader left: whatever it still tries to write is refused.
+It judges the releases of this scheduler. The election decides whether another scheduler leads instead, or
+this one in spite of its verdict. The guard reads the catalog itself: our epoch was raised on the same session
+just before, so it reads what the former leader left, and whatever that one still tries to write is refused.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-
-import structlog
 
 from blobsync import Readiness
 from leader import Verdict
 from nimbus.domain.catalog import required_releases
 from nimbus.domain.ids import PipelineName
-from nimbus.engine.readiness import GatePolicy, Judgement, judge
-from nimbus.ports import Clock, ClusterReader
-
-_log = structlog.get_logger(__name__)
+from nimbus.ports import ClusterReader
+from nimbus.scheduler.readiness import hopeless, lacking
 
 
 class ReadinessGuard:
-    """Decides whether this scheduler may lead. `__call__` runs on any thread `leader-election-N`."""
+    """Says whether this scheduler may lead. `__call__` runs on the thread `leader-callbacks`.
+
+    Args:
+        strict: Every missing release is a no. Otherwise those that storage does not have are a degraded yes:
+            waiting would not bring them.
+        on_lacking: Told of the pipelines whose releases are missing, each time: the election may let this
+            scheduler lead in spite of them, and then they are quarantined.
+    """
 
     def __init__(
         self,
         *,
-        me: str,
         reader: ClusterReader,
         readiness: Callable[[], Readiness],
-        policy: GatePolicy,
-        forced_takeover_after: timedelta,
-        clock: Clock,
-        on_quarantine: Callable[[Mapping[PipelineName, str]], None],
+        strict: bool,
+        on_lacking: Callable[[Mapping[PipelineName, str]], None],
     ) -> None:
-        self._me = me
-        self._reader = reader
-        self._readiness = readiness
-        self._policy = policy
-        self._forced_takeover_after = forced_takeover_after
-        self._clock = clock
-        self._on_quarantine = on_quarantine
-        self._lock = threading.Lock()
-        self._leader_seen_at_s = clock.elapsed_s()
-
-    def leader_seen(self) -> None:
-        """Note that somebody leads now."""
-        with self._lock:
-            self._leader_seen_at_s = self._clock.elapsed_s()
+        self._reader, self._readiness, self._strict = reader, readiness, strict
+        self._on_lacking = on_lacking
 
     def __call__(self) -> Verdict:
         """Judge from a fresh look at the catalog. Raises if ZooKeeper does not answer: then nobody leads."""
-        judgement = self.judge()
-        if judgement.ready:
-            self._on_quarantine(judgement.quarantined)
-            if judgement.quarantined:
-                _log.warning(
-                    "leading_incomplete", quarantined=dict(judgement.quarantined), forced=judgement.forced
-                )
-        return Verdict(ready=judgement.ready, reasons=judgement.reasons)
-
-    def judge(self) -> Judgement:
-        """The judgement as things stand now."""
-        with self._lock:
-            leaderless_s = self._clock.elapsed_s() - self._leader_seen_at_s
-        return judge(
-            required_releases(self._reader.pipelines()),
-            self._readiness(),
-            policy=self._policy,
-            ready_peers=[peer.id for peer in self._reader.schedulers() if peer.ready and peer.id != self._me],
-            leaderless_for=timedelta(seconds=leaderless_s),
-            forced_takeover_after=self._forced_takeover_after,
-        )
+        required, readiness = required_releases(self._reader.pipelines()), self._readiness()
+        lacks = lacking(required, readiness)
+        self._on_lacking(lacks)
+        if not lacks:
+            return Verdict(True)
+        degraded = not self._strict and lacks.keys() == hopeless(required, readiness).keys()
+        reasons = tuple(f"{name}: {why}" for name, why in lacks.items())
+        return Verdict(ready=degraded, reasons=reasons, degraded=degraded)

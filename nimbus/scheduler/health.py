@@ -14,18 +14,20 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from blobsync import Readiness, ReleaseRef
-from leader import Elector, LeaderError, Phase
+from blobsync import Readiness, ReleaseRef, SyncProgress
+from leader import Elector, LeaderError, Phase, Verdict, next_in_line
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.loop import EngineStatus
-from nimbus.engine.readiness import hopeless, lacking
 from nimbus.ports import Clock, StoreUnavailableError
+from nimbus.scheduler.readiness import hopeless, lacking
+from nimbus.scheduler.sync_rate import SyncRate
 
 MISSING_SHOWN = 20
 """Files named in a registration; the count tells of the rest."""
@@ -68,6 +70,7 @@ class SelfReport:
         engine_status: Callable[[], EngineStatus],
         required: Callable[[], frozenset[ReleaseOf] | None],
         readiness: Callable[[], Readiness],
+        progress: Callable[[], SyncProgress],
         connected: Callable[[], bool],
         store: Literal["zookeeper", "sqlite"],
         storage_trouble: Callable[[], str],
@@ -80,7 +83,8 @@ class SelfReport:
         self._election = election
         self._engine_status = engine_status
         self._required = required
-        self._readiness = readiness
+        self._readiness, self._progress = readiness, progress
+        self._rate = SyncRate()
         self._connected, self._store = connected, store
         self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
@@ -109,11 +113,12 @@ class SelfReport:
             epoch=engine.epoch if leads else None,
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
-            queue_position=status.position,
             ready=required is not None and not lacks,
             missing=missing[:MISSING_SHOWN],
             missing_count=len(missing),
             missing_bytes=sum(file.size_bytes for file in missing),
+            missing_eta_s=self._rate.left_s(self._progress(), self._clock.elapsed_s()) if lacks else None,
+            guard_said=_guard_said(status.last_verdict),
             last_abdication=status.last_abdication or "",
             quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
             looks=engine.looks if leads else {},
@@ -147,9 +152,7 @@ class SelfReport:
             Check(
                 name="artifacts",
                 ok=info.ready,
-                detail=""
-                if info.ready
-                else f"{info.missing_count} files missing, {info.missing_bytes} bytes",
+                detail=info.lacks,
                 required=False,
             ),
         )
@@ -160,12 +163,14 @@ class SelfReport:
             views = self._election.get_all_participants()
         except LeaderError as exc:
             raise StoreUnavailableError(f"the lock queue cannot be read: {exc}") from exc
+        successor = next_in_line(views)
         return tuple(
             QueuePlace(
                 id=view.participant.id,
                 boot_id=view.participant.boot_id,
                 position=view.position,
                 is_leader=view.is_leader,
+                is_next=view is successor,
             )
             for view in views
         )
@@ -195,6 +200,14 @@ class SelfReport:
 
 def _url(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _guard_said(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    if verdict.ready:
+        return brief(f"degraded: {verdict.why()}") if verdict.degraded else "ready"
+    return brief(verdict.why())
 
 
 def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:

@@ -19,14 +19,28 @@ _log = structlog.get_logger(__name__)
 FORCED = 70
 """Exit code when shutdown did not end in time."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+_SETTLED_S = 1.0
+"""After the start. By then a scheduler leads or stands by, and has the processor to spare."""
 
 
-def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit: timedelta) -> int:
+def run_until_signal(
+    start: Callable[[], None],
+    stop: Callable[[], None],
+    limit: timedelta,
+    *,
+    warm_up: Callable[[], None] = lambda: None,
+) -> int:
     """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
     Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
     The caller ends the process with it: the limit goes on until then, since a thread that was left behind
     keeps an interpreter from ending.
+
+    Args:
+        start: Returns once everything runs.
+        stop: Called in any case, also when `start` raised.
+        limit: From the signal to the end of the process.
+        warm_up: What the first user would wait for; called a second after the start.
     """
     asked = threading.Event()
     force = _ForcedEnd(limit)
@@ -40,6 +54,8 @@ def run_until_signal(start: Callable[[], None], stop: Callable[[], None], limit:
     with _signals(hear):
         try:
             start()
+            if not asked.wait(_SETTLED_S):
+                warm_up()
             asked.wait()
         finally:
             force.begin()
@@ -85,7 +101,7 @@ def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 
 def _take(_number: int, _frame: FrameType | None) -> None:
-    """Instead of the default action. What is to be done is done by the listener."""
+    """Instead of the default action. The listener does the work."""
 
 
 class _ForcedEnd:

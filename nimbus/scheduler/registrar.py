@@ -1,11 +1,10 @@
 """Keeps this scheduler's registration true. Thread `nimbus-registrar`.
 
-It also tells the guard when somebody leads, and the engine which pipelines this disk cannot run.
+It also tells the election how ready this scheduler is, and the engine which pipelines this disk cannot run.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,12 +15,12 @@ import structlog
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.ports import Registrations, StoreUnavailableError
+from nimbus.scheduler.signals import Signals
 from nimbus.telemetry.readiness import ReadinessMetrics
 
 _log = structlog.get_logger(__name__)
 
 REPORT_EVERY_S = 3.0
-_CHANGED, _STOP = "changed", "stop"
 
 
 class Registrar:
@@ -32,20 +31,16 @@ class Registrar:
         *,
         registrations: Registrations,
         info: Callable[[], SchedulerInfo],
-        somebody_leads: Callable[[], bool],
-        leader_seen: Callable[[], None],
         publish_readiness: Callable[[SchedulerInfo], None],
         quarantine: Callable[[Mapping[PipelineName, str]], None],
         metrics: ReadinessMetrics,
     ) -> None:
         self._registrations = registrations
         self._info = info
-        self._somebody_leads = somebody_leads
-        self._leader_seen = leader_seen
         self._publish_readiness = publish_readiness
         self._quarantine = quarantine
         self._metrics = metrics
-        self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._signals = Signals()
         self._told: tuple[bool, int, int] | None = None  # of our readiness, to the election
         self._quarantined: tuple[int | None, Mapping[str, str]] = (None, {})
         self._stopping = False
@@ -57,12 +52,12 @@ class Registrar:
 
     def stop(self, timeout: timedelta) -> None:
         """Withdraw the registration and end the thread."""
-        self._inbox.put(_STOP)
+        self._signals.end()
         self._thread.join(timeout.total_seconds())
 
     def changed(self) -> None:
         """Something that is reported has changed. Any thread: only enqueues."""
-        self._inbox.put(_CHANGED)
+        self._signals.look()
 
     def draining(self) -> None:
         """From now on the registration says that this scheduler is stopping."""
@@ -75,25 +70,14 @@ class Registrar:
                 self._report()
             except StoreUnavailableError as exc:
                 _log.warning("registration_delayed", error=str(exc))
-                self._leader_seen()  # for all we know: an outage must not force a takeover by the unready
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
                 _log.exception("registrar_failed")
-            if self._told_to_stop():
+            if self._signals.asked_to_end(REPORT_EVERY_S):
                 break
         try:
             self._registrations.withdraw()
         except StoreUnavailableError as exc:
             _log.info("registration_left", error=str(exc))  # it goes with the session
-
-    def _told_to_stop(self) -> bool:
-        """Wait for a change or the next report's time; changes that came together are reported together."""
-        said: set[str] = set()
-        try:
-            said.add(self._inbox.get(timeout=REPORT_EVERY_S))
-            while True:
-                said.add(self._inbox.get_nowait())
-        except queue.Empty:
-            return _STOP in said
 
     def _report(self) -> None:
         info = self._info()
@@ -109,5 +93,3 @@ class Registrar:
         if quarantined != self._quarantined:  # each term anew: what the guard said at its start may be over
             self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
-        if self._somebody_leads():
-            self._leader_seen()

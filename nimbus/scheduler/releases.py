@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from blobsync import BlobSyncError, ReleaseRef, Syncer
 from nimbus.definition import parse_definition
@@ -27,6 +27,8 @@ PREPARE_TIMEOUT = timedelta(seconds=60)
 
 MOST_TASKS_KEPT = 50_000
 """Of definitions that are kept in memory; about 1 KiB each."""
+MOST_TEXT = 64 << 10
+"""Characters of a file that is shown."""
 
 
 class LocalReleases:
@@ -75,6 +77,17 @@ class LocalReleases:
             raise DefinitionNotHereError(release) from exc
         self._keep(release, spec)
         return spec
+
+    def text(self, release: ReleaseOf, name: str) -> str | None:
+        """The text of a file of a release, cut to MOST_TEXT characters; None: it is not to be had here."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            return None
+        with suppress(BlobSyncError, OSError, UnicodeDecodeError):
+            if self.is_here(release.pipeline, release.digest):
+                with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
+                    return (folder / path).read_text(encoding="utf-8")[:MOST_TEXT]
+        return None
 
     def _read(self, release: ReleaseOf, templates: TemplateHelper | None) -> PipelineSpec:
         """The definition of a release; fetches the release if it is not here."""

@@ -37,6 +37,10 @@ class Startable(Protocol):
         """Bind and serve."""
         ...
 
+    def build_routes(self) -> None:
+        """Build what the first request would wait for."""
+        ...
+
     def stop(self, timeout: timedelta) -> None:
         """End."""
         ...
@@ -115,6 +119,7 @@ class Scheduler:
     def stop(self) -> None:
         """Stop all parts; each failure is logged, and the rest is stopped all the same."""
         parts = self._parts
+        parts.engine.stop_soon()
         parts.registrar.draining()
         parts.collector.stop_soon()
         parts.announcer.stop_soon()

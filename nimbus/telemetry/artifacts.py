@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import product
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -35,6 +36,12 @@ class GarbageMetrics:
             "How much of its present step a collection has done.",
             registry=registry,
         )
+
+        for where, outcome in product(get_args(Where), get_args(Outcome)):  # so the first one is an increase
+            self._runs.labels(where, outcome)
+        for where in get_args(Where):
+            for by_where in (self._objects, self._bytes, self._last):
+                by_where.labels(where)
 
     def ended(self, where: Where, outcome: Outcome) -> None:
         """A collection ended."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import Run
-
-_OF_THE_CLUSTER = {
-    "slots": "Slots of all registered workers; from the leader.",
-    "open_attempts": "Attempts that are open; from the leader.",
-    "commands_waiting": "Commands that wait for a decision; from the leader.",
-    "quarantined_pipelines": "Pipelines of which nothing starts; from the leader.",
-    "set_aside": "Records that cannot be read or decided about; from the leader.",
-}
+from nimbus.telemetry.cluster import ClusterMetrics, Standing
 
 
 class EngineMetrics:
-    """What the engine counts. The registry is handed in, so tests and embedders keep theirs apart."""
+    """What the engine counts. The registry is handed in, so tests and embedders keep theirs apart.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Args:
+        registry: Where it is asked for.
+        leads: As of `ClusterMetrics`.
+    """
+
+    def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool] = lambda: True) -> None:
+        self._cluster = ClusterMetrics(registry, leads)
         self._decisions = Counter(
             "nimbus_decisions_total", "Decisions written, by name.", ("decision",), registry=registry
         )
@@ -32,7 +31,12 @@ class EngineMetrics:
             registry=registry,
         )
         self._leading = Gauge("nimbus_leader", "1 while this scheduler leads.", registry=registry)
-        self._epoch = Gauge("nimbus_epoch", "Epoch of the current leadership, 0 without.", registry=registry)
+        self._takeover = Histogram(
+            "nimbus_takeover_seconds",
+            "From the election to the first decision with all records read.",
+            buckets=(0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
+            registry=registry,
+        )
         self._attempts = Counter(
             "nimbus_attempts_total", "Attempts that ended.", ("pipeline", "outcome"), registry=registry
         )
@@ -58,31 +62,18 @@ class EngineMetrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
             registry=registry,
         )
-        self._runs = _gauge(registry, "nimbus_runs", "Live runs, by state; from the leader.", "state")
-        self._ready = _gauge(
-            registry,
-            "nimbus_ready_tasks",
-            "Tasks whose needs are met, by what they wait for; from the leader.",
-            "reason",
-        )
-        self._whole = {
-            name: Gauge(f"nimbus_{name}", words, registry=registry) for name, words in _OF_THE_CLUSTER.items()
-        }
 
     def turned(self, waited_s: float) -> None:
         """The engine takes in events of which the oldest has waited so long."""
         self._news_waited.observe(waited_s)
 
-    def stands(
-        self, *, runs: Mapping[str, int], ready_tasks: Mapping[str, int], of_the_cluster: Mapping[str, int]
-    ) -> None:
-        """How the cluster stands. `of_the_cluster`: by the names of the gauges, without `nimbus_`."""
-        for gauge, counts in ((self._runs, runs), (self._ready, ready_tasks)):
-            gauge.clear()
-            for label, count in counts.items():
-                gauge.labels(label).set(count)
-        for name, gauge in self._whole.items():
-            gauge.set(of_the_cluster.get(name, 0))
+    def stands(self, standing: Standing) -> None:
+        """The cluster was counted."""
+        self._cluster.tell(standing)
+
+    def took_over(self, took_s: float) -> None:
+        """Everything is read: the leader decides about all there is."""
+        self._takeover.observe(took_s)
 
     def decided(self, name: str, took_s: float) -> None:
         """A decision was written."""
@@ -106,17 +97,12 @@ class EngineMetrics:
         """A schedule passed over fire times."""
         self._skipped.labels(pipeline).inc(count)
 
-    def leading(self, epoch: int | None) -> None:
+    def leading(self, leads: bool) -> None:
         """Leadership came or went."""
-        if epoch is None:
-            self.stands(runs={}, ready_tasks={}, of_the_cluster={})
-        self._leading.set(0 if epoch is None else 1)
-        self._epoch.set(epoch or 0)
+        if not leads:
+            self._cluster.tell(None)
+        self._leading.set(leads)
 
     def fenced_out(self) -> None:
         """A write was refused."""
         self._fenced.inc()
-
-
-def _gauge(registry: CollectorRegistry, name: str, words: str, label: str) -> Gauge:
-    return Gauge(name, words, (label,), registry=registry)

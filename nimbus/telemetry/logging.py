@@ -21,6 +21,14 @@ _NOISY = {"uvicorn.access": logging.WARNING, "botocore": logging.WARNING, "urlli
 """Loggers that say more than an operator wants, with the least level that is shown of them."""
 
 
+def _without_colours(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Leave out uvicorn's second copy of its message, with escape sequences in it."""
+    event.pop("color_message", None)
+    return event
+
+
 class LoggingConfigError(NimbusError):
     """A log level or format that does not exist."""
 
@@ -48,6 +56,7 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
+        _without_colours,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
@@ -72,6 +81,8 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
             ],
         )
     )
+    # No format shows the line of code that logs. See "Optimization" in Python's "Logging HOWTO".
+    logging._srcfile = None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -1,8 +1,9 @@
-"""What others ask of templates, whoever answers."""
+"""What others ask of templates, whether a helper process or this one answers."""
 
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -192,13 +193,14 @@ def texts_of(spec: TaskSpec) -> list[str]:
 
 
 def _with_texts(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
-    """The task with these texts instead of its `texts_of`."""
+    """The task with these texts instead of its `texts_of`. All live runs share equal texts."""
+    args = tuple(map(sys.intern, texts))
     if not spec.when:
-        return replace(spec, args=tuple(texts))
+        return replace(spec, args=args)
     answer = texts[-1].strip().lower()
     if answer not in ("true", "false"):
         raise TemplateError(
             f"task {spec.name}, when: {short(spec.when)} is {short(texts[-1])}, and must be true or false: "
             "write a comparison, such as {{ params.mode == 'full' }}"
         )
-    return replace(spec, args=tuple(texts[:-1]), when=answer)
+    return replace(spec, args=args[:-1], when=answer)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs
 
-import httpx
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -32,23 +31,32 @@ Send = Callable[..., Awaitable[Response]]
 """As `send` in `router`."""
 
 
-def router(api: ASGIApp, pages: Pages) -> APIRouter:
-    """Build the routes; requests go to `api`."""
+def router(pages: Pages) -> APIRouter:
+    """Build the routes; requests go to `state.api` of the application that they become part of.
+
+    They do not hold that API: FastAPI keeps the functions of thousands of routes for the life of the process,
+    and would keep with them the API of each test.
+    """
 
     async def send(
         request: Request, path: str, body: Callable[[Form], Any], place: str | None = None
     ) -> Response:
         """Send a form to `path` of the API; then show `place` below `/ui`, or the run that it is about."""
+        import httpx  # late: a scheduler starts without it
+
         text = (await request.body()).decode("utf-8", "replace")
         try:
             form = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError as exc:
             raise HTTPException(422, f"the form has more than {_MOST_FIELDS} fields") from exc
         client = request.client
+        api: ASGIApp = request.app.state.api
         transport = httpx.ASGITransport(
             api, raise_app_exceptions=False, client=(client.host, client.port) if client else ("", 0)
         )
         headers = [(name, value) for name, value in request.headers.items() if name in _PASSED_ON]
+        if revision := _first(form, "revision"):
+            headers.append(("if-match", f'"{segment(revision)}"'))
         async with httpx.AsyncClient(
             transport=transport, base_url=str(request.base_url.replace(path="/")), timeout=_WAIT_S + 30
         ) as client_of_api:
@@ -62,7 +70,7 @@ def router(api: ASGIApp, pages: Pages) -> APIRouter:
         return RedirectResponse(f"/ui/{shown}?command={segment(told['command_id'])}", 303)
 
     routes = APIRouter()
-    for part in (_of_runs, _of_pipelines, _of_the_cluster):
+    for part in (_of_runs, _of_pipelines, _of_backfills, _of_the_cluster):
         part(routes, send)
     return routes
 
@@ -110,10 +118,17 @@ def _of_pipelines(routes: APIRouter, send: Send) -> None:
         return await send(request, f"{place}/activate", _release, place)
 
 
+def _of_backfills(routes: APIRouter, send: Send) -> None:
+    @routes.post("/backfills/{backfill}/{verb}")
+    async def steer(request: Request, backfill: str, verb: Literal["pause", "resume", "cancel"]) -> Response:
+        place = f"backfills/{segment(backfill)}"
+        return await send(request, f"{place}/{verb}", _reason_if_any, place)
+
+
 def _of_the_cluster(routes: APIRouter, send: Send) -> None:
     @routes.post("/election/abdicate")
     async def abdicate(request: Request) -> Response:
-        return await send(request, "cluster/abdicate", _reason, "election")
+        return await send(request, "cluster/abdicate", _abdication, "election")
 
 
 def _first(form: Form, name: str) -> str:
@@ -122,6 +137,14 @@ def _first(form: Form, name: str) -> str:
 
 def _reason(form: Form) -> dict[str, Any]:
     return {"reason": _first(form, "reason")}
+
+
+def _reason_if_any(form: Form) -> dict[str, Any] | None:
+    return _reason(form) if _first(form, "reason").strip() else None
+
+
+def _abdication(form: Form) -> dict[str, Any]:
+    return {"reason": _first(form, "reason"), "to": _first(form, "to")}
 
 
 def _rerun(form: Form) -> dict[str, Any]:
@@ -137,9 +160,9 @@ def _approval(form: Form) -> dict[str, Any]:
     return {"reason": _first(form, "reason"), "approved": _first(form, "approved") == "true"}
 
 
-def _release(form: Form) -> dict[str, Any] | None:
-    digest = _first(form, "digest")
-    return {"digest": digest} if digest else None
+def _release(form: Form) -> dict[str, Any]:
+    digest, reason = _first(form, "digest"), _first(form, "reason")
+    return {"digest": digest or None, "reason": reason}
 
 
 def _start(pipeline: str, form: Form) -> dict[str, Any]:

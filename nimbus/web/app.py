@@ -10,8 +10,12 @@ from nimbus.api.services import ApiServices
 from nimbus.web import (
     actions,
     problems,
+    routes_about,
+    routes_backfills,
     routes_cluster,
+    routes_commands,
     routes_pipelines,
+    routes_releases,
     routes_runs,
     routes_search,
     routes_tasks,
@@ -29,10 +33,22 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     """
     pages = Pages(Frames(services))
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    web.state.api = api
     problems.install(web, pages)
-    for part in (routes_cluster, routes_pipelines, routes_runs, routes_tasks, routes_search):
+    parts = (
+        routes_about,
+        routes_backfills,
+        routes_cluster,
+        routes_commands,
+        routes_pipelines,
+        routes_releases,
+        routes_runs,
+        routes_tasks,
+        routes_search,
+    )
+    for part in parts:
         web.include_router(part.router(services, pages))
-    web.include_router(actions.router(api, pages))
+    web.include_router(actions.router(pages))
 
     @web.get("/help")
     def keys(request: Request) -> Response:

@@ -8,12 +8,17 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from nimbus.api.models import ParticipantModel, StatusModel, WorkerModel
+from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.counted import counted
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.web.pages import segment
+from nimbus.web.words import size
 
 LATE = timedelta(minutes=1)
 """Of a fire time that no run was started for."""
+LEAST_DISK_BYTES = 1 << 30
+"""Free on a scheduler's disk."""
 MOST = 20
 """Of each kind."""
 
@@ -38,13 +43,15 @@ class Facts:
     pipelines: Sequence[PipelineRecord]
     due: Mapping[str, datetime]
     """By pipeline: its first fire time that is not dealt with."""
+    backfills: Sequence[Backfill]
     runs: Sequence[ListedRun]
     """Live ones, and those that ended lately; newest first."""
 
 
 def notices(facts: Facts) -> list[Notice]:
     """What is wrong, the worst first; empty: nothing is."""
-    parts = (_election(facts), _workers(facts), _pipelines(facts), _set_aside(facts.status), _runs(facts))
+    about = (_election, _disks, _workers, _pipelines, _backfills, _set_aside, _runs)
+    parts = (part(facts) for part in about)
     return [notice for part in parts for notice in part]
 
 
@@ -59,6 +66,14 @@ def _election(facts: Facts) -> Iterator[Notice]:
         yield Notice(f"No scheduler is ready to succeed {leader.id}.", "election")
 
 
+def _disks(facts: Facts) -> Iterator[Notice]:
+    full = (
+        one for one in facts.participants if one.registered and 0 < one.disk_free_bytes < LEAST_DISK_BYTES
+    )
+    for one in islice(full, MOST):
+        yield Notice(f"The disk of scheduler {one.id} has {size(one.disk_free_bytes)} left.", "election")
+
+
 def _workers(facts: Facts) -> Iterator[Notice]:
     if not facts.workers:
         yield Notice("No worker is registered: no task starts.", "workers")
@@ -67,7 +82,7 @@ def _workers(facts: Facts) -> Iterator[Notice]:
     for one in islice((one for one in facts.workers if one.lacks), MOST):
         yield Notice(f"The host of worker {one.id} lacks {one.lacks}.", "workers")
     for one in islice((one for one in facts.workers if one.refusals), MOST):
-        yield Notice(f"Worker {one.id} did not start its last {one.refusals} attempts.", "workers")
+        yield Notice(f"Worker {one.id} did not start its last {counted(one.refusals, 'attempt')}.", "workers")
 
 
 def _pipelines(facts: Facts) -> Iterator[Notice]:
@@ -88,7 +103,17 @@ def _pipelines(facts: Facts) -> Iterator[Notice]:
         )
 
 
-def _set_aside(status: StatusModel) -> Iterator[Notice]:
+def _backfills(facts: Facts) -> Iterator[Notice]:
+    paused = (one for one in facts.backfills if one.state is BackfillState.PAUSED)
+    for one in islice(paused, MOST):
+        yield Notice(
+            f"Backfill {one.id} of pipeline {one.pipeline} is paused: {one.reason}.",
+            f"backfills/{segment(one.id)}",
+        )
+
+
+def _set_aside(facts: Facts) -> Iterator[Notice]:
+    status = facts.status
     if status.set_aside_count:
         first = status.set_aside[0] if status.set_aside else None
         about = f", such as {first.kind} {first.id}: {first.why}" if first else ""
@@ -99,7 +124,8 @@ def _runs(facts: Facts) -> Iterator[Notice]:
     failed = [
         run
         for run in facts.runs
-        if run.state is RunState.FAILED and run.created_at > facts.now - timedelta(days=1)
+        if run.state is RunState.FAILED
+        and (run.finished_at or run.created_at) > facts.now - timedelta(days=1)
     ]
     for run in failed[:MOST]:
         yield Notice(f"Run {run.id} of {run.pipeline} failed.", f"runs/{segment(run.id)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +39,28 @@ def compare(run: Run, earlier: Run) -> Comparison:
     names = {**run.parameters, **earlier.parameters}
     parameters = ((name, run.parameters.get(name), earlier.parameters.get(name)) for name in sorted(names))
     tasks = [
-        ComparedTask(name=name, now_s=_task_s(run.tasks.get(name)), then_s=_task_s(earlier.tasks.get(name)))
+        ComparedTask(
+            name=name, now_s=task_seconds(run.tasks.get(name)), then_s=task_seconds(earlier.tasks.get(name))
+        )
         for name in {**dict.fromkeys(run.tasks), **dict.fromkeys(earlier.tasks)}
     ]
     return Comparison(
-        now_s=_run_s(run),
-        then_s=_run_s(earlier),
+        now_s=run_seconds(run),
+        then_s=run_seconds(earlier),
         parameters=tuple(one for one in parameters if one[1] != one[2]),
         tasks=tuple(sorted(tasks, key=lambda one: (-abs(one.change_s), one.name))),
     )
 
 
-def _run_s(run: Run) -> float | None:
+def run_seconds(run: Run) -> float | None:
+    """From its start to its end; None: it has not ended."""
     if run.finished_at is None:
         return None
     return (run.finished_at - (run.started_at or run.created_at)).total_seconds()
 
 
-def _task_s(task: TaskRun | None) -> float | None:
+def task_seconds(task: TaskRun | None) -> float | None:
+    """Of the attempt that succeeded; None: none has."""
     attempt = None if task is None else task.committed
     if attempt is None or attempt.ended_at is None:
         return None

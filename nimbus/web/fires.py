@@ -39,6 +39,8 @@ def following(record: PipelineRecord, now: datetime, count: int) -> list[datetim
 
 
 def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:
-    """The next fire times of the catalog, one for each pipeline."""
-    found = ((at, record.name) for record in records if (at := upcoming(record, now)) is not None)
+    """The next fire times of the catalog, of which one pipeline may have several."""
+    firsts = ((at, record.name, record) for record in records if (at := upcoming(record, now)) is not None)
+    soonest = nsmallest(count, firsts, key=lambda one: one[:2])
+    found = ((at, name) for _, name, record in soonest for at in following(record, now, count))
     return nsmallest(count, found)

@@ -90,8 +90,10 @@ def svg(run: RunModel, now: datetime, href: Callable[[str], str]) -> Markup:
         y = _TOP + number * _ROW
         bars = Markup("").join(_bar(attempt, axis, y) for attempt in task.attempts)
         kind = "critical" if task.name in critical else ""
-        title = f"{task.name}: {_words(task)}" + (", on the critical path" if kind else "")
-        label = shortened(task.name, 27)
+        title = f"{task.name}: {_words(task)}{', on the critical path' if kind else ''}"
+        if task.why:
+            title = f"{title}: {task.why}"
+        label = shortened(task.name, 22)
         words = {"name": task.name, "href": href(task.name), "label": label, "title": title}
         rows.append(_ROWS.format(**words, kind=kind, tx=4, ty=y + 12, bars=bars))
     height = _TOP + len(tried) * _ROW + 4

@@ -10,10 +10,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from types import MappingProxyType
 
 from markupsafe import Markup
 
-from nimbus.api.models_runs import TaskModel
 from nimbus.domain.errors import NimbusError
 from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
 
@@ -21,7 +21,7 @@ MOST_ALIKE = 12
 """Tasks with the same place in the graph that are drawn one by one."""
 MOST_EDGES = 5_000
 """Of a folded graph. With more it is not drawn: it would be megabytes, and one black area."""
-_LONGEST_LABEL = 21
+_LONGEST_LABEL = 18
 _LAYOUTS_KEPT = 64
 
 Needs = Mapping[str, Sequence[str]]
@@ -157,7 +157,7 @@ _SAID = {"not_run": "not run"}
 
 def _state_of(counts: Mapping[str, int]) -> str:
     """The state that a fold is shown in: the one that needs attention first."""
-    return next(state for state in _ORDER if counts.get(state))
+    return next((state for state in _ORDER if counts.get(state)), next(iter(counts)))
 
 
 _SVG = Markup(
@@ -167,48 +167,52 @@ _SVG = Markup(
 _TITLE = Markup("<title>{}</title>")
 _NODE = Markup(
     '<a id="n-{name}" href="{href}" class="{state}" transform="translate({x},{y})">{title}'
-    '<rect width="{w}" height="{h}" rx="5"/><use href="#i-{state}" x="8" y="13" width="14" height="14"/>'
+    '<rect width="{w}" height="{h}" rx="5"/><use href="#i-{icon}" x="8" y="13" width="14" height="14"/>'
     '<text x="28" y="17">{label}</text><text class="w" x="28" y="32">{said}</text></a>'
 )
 
 
 def svg(
     drawing: Drawing,
-    tasks: Mapping[str, TaskModel],
+    states: Mapping[str, str],
     href: Callable[[str], str],
     unfold: Callable[[str], str],
+    why: Mapping[str, str] = MappingProxyType({}),
 ) -> Markup:
     """The graph with the states of a run.
 
     Args:
         drawing: Of the run's release.
-        tasks: By name.
+        states: Of the tasks, by name; of a graph without a run, their kinds.
         href: Address of a task's page.
         unfold: Address of the same page with one fold drawn task by task.
+        why: What keeps a task from computing, by name.
     """
     nodes = []
     for name, (x, y) in drawing.layout.nodes.items():
         alike = drawing.folds.get(name)
         if alike is None:
-            state = tasks[name].state.value
+            state = states[name]
             label, said, target = shortened(name), _SAID.get(state, state), href(name)
-            title = f"{name}: {said}"
+            title = f"{name}: {why.get(name, said)}"
         else:
-            counts = Counter(tasks[one].state.value for one in alike)
+            counts = Counter(states[one] for one in alike)
             state = _state_of(counts)
             said = f"{counts[state]} {_SAID.get(state, state)}"
             label, target = f"{len(alike)} alike", unfold(name)
-            others = ", ".join(f"{counts[one]} {_SAID.get(one, one)}" for one in _ORDER if counts[one])
+            others = ", ".join(f"{count} {_SAID.get(one, one)}" for one, count in counts.most_common())
             title = f"{len(alike)} alike, such as {name}: {others}"
         place_of = {"x": x, "y": y, "w": NODE_WIDTH, "h": NODE_HEIGHT}
         # Its texts are its name; a title says what they leave out.
-        hint = "" if label == name else _TITLE.format(title)
+        hint = "" if label == name and name not in why else _TITLE.format(title)
         words = {"name": name, "href": target, "label": label, "said": said, "title": hint}
-        nodes.append(_NODE.format(**place_of, **words, state=state))
+        nodes.append(
+            _NODE.format(**place_of, **words, state=state, icon=state if state in _ORDER else "task")
+        )
     return _SVG.format(
         w=drawing.layout.width,
         h=drawing.layout.height,
-        count=len(tasks),
+        count=len(states),
         edges=drawing.edges,
         nodes=Markup("").join(nodes),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,7 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nimbus.api.asking import principal
+from nimbus.api.needs import NEEDS
+from nimbus.definition.cron_words import cron_in_words
+from nimbus.domain.access import AccessRole, Principal
+from nimbus.domain.counted import counted
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.harmless import harmless
 from nimbus.ports import StoreUnavailableError
 from nimbus.web import words
 from nimbus.web.assets import Assets
@@ -50,7 +57,17 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        filters = (words.moment, words.since, words.span, words.size, words.as_json, segment)
+        times = (words.moment, words.to_the_minute, words.since, words.span)
+        filters = (
+            *times,
+            words.size,
+            words.as_json,
+            words.with_code,
+            counted,
+            cron_in_words,
+            harmless,
+            segment,
+        )
         self._templates.filters |= {function.__name__: function for function in filters}
         self._templates.filters["said"] = lambda state: _MARKED.get(state, state)
         self._templates.globals["query"] = _query
@@ -64,8 +81,16 @@ class Pages:
             StoreUnavailableError: ZooKeeper does not say who leads.
         """
         frame = self._frame(status, shown.get("problem", {}).get("code"))
+        who = principal()
         text = self._templates.get_template(template).render(
-            **shown, frame=frame, path=request.url.path, asset=f"/ui/static/{self.assets.version}"
+            **shown,
+            frame=frame,
+            path=request.url.path,
+            asset=f"/ui/static/{self.assets.version}",
+            who=who,
+            lacks=partial(_lacks, who),
+            # What answers a form has no page's address: fetched again, it would be another answer.
+            refetched=request.method != "POST",
         )
         data = text.encode("utf-8", "replace")
         tag = f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
@@ -86,6 +111,13 @@ class Pages:
             if status < 500:
                 raise
             return self._frames.unavailable()
+
+
+def _lacks(who: Principal, action: str) -> AccessRole | None:
+    """The role that an action of the API needs, such as `POST /runs`, if who asks does not have it."""
+    method, _, path = action.partition(" ")
+    needed = NEEDS[f"{method} /api/v1{path}"]
+    return None if who.role.includes(needed) else needed
 
 
 def _query(given: Mapping[str, Any], **changes: Any) -> str:

@@ -13,9 +13,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nimbus.api import problems
+from nimbus.api import asking, problems
 from nimbus.web.pages import Pages
 
+_HEADINGS = {
+    HTTPStatus.BAD_REQUEST: "Not a valid request",
+    HTTPStatus.FORBIDDEN: "Not allowed",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.CONFLICT: "Refused",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Not a valid request",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "Something went wrong",
+    HTTPStatus.GATEWAY_TIMEOUT: "No answer in time",
+}
+"""Of pages, by status; others have the phrase of HTTP."""
 _KEPT = ("retry-after", "allow", "location", "www-authenticate")
 
 
@@ -34,7 +45,8 @@ def problem_page(
     """The page of a problem document. `headers`: of the answer that had it."""
     status = int(document["status"])
     template = "unavailable.html" if status == HTTPStatus.SERVICE_UNAVAILABLE else "problem.html"
-    answer = pages.answer(request, template, {"problem": document}, status=status)
+    shown = {"problem": document, "heading": _HEADINGS.get(HTTPStatus(status), document["title"])}
+    answer = pages.answer(request, template, shown, status=status)
     answer.headers.update({name: value for name, value in headers.items() if name.lower() in _KEPT})
     return answer
 
@@ -43,7 +55,9 @@ def _page_of(
     handler: Callable[[Request, Any], Any], pages: Pages
 ) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, exc: Exception) -> Response:
-        told = handler(request, exc)
+        told: Response = handler(request, exc)
+        if not asking.is_known():  # a page says who leads, which is not for strangers
+            return told
         return problem_page(request, pages, json.loads(bytes(told.body)), told.headers)
 
     return answer

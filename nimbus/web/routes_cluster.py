@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import islice
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
+from nimbus.api.models_terms import term_model
 from nimbus.api.paging import CursorText, PageQuery
 from nimbus.api.requests import CommandIdText
 from nimbus.api.routes_cluster import cluster_status, known_workers
+from nimbus.api.routes_terms import known_terms, succession
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import CommandId
+from nimbus.domain.run import ListedRun
 from nimbus.web.attention import Facts, notices
 from nimbus.web.fires import due, first_of_all
 from nimbus.web.pages import Pages
+from nimbus.web.run_grid import DAY, strip
+from nimbus.web.terms import cause, term_strip
 
 _WORKERS = 200
 """In one page."""
 _FIRES = 10
+_STRIPS = 30
+"""Pipelines whose runs of the last day are drawn."""
+_TERMS = 40
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -38,12 +50,19 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             workers=known_workers(services),
             pipelines=pipelines,
             due={record.name: at for record in pipelines if (at := due(record)) is not None},
+            backfills=reader.backfills(),
             runs=sorted(listed, key=lambda run: (run.created_at, run.id), reverse=True),
         )
         shown = {
             "notices": notices(facts),
             "status": status,
+            "backfills": [
+                (state.value, count)
+                for state, count in sorted(Counter(one.state for one in facts.backfills).items())
+                if not state.is_over
+            ],
             "fires": first_of_all(pipelines, now, _FIRES),
+            **_strips(facts),
         }
         return pages.answer(request, "cluster.html", shown)
 
@@ -62,9 +81,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "workers.html", shown)
 
     @routes.get("/election")
-    def election(request: Request, command: CommandIdText | None = None) -> Response:
+    def election(
+        request: Request, command: CommandIdText | None = None, cursor: CursorText = None
+    ) -> Response:
         health, schedulers = services.health, services.reader.schedulers()
         found = views.participants_model(health.participants(), schedulers, health.leader())
+        page, complete = known_terms(services, PageQuery(_TERMS, cursor))
+        terms = [term_model(term) for term in page.rows]
         others = [one for one in found.participants if not one.is_leader and one.queue_position is not None]
         shown = {
             "command": command,
@@ -72,7 +95,26 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "leader": found.leader,
             "participants": found.participants,
             "next": others[0] if others else None,
+            "ready": [one.id for one in others if one.ready],
+            "succession": succession(services),
+            "terms": terms,
+            "terms_complete": complete,
+            "later_terms": page.next_cursor,
+            "is_later_page": cursor is not None,
+            "strip": term_strip(terms, services.clock.now()),
+            "cause": cause,
         }
         return pages.answer(request, "election.html", shown)
 
     return routes
+
+
+def _strips(facts: Facts) -> dict[str, Any]:
+    """The last day of the pipelines that had runs in it, those first that ran last."""
+    since = facts.now - DAY
+    found: dict[str, list[ListedRun]] = {}
+    for run in facts.runs:
+        if run.finished_at is None or run.finished_at > since:
+            found.setdefault(run.pipeline, []).append(run)
+    shown = [(name, strip(of, facts.now)) for name, of in islice(found.items(), _STRIPS)]
+    return {"strips": shown, "more_strips": len(found) - len(shown)}

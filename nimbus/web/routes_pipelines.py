@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from heapq import nlargest
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter
-from pydantic import BeforeValidator
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nimbus.api import views
-from nimbus.api.finding import list_runs
+from nimbus.api.asking import principal
+from nimbus.api.finding import find_run, list_runs
+from nimbus.api.models import PipelineSpecModel
+from nimbus.api.models_backfills import BackfillModel
 from nimbus.api.paging import CursorText, PageQuery
-from nimbus.api.requests import CommandIdText, PipelineNameText
+from nimbus.api.problems import NotFoundError
+from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
+from nimbus.api.routes_backfills import backfill_model
+from nimbus.api.routes_cluster import cluster_status
 from nimbus.api.routes_explanations import explained_pipeline
 from nimbus.api.routes_pipelines import known_pipeline, pipeline_definition
 from nimbus.api.services import ApiServices
 from nimbus.domain.catalog import PipelineRecord
-from nimbus.domain.ids import CommandId, TaskName
-from nimbus.domain.run import ListedRun, Run
+from nimbus.domain.ids import CommandId, ReleaseDigest, TaskName
+from nimbus.domain.run import ListedRun, Run, RunState
+from nimbus.web import graph
+from nimbus.web.durations import durations
+from nimbus.web.filters import none_if_empty
 from nimbus.web.fires import following, upcoming
+from nimbus.web.foresight import foresee
 from nimbus.web.pages import Pages, segment
+from nimbus.web.revisions import revision_shown
 from nimbus.web.run_grid import grid, ticks
 from nimbus.web.start_form import fields
 
@@ -32,37 +45,59 @@ _PIPELINES = 100
 _TICKS = 20
 _RUNS = 50
 _FIRES = 5
+_BACKFILLS = 5
 _TASKS = 200
 """Rows of a grid."""
+_COLUMNS = 20
+"""Runs in the grid as a table."""
 
 Filter = Annotated[
     Literal["active", "paused", "inactive", "quarantined", "failed"] | None,
-    BeforeValidator(lambda value: None if value == "" else value),
+    BeforeValidator(none_if_empty),
 ]
+
+
+class Asked(BaseModel):
+    """What the address of a pipeline's page asks for."""
+
+    view: Literal["runs", "table", "graph", "durations"] = "runs"
+    unfold: list[str] = []
+    start_like: Annotated[RunIdText | None, BeforeValidator(none_if_empty)] = None
+    """A run whose parameters fill the form."""
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter()
+    drawings = graph.Drawings()
 
     @routes.get("/pipelines")
-    def pipelines(request: Request, state: Filter = None, cursor: CursorText = None) -> Response:
+    def pipelines(
+        request: Request, state: Filter = None, mine: bool = False, cursor: CursorText = None
+    ) -> Response:
         reader, now = services.reader, services.clock.now()
         runs = _by_pipeline(reader.run_list().values())
         bad = views.quarantined(reader.schedulers())
-        fits = _filter(state, bad, runs)
-        records = [record for record in reader.pipelines() if fits(record)]
+        asks, fits = principal(), _filter(state, bad, runs)
+        owners = {asks.name, *asks.teams} if mine else None
+        records = [
+            record
+            for record in reader.pipelines()
+            if fits(record) and (owners is None or record.owner in owners)
+        ]
         page = PageQuery(_PIPELINES, cursor).page(records, lambda one: (one.name,))
         shown = {
             "pipelines": [
                 {
                     "of": views.pipeline_summary(record, bad),
                     "next": upcoming(record, now),
-                    "ticks": ticks([run.state.value for run in runs.get(record.name, [])]),
+                    "ticks": ticks(runs.get(record.name, []), now),
+                    "last_success": _last_success(runs.get(record.name, [])),
                 }
                 for record in page.rows
             ],
-            "given": {"state": state},
+            "given": {"state": state, "mine": "true" if mine else None},
+            "mine_is": ", ".join((asks.name, *asks.teams)) if asks.account else None,
             "states": ["active", "paused", "inactive", "quarantined", "failed"],
             "is_later_page": cursor is not None,
             "later": page.next_cursor,
@@ -70,31 +105,49 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "pipelines.html", shown)
 
     @routes.get("/pipelines/{name}")
-    def pipeline(request: Request, name: PipelineNameText, command: CommandIdText | None = None) -> Response:
-        record = known_pipeline(services, name)
+    def pipeline(
+        request: Request,
+        name: PipelineNameText,
+        asked: Annotated[Asked, Query()],
+        command: CommandIdText | None = None,
+    ) -> Response:
+        record, now = known_pipeline(services, name), services.clock.now()
         bad = views.quarantined(services.reader.schedulers())
         model = views.pipeline_model(record, pipeline_definition(services, record), bad)
         found = list_runs(services, pipeline=name, state=None, limit=_RUNS)
         runs = [run for run, _ in reversed(found.rows)]
-        tasks = _rows(runs, [task.name for task in model.spec.tasks] if model.spec else [])
+        given = None if asked.start_like is None else _run_of(services, name, asked.start_like)
+        values = {} if given is None else given.parameters
+        of_it = [run for run in services.reader.run_list().values() if run.pipeline == name]
         shown: dict[str, Any] = {
             "command": command,
             "decided": None if command is None else services.commands.outcome(CommandId(command)),
             "base": f"/ui/pipelines/{segment(name)}",
             "pipeline": model,
-            "pinned": record.pinned,
+            "releases": list(_releases(record).items()),
+            "backfills": _backfills(services, name),
+            "revision": revision_shown(services, record),
             "reasons": explained_pipeline(services, name).reasons,
-            "fires": following(record, services.clock.now(), _FIRES),
-            "fields": fields(model.spec.parameters) if model.spec else None,
-            "grid": grid(runs, tasks[:_TASKS], lambda run: f"/ui/runs/{segment(run)}") if runs else None,
-            "left_out": len(tasks[_TASKS:]),
+            "fires": following(record, now, _FIRES),
+            "fields": fields(model.spec.parameters, values) if model.spec else None,
+            "given": given,
+            "earlier": [run.id for run in runs[::-1][:_TICKS]],
+            "foreseen": foresee(record, of_it, cluster_status(services), now),
+            "view": asked.view,
             "newest": found.rows[0][0] if found.rows else None,
             "runs": len(runs),
             "history_complete": found.complete,
+            **_panel(drawings, asked, runs, model.spec),
         }
         return pages.answer(request, "pipeline.html", shown)
 
     return routes
+
+
+def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
+    """When the last of them succeeded."""
+    ends = (run.finished_at for run in runs if run.state is RunState.SUCCEEDED)
+    return max((end for end in ends if end is not None), default=None)
 
 
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
@@ -119,6 +172,67 @@ def _filter(
     if state == "failed":
         return lambda record: record.name in runs and runs[record.name][-1].state.value == "failed"
     return lambda record: record.state.value == state
+
+
+def _releases(record: PipelineRecord) -> dict[ReleaseDigest, str]:
+    """The releases that the catalog names, and what each is."""
+    found = dict.fromkeys(record.pinned, "used by a backfill") | {record.published: "the newest"}
+    if record.release is None:
+        return found
+    is_newest = record.release == record.published
+    return {record.release: "active, the newest" if is_newest else "active"} | {
+        digest: said for digest, said in found.items() if digest != record.release
+    }
+
+
+def _run_of(services: ApiServices, name: str, run_id: str) -> Run:
+    """A run of that pipeline. NotFoundError: it is of another one, or unknown."""
+    run = find_run(services, run_id)
+    if run.pipeline != name:
+        raise NotFoundError("unknown_run", f"run {run_id} is one of {run.pipeline}, not of {name}.")
+    return run
+
+
+def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
+    """The newest ones of a pipeline."""
+    of_it = (one for one in services.reader.backfills() if one.pipeline == name)
+    newest = nlargest(_BACKFILLS, of_it, key=lambda one: (one.created_at, one.id))
+    return [backfill_model(one) for one in newest]
+
+
+def _panel(
+    drawings: graph.Drawings, asked: Asked, runs: list[Run], spec: PipelineSpecModel | None
+) -> dict[str, Any]:
+    """What the view that is asked for shows."""
+    tasks = _rows(runs, [task.name for task in spec.tasks] if spec else [])
+    left_out = len(tasks[_TASKS:])
+    match asked.view:
+        case "runs":
+            drawn = grid(runs, tasks[:_TASKS], lambda run: f"/ui/runs/{segment(run)}") if runs else None
+            return {"grid": drawn, "left_out": left_out}
+        case "table":
+            return {"columns": runs[-_COLUMNS:], "tasks": tasks[:_TASKS], "left_out": left_out}
+        case "durations":
+            whole, of_tasks = durations(runs, tasks)
+            return {"whole": whole, "durations": of_tasks[:_TASKS], "left_out": len(of_tasks[_TASKS:])}
+        case "graph":
+            return _graph(drawings, asked, spec)
+
+
+def _graph(drawings: graph.Drawings, asked: Asked, spec: PipelineSpecModel | None) -> dict[str, Any]:
+    """The tasks of the definition, with their kinds."""
+    if spec is None:
+        return {"not_drawn": "The definition is not on the disk of the scheduler that answers."}
+    try:
+        drawing = drawings.of({task.name: task.needs for task in spec.tasks}, frozenset(asked.unfold))
+    except graph.TooManyEdgesError as exc:
+        return {"not_drawn": str(exc)}
+    kinds = {task.name: task.kind.value for task in spec.tasks}
+
+    def unfolded(name: str) -> str:
+        return f"?{urlencode({'view': 'graph', 'unfold': [*asked.unfold, name]}, doseq=True)}"
+
+    return {"svg": graph.svg(drawing, kinds, lambda name: f"?view=graph#n-{segment(name)}", unfolded)}
 
 
 def _rows(runs: Iterable[Run], defined: Iterable[str]) -> list[TaskName]:

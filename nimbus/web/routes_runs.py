@@ -15,14 +15,17 @@ from nimbus.api import views
 from nimbus.api.finding import FoundRun, last_success, list_runs, look_for_run
 from nimbus.api.models_runs import RunModel
 from nimbus.api.paging import CursorText, decoded, encoded
-from nimbus.api.requests import CommandIdText, PipelineNameText, RunIdText
+from nimbus.api.requests import CommandIdText, RunIdText
 from nimbus.api.routes_runs import run_place, shown_run
 from nimbus.api.services import ApiServices
 from nimbus.api.timeline import timeline
 from nimbus.domain.ids import CommandId
-from nimbus.domain.run import Run, RunState, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.selection import Scope, Selection, chosen_tasks
+from nimbus.domain.task_run import TaskState
 from nimbus.web import gantt, graph
 from nimbus.web.comparison import compare
+from nimbus.web.filters import PipelineFilter, none_if_empty
 from nimbus.web.pages import Pages, segment
 from nimbus.web.start_command import start_command
 
@@ -33,15 +36,8 @@ _SHOWN_FAILURES = 5
 
 View = Literal["graph", "gantt", "events", "compare", "parameters"]
 
-
-def _none_if_empty(value: Any) -> Any:
-    """A form sends what is not filled in as empty text."""
-    return None if value == "" else value
-
-
-PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(_none_if_empty)]
-StateFilter = Annotated[RunState | None, BeforeValidator(_none_if_empty)]
-TaskFilter = Annotated[TaskState | None, BeforeValidator(_none_if_empty)]
+StateFilter = Annotated[RunState | None, BeforeValidator(none_if_empty)]
+TaskFilter = Annotated[TaskState | None, BeforeValidator(none_if_empty)]
 
 
 class Asked(BaseModel):
@@ -95,24 +91,35 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         if not isinstance(found, FoundRun):
             return pages.answer(request, "requested_run.html", {**shown, "run": found})
         model = shown_run(services, found)
-        shown |= _of_run(model, asked) | _panel(services, drawings, found.run, model, asked)
+        shown |= _of_run(found.run, model, asked) | _panel(services, drawings, found.run, model, asked)
         return pages.answer(request, "run.html", shown)
 
     return routes
 
 
-def _of_run(run: RunModel, asked: Asked) -> dict[str, Any]:
+def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
     """What every view of a run shows."""
-    failed = [task for task in run.tasks if task.state is TaskState.FAILED]
+    failed = [task for task in model.tasks if task.state is TaskState.FAILED]
     return {
-        "run": run,
+        "run": model,
+        "again": _again(run),
         "view": asked.view,
         "given": {"view": None if asked.view == "graph" else asked.view, "state": asked.state},
-        "counts": Counter(task.state.value for task in run.tasks),
-        "rows": [task for task in run.tasks if asked.state in (None, task.state)],
+        "counts": Counter(task.state.value for task in model.tasks),
+        "rows": [task for task in model.tasks if asked.state in (None, task.state)],
         "failures": failed[:_SHOWN_FAILURES],
         "more_failures": len(failed[_SHOWN_FAILURES:]),
-        "start": start_command(run),
+        "start": start_command(model),
+    }
+
+
+def _again(run: Run) -> dict[str, int]:
+    """How many tasks each way to run it again would run; of a live run nobody knows yet."""
+    if not run.state.is_final:
+        return {}
+    return {
+        scope.value: len(chosen_tasks(run.tasks, Selection(scope=scope), run))
+        for scope in (Scope.FAILED, Scope.ALL)
     }
 
 
@@ -128,13 +135,14 @@ def _panel(
                 drawing = drawings.of(needs, frozenset(asked.unfold))
             except graph.TooManyEdgesError as exc:
                 return {"not_drawn": str(exc)}
-            known = {task.name: task for task in model.tasks}
+            known = {task.name: task.state.value for task in model.tasks}
             unfold = asked.unfold
 
             def unfolded(name: str) -> str:
                 return f"?{urlencode({'unfold': [*unfold, name]}, doseq=True)}"
 
-            return {"svg": graph.svg(drawing, known, lambda name: tasks_below + segment(name), unfolded)}
+            why = {task.name: task.why for task in model.tasks if task.why}
+            return {"svg": graph.svg(drawing, known, lambda name: tasks_below + segment(name), unfolded, why)}
         case "gantt":
             now = services.clock.now()
             return {"svg": gantt.svg(model, now, lambda name: tasks_below + segment(name))}

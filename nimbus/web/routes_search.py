@@ -1,4 +1,4 @@
-"""Finds runs and pipelines by a part of their names."""
+"""Finds runs, pipelines and backfills by a part of their names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         names = [record.name for record in services.reader.pipelines() if wanted in record.name.lower()]
         fitting = (run for run in listed.values() if wanted in run.id.lower())
         runs = nlargest(_MOST, fitting, key=lambda run: (run.created_at, run.id)) if wanted else []
-        shown = {"q": q, "runs": runs, "pipelines": names[:_MOST] if wanted else [], "most": _MOST}
+        backfills = (one for one in services.reader.backfills() if wanted in one.id.lower())
+        newest = nlargest(_MOST, backfills, key=lambda one: (one.created_at, one.id)) if wanted else []
+        shown = {
+            "q": q,
+            "runs": runs,
+            "pipelines": names[:_MOST] if wanted else [],
+            "backfills": newest,
+            "most": _MOST,
+        }
         return pages.answer(request, "search.html", shown)
 
     return routes

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from nimbus.api.children import children_list
 from nimbus.api.finding import FoundRun, find_run
+from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
 from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task
@@ -19,6 +20,8 @@ from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.purge_parts import Part as Purged
 from nimbus.domain.run import Run
+from nimbus.task import fence_token
+from nimbus.web.attempts import reasons
 from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
 from nimbus.web.pages import Pages, segment
 
@@ -55,7 +58,10 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "base": f"/ui/runs/{segment(run_id)}",
             "children": children[:_CHILDREN],
             "more_children": len(children[_CHILDREN:]),
+            "why_attempt": reasons(one),
+            **_attempt(services, run, shown, log),
             "needed_by": sorted(run.tasks.dependents(TaskName(task))),
+            "following": sum(1 for _ in run.tasks.downstream(TaskName(task))),
         }
         return pages.answer(request, "task.html", about)
 
@@ -78,6 +84,20 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         return pages.answer(request, "log.html", about)
 
     return routes
+
+
+def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, Any] | None) -> dict[str, Any]:
+    """The attempt that a page is about, as the run has it and as ZooKeeper does."""
+    number = None if log is None else log["number"]
+    shown = next((one for one in task.attempts if one.number == number), None)
+    if shown is None:
+        return {"attempt": None}
+    place = AttemptId(run.id, TaskName(task.name), shown.number)
+    return {
+        "attempt": shown,
+        "slots": services.reader.slots([place]).get(place),
+        "fence_token": fence_token(shown.number),
+    }
 
 
 @dataclass(frozen=True, slots=True)

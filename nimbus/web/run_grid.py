@@ -1,36 +1,71 @@
-"""Tasks by runs as SVG: one path for each state, however many cells there are. Pure."""
+"""Runs as small pictures, SVG: one path for each state, however many runs there are. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
 
 from markupsafe import Markup
 
+from nimbus.domain.counted import counted
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Run
+from nimbus.domain.run import ListedRun, Run, RunState
 from nimbus.web.graph import shortened
 
 _CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24
-_TICK, _HEIGHT = 6, 16
+_TICK, _HEIGHT, _LEAST = 6, 16, 3
 """Of the row of bars in a list."""
+_STRIP = 480
+"""Pixels of a day."""
+DAY = timedelta(days=1)
 
 _PATH = Markup('<path class="{}" d="{}"/>')
 _GRID = Markup(
     '<svg id="grid" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="group" '
-    'aria-label="{tasks} tasks in {runs} runs, oldest run first">{cells}{labels}{columns}</svg>'
+    'aria-label="{tasks} in {runs}, oldest run first">{cells}{labels}{columns}</svg>'
 )
 _NAME = Markup('<text x="0" y="{y}">{label}{title}</text>')
 _COLUMN = Markup(
     '<a href="{href}" aria-label="Run {run}, {state}"><title>{run}: {state}</title>'
-    '<rect class="{state}" x="{x}" y="2" width="{box}" height="{box}" rx="5"/>'
     '<rect class="over" x="{x}" y="2" width="{box}" height="{h}"/></a>'
 )
 _TITLE = Markup("<title>{}</title>")
+_STRIP_SVG = Markup(
+    '<svg class="strip" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
+    'preserveAspectRatio="none" aria-label="{count} in 24 hours">{paths}</svg>'
+)
 _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-label="{said}">{paths}</svg>')
 
 
-def _paths(boxes: Iterable[tuple[str, str]]) -> Markup:
-    """One path for each state. A box is a stroke, which the style makes as high as it has to be."""
+_MARKS = {
+    "succeeded": "m6 6h0",  # round: the style gives the line a round end
+    "failed": "m1 1l10 10m0-10l-10 10",
+    "running": "m3 1v10l8-5z",
+    "queued": "m1 6a5 5 0 1 1 10 0a5 5 0 1 1-10 0m5-3v4",
+    "waiting": "m1 6a5 5 0 1 1 10 0a5 5 0 1 1-10 0",
+    "skipped": "m1 2l4 4-4 4m5-8l4 4-4 4",
+    "not_run": "m2 6h8",
+    "stopping": "m2 2h8v8h-8z",
+}
+"""Of states, in a box of 12 pixels, with the shapes that the icons of the states have."""
+_SQUARE = "m1 6h10"
+
+
+def mark(state: str, x: int, y: int) -> str:
+    """The shape of a state, for a path: a state is not told by its colour alone.
+
+    Args:
+        state: Of a run or a task.
+        x: Left edge of its box.
+        y: Upper edge of its box.
+    """
+    return f"M{x} {y}{_MARKS.get(state, _SQUARE)}"
+
+
+def paths(boxes: Iterable[tuple[str, str]]) -> Markup:
+    """One path for each state, of all that is in it."""
     found: dict[str, list[str]] = {}
     for state, box in boxes:
         found.setdefault(state, []).append(box)
@@ -47,11 +82,12 @@ def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], s
     """
     width, height = _LABEL + _CELL * len(runs), _TOP + _CELL * len(tasks)
     boxes = (
-        (run.tasks[name].state.value, f"M{_LABEL + _CELL * x} {_TOP + _CELL * y + _BOX // 2}h{_BOX}")
+        (run.tasks[name].state.value, mark(run.tasks[name].state.value, _LABEL + _CELL * x, _TOP + _CELL * y))
         for y, name in enumerate(tasks)
         for x, run in enumerate(runs)
         if name in run.tasks
     )
+    heads = ((run.state.value, mark(run.state.value, _LABEL + _CELL * x, 2)) for x, run in enumerate(runs))
     labels = (
         _NAME.format(
             y=_TOP + _CELL * y + _BOX - 1,
@@ -62,28 +98,62 @@ def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], s
     )
     columns = (
         _COLUMN.format(
-            href=href(run.id), run=run.id, state=run.state.value, x=_LABEL + _CELL * x, box=_BOX, h=height - 2
+            href=href(run.id),
+            run=run.id,
+            state=run.state.value,
+            x=_LABEL + _CELL * x,
+            box=_BOX,
+            h=height - 2,
         )
         for x, run in enumerate(runs)
     )
     return _GRID.format(
         w=width,
         h=height,
-        tasks=len(tasks),
-        runs=len(runs),
-        cells=_paths(boxes),
+        tasks=counted(len(tasks), "task"),
+        runs=counted(len(runs), "run"),
+        cells=paths(chain(heads, boxes)),
         labels=Markup("").join(labels),
         columns=Markup("").join(columns),
     )
 
 
-def ticks(states: Sequence[str]) -> Markup:
-    """The states of runs as a row of bars, oldest first; those that failed are taller."""
+def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:
+    """Runs as a row of bars, oldest first: as high as they took long, with a foot if they failed."""
+    took = [_took_s(run, now) for run in runs]
+    longest = max(took, default=0.0) or 1.0
     bars = []
-    for number, state in enumerate(states):
-        high = _HEIGHT if state == "failed" else _HEIGHT - 6
-        box = f"M{_TICK * number + 2} {_HEIGHT}v-{high}"
-        bars.append((state, box))
-    counts: Mapping[str, int] = {state: states.count(state) for state in dict.fromkeys(states)}
+    for number, (run, seconds) in enumerate(zip(runs, took, strict=True)):
+        x = _TICK * number + 2
+        high = _LEAST + round((_HEIGHT - _LEAST) * seconds / longest)
+        foot = f"M{x} {_HEIGHT + 2}v2" if run.state is RunState.FAILED else ""
+        bars.append((run.state.value, f"M{x} {_HEIGHT}v-{high}{foot}"))
+    counts = Counter(run.state.value for run in runs)
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return _TICKS.format(w=_TICK * len(states), h=_HEIGHT, said=f"last runs: {said}", paths=_paths(bars))
+    return _TICKS.format(
+        w=_TICK * len(runs), h=_HEIGHT + 4, said=f"last runs: {said or 'none'}", paths=paths(bars)
+    )
+
+
+def _took_s(run: ListedRun, now: datetime) -> float:
+    """Of one that goes on, in whole minutes: a page changes only when its picture does."""
+    if run.finished_at is not None:
+        return (run.finished_at - (run.started_at or run.created_at)).total_seconds()
+    if run.started_at is None:
+        return 0.0
+    return max(0.0, (now - run.started_at).total_seconds() // 60 * 60)
+
+
+def strip(runs: Iterable[ListedRun], now: datetime) -> Markup:
+    """The runs of 24 hours on a time axis that ends now, in steps of ten minutes."""
+    end = now.replace(minute=now.minute // 10 * 10, second=0, microsecond=0) + timedelta(minutes=10)
+    begin, shown = end - DAY, []
+    for run in runs:
+        start, stop = run.started_at or run.created_at, run.finished_at or end
+        if stop <= begin:
+            continue
+        left = _STRIP * max(timedelta(0), start - begin) // DAY
+        wide = max(_LEAST, _STRIP * (stop - begin) // DAY - left)
+        low = 3 if run.state is RunState.FAILED else 0
+        shown.append((run.state.value, f"M{left} {_HEIGHT // 2 + low}h{wide}"))
+    return _STRIP_SVG.format(w=_STRIP, h=_HEIGHT, count=counted(len(shown), "run"), paths=paths(shown))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nimbus.api.models import ParameterModel
 
@@ -29,17 +30,18 @@ class Field:
     maximum: float | None
 
 
-def fields(parameters: Mapping[str, ParameterModel]) -> list[Field]:
-    """The fields of a form, in the order of the definition."""
-    return [_field(name, parameter) for name, parameter in parameters.items()]
+def fields(parameters: Mapping[str, ParameterModel], given: Mapping[str, Any]) -> list[Field]:
+    """The fields of a form, in the order of the definition. `given`: values instead of defaults, by name."""
+    return [
+        _field(name, parameter, given.get(name, parameter.default)) for name, parameter in parameters.items()
+    ]
 
 
-def _field(name: str, parameter: ParameterModel) -> Field:
+def _field(name: str, parameter: ParameterModel, value: Any) -> Field:
     choices = parameter.choices or ([True, False] if parameter.type == "boolean" else [])
     is_text = parameter.type == "string" and not choices
-    default = parameter.default
-    kind = "json" if not is_text else "some" if default is None else "text"
-    shown = "" if default is None else default if is_text else _text(default)
+    kind = "json" if not is_text else "some" if parameter.default is None else "text"
+    shown = "" if value is None else str(value) if is_text else _text(value)
     return Field(
         parameter=name,
         name=f"{kind}.{name}",

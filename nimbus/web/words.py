@@ -40,12 +40,28 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def with_code(text: str) -> Markup:
+    """A message whose commands and keys, which stand between backticks, are shown as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one has no partner
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
 def moment(at: datetime | None) -> Markup:
     """A time, exact; scripts make it relative. The page itself must not change as time passes."""
     if at is None:
         return Markup("&ndash;")
     exact = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     return Markup('<time datetime="{}">{}</time>').format(at.astimezone(UTC).isoformat(), exact)
+
+
+def to_the_minute(at: datetime) -> str:
+    """A time that stands for something, such as a date of a backfill, and is never made relative."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}Z"
 
 
 def since(start: datetime | None, end: datetime | None) -> Markup:

@@ -162,7 +162,7 @@ class AttemptFolder:
         return self._lock.last_holder()
 
     def note_session(self, session: ConnectSession) -> None:
-        """Note where the attempt's Connect session is, for whoever must release it."""
+        """Note where the attempt's Connect session is, for the process that must release it."""
         write_atomic(self.session_file, json.dumps(asdict(session)).encode())
 
     def session(self) -> ConnectSession | None:
@@ -262,7 +262,7 @@ class AttemptFolder:
         return int(read_if_there(self.log_stored_file) or b"0")
 
     def note_log_stored(self, size_bytes: int) -> None:
-        """Remember how far the log is stored, for whoever goes on with it."""
+        """Remember how far the log is stored, for the process that goes on with it."""
         write_atomic(self.log_stored_file, str(size_bytes).encode())
 
     def output_prefix(self) -> str:

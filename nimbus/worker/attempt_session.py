@@ -18,9 +18,9 @@ import structlog
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker import connect_folder, procfs
 from nimbus.worker.attempt_folder import AttemptFolder
+from nimbus.worker.connect_plan import ConnectPlan, ConnectReach
 from nimbus.worker.connect_session import ConnectSessionError, SessionLine, release_elsewhere
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectPlan, ConnectReach
 
 _log = structlog.get_logger(__name__)
 

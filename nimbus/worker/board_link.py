@@ -22,7 +22,7 @@ _BEAT_EVERY_S = 2.0
 _LOOK_EVERY_S = 5.0
 """Also without a signal: a watch that was lost costs seconds, not the attempt."""
 CHECKPOINT_EVERY_S = 1.0
-"""So often is the board told of a checkpoint at most; the last one counts."""
+"""The shortest time between two writes of a checkpoint; the last one counts."""
 _TICK_S = 1.0
 
 _log = structlog.get_logger(__name__)

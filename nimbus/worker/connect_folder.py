@@ -21,10 +21,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from nimbus.worker import procfs
+from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.files import read_if_there, write_atomic
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectPlan
 
 _KILL_DEADLINE_S = 10.0
 

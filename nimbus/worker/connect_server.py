@@ -29,11 +29,11 @@ from nimbus.worker.connect_folder import (
     servers_below,
     touch,
 )
+from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import answers, check_packages, exercising
 from nimbus.worker.connect_start import LocalServerSettings, free_port, last_error, listens, start_server
 from nimbus.worker.identity import host_id
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectPlan
 
 _POLL_S = 0.05
 _KILL_DEADLINE_S = 10.0
@@ -49,7 +49,7 @@ class ConnectServerError(NimbusError):
 
 
 class RemoteServer:
-    """A server that is named in the configuration. See `nimbus.worker.settings.ConnectProvider`."""
+    """A server that is named in the configuration. See `nimbus.worker.connect_plan.ConnectProvider`."""
 
     def __init__(self, url: str, token: str | None) -> None:
         """`url` is `sc://host[:port]`; any host but localhost is spoken to by TLS."""
@@ -57,16 +57,16 @@ class RemoteServer:
         self._url, self._token = url if is_here else f"{url}/;use_ssl=true", token
 
     def is_up(self) -> bool:
-        """Nothing is to be started."""
+        """Start nothing more."""
         return True
 
     def plan(self) -> ConnectPlan:
-        """See `nimbus.worker.settings.ConnectProvider`."""
+        """See `nimbus.worker.connect_plan.ConnectProvider`."""
         check_packages()
         return ConnectPlan(url=self._url, token=self._token)
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """See `nimbus.worker.settings.ConnectProvider`."""
+        """See `nimbus.worker.connect_plan.ConnectProvider`."""
         if session.url != self._url:
             return None
         return ConnectPlan(url=self._url, token=self._token, session_id=session.session_id)
@@ -80,7 +80,7 @@ class RemoteServer:
 
 
 class LocalServer:
-    """The worker's own server. See `nimbus.worker.settings.ConnectProvider`."""
+    """The worker's own server. See `nimbus.worker.connect_plan.ConnectProvider`."""
 
     def __init__(self, settings: LocalServerSettings) -> None:
         self._settings = settings
@@ -96,7 +96,7 @@ class LocalServer:
         return ready is not None and procfs.is_alive(ready.pid, ready.start_ticks)
 
     def plan(self) -> ConnectPlan:
-        """See `nimbus.worker.settings.ConnectProvider`. Takes ten seconds when a server must be started."""
+        """See `ConnectProvider`. Takes ten seconds when a server must be started."""
         check_packages()
         with self._lock:
             made_of = self.made_of()
@@ -127,7 +127,7 @@ class LocalServer:
             self._lock.release()
 
     def close(self) -> None:
-        """See `nimbus.worker.settings.ConnectProvider`: a server without a session ends."""
+        """See `nimbus.worker.connect_plan.ConnectProvider`: a server without a session ends."""
         self._closing.set()
         if self._lock.acquire(timeout=_CLOSE_S):
             try:

@@ -21,8 +21,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
+from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.environment import passed_on
-from nimbus.worker.settings import ConnectPlan
 
 USER = "nimbus"
 """The user of all sessions: a server tells sessions apart by user and id."""

@@ -68,11 +68,11 @@ class OpenBoard:
 
 def import_clients() -> None:
     """Import and read what the functions below do, so that a fork of this process need not."""
-    from blobsync.storage.s3_client import load_models
+    from blobsync.s3.client import load_models
 
     load_models()
     for module in (
-        "blobsync.storage.s3_store",
+        "blobsync.s3.store",
         "nimbus.adapters.s3_logs",
         "nimbus.adapters.zookeeper.board",
     ):

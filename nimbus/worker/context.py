@@ -8,10 +8,13 @@ from enum import Enum
 from functools import partial
 
 import structlog
+from prometheus_client import CollectorRegistry
 
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, Clock, LogArchive, StoreUnavailableError
 from nimbus.records import UnreadableRecordError
+from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import settlement
 from nimbus.worker.connections import Connections
 from nimbus.worker.loop import Action, Loop
@@ -40,6 +43,7 @@ class WorkerContext:
     """For the processes that hold attempts."""
     clock: Clock
     logs: LogArchive | None
+    metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
     loop: Loop = field(default_factory=Loop)
     phases: dict[str, Phase] = field(default_factory=dict)
 
@@ -57,9 +61,15 @@ class WorkerContext:
             _log.warning("worker_must_wait", worker=self.settings.id, error=str(exc)[:300])
             self.loop.after(next(waits), partial(self.do, action, waits))
 
+    def done(self, attempt: str, outcome: Outcome | None) -> None:
+        """The worker has no more to do with an attempt, which ended so; None: another one ended it."""
+        if self.phases.get(attempt) is not Phase.DONE and outcome is not None:
+            self.metrics.ended(outcome)
+        self.phases[attempt] = Phase.DONE
+
     def refuse(self, order: Assignment, reason: str, *, pipeline_at_fault: bool = False) -> None:
         """End an attempt that cannot be started here. See `End.pipeline_at_fault`."""
         _log.warning("attempt_refused", attempt=order.attempt, error=reason[:300])
-        self.phases[order.attempt] = Phase.DONE
+        self.done(order.attempt, Outcome.REFUSED)
         asked = (self.board, order, self.settings.id, reason, self.clock.now())
         self.do(partial(settlement.refuse, *asked, pipeline_at_fault=pipeline_at_fault))

@@ -9,16 +9,16 @@ from pathlib import Path
 import structlog
 
 from nimbus.domain.ids import WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard
 from nimbus.records import UnreadableRecordError
 from nimbus.worker import procfs, remains, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.attempt_session import release_left
+from nimbus.worker.connect_plan import ConnectReach
 from nimbus.worker.files import read_if_there
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectReach
 from nimbus.worker.tags import attempt_tag
 
 _log = structlog.get_logger(__name__)

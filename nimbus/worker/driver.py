@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nimbus.worker.warm.plan import WarmPlan
 
 EXIT_NOT_STARTED = 75
-"""Of a driver that was never let go, and of a runner whose claim was refused: user code did not run."""
+"""Of a driver that never got its "go", and of a runner whose claim was refused: user code did not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,13 +40,18 @@ def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
         "python_path": list(order.python_path),
         "wheels": [str(path) for path in plan.wheels],
         "master": plan.master,
-        "worker_conf": dict(plan.spark_conf),
+        "worker_conf": worker_conf(plan, order),
         "task_conf": scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale),
         "limits": asdict(limits_of(order)),
         "user": None if plan.user is None else asdict(plan.user),
         "class_archive": str(plan.class_archive or ""),
         "connect": order.task.spark_mode is SparkMode.CONNECT,
     }
+
+
+def worker_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
+    """Spark's properties of the worker, which yield to the task's."""
+    return {**plan.telemetry.spark_properties(plan.cluster, order), **plan.spark_conf}
 
 
 def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:
@@ -95,6 +100,7 @@ def measured(folder: AttemptFolder, output: Path) -> tuple[Path, ...]:
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:
     """The whole environment of an attempt's driver."""
     return {
+        **plan.telemetry.variables(plan.cluster, folder.attempt),
         **plan.environment,
         **plan.secrets,
         **({} if plan.connect is None else driver_variables(plan.connect)),

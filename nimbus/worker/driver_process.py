@@ -1,4 +1,4 @@
-"""The driver as its runner sees it: start, let go, ask to end, kill with all it left. Main thread."""
+"""The driver as its runner sees it: start, say "go", ask to end, kill with all it left. Main thread."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DriverProcess:
         self._watch(pid)
 
     def _watch(self, pid: int) -> None:
-        with suppress(OSError):  # the child does it, too: whoever comes first. EACCES: it has executed
+        with suppress(OSError):  # the child does it, too; the first wins. EACCES: it has executed
             os.setpgid(pid, pid)
         ticks = procfs.start_ticks(pid)
         if ticks is None:  # we have not reaped it, so it is there

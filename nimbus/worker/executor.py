@@ -1,6 +1,6 @@
 """The port through which a worker runs attempts: one executor for each kind of holder that a claim can name.
 
-A stop does not pass through it: whoever holds an attempt reads the request from the board by itself, so that
+A stop does not pass through it: the process that runs an attempt reads the request from the board itself, so
 a stop works while the worker is away (ADR 29).
 """
 

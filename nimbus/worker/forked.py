@@ -105,7 +105,7 @@ def adopt_orphans() -> None:
 
 
 def take_standard_input() -> int:
-    """A descriptor of what standard input is; nothing below us shall find it there."""
+    """A copy of standard input's descriptor, so that no child inherits standard input."""
     taken, nowhere = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)

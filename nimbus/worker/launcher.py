@@ -1,4 +1,4 @@
-"""Starts a runner so that it outlives whoever started it. Any thread may call it.
+"""Starts a runner so that it outlives its starter. Any thread may call it.
 
 A worker does so when its fork server cannot be reached: see `fork_launcher`.
 """

@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.log_upload import store_rest
@@ -23,7 +24,13 @@ class LeftoverLogs:
     def __init__(self, logs: LogArchive | None, loop: Loop) -> None:
         """`logs` None: none is stored."""
         self._logs, self._loop = logs, loop
+        self._unstored: set[AttemptId] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
+
+    @property
+    def count(self) -> int:
+        """How many are not stored yet. Any thread."""
+        return len(self._unstored)
 
     def store(self, folder: AttemptFolder, then: Action) -> None:
         """Store what is left of an attempt's log, and do `then` on the worker's thread."""
@@ -31,8 +38,10 @@ class LeftoverLogs:
 
     def _store(self, folder: AttemptFolder, then: Action, waits: Iterator[float]) -> None:
         if self._logs is None or not folder.log_size():
+            self._unstored.discard(folder.attempt)
             then()
             return
+        self._unstored.add(folder.attempt)
         storing = self._pool.submit(store_rest, folder, self._logs)
         storing.add_done_callback(
             lambda done: self._loop.post(partial(self._stored, folder, then, done, waits))
@@ -46,6 +55,7 @@ class LeftoverLogs:
             _log.warning("log_not_stored", attempt=str(folder.attempt), error=str(error)[:300])
             self._loop.after(next(waits), partial(self._store, folder, then, waits))
         elif not done.cancelled():
+            self._unstored.discard(folder.attempt)
             then()
 
     def close(self) -> None:

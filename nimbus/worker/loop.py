@@ -1,6 +1,6 @@
 """One thread that waits for everything at once: messages, timers, and the end of processes.
 
-Whoever is on another thread (a watch, a pool) may only `post`; all else happens on the loop's own thread.
+Other threads (a watch, a pool) may only `post`; all else happens on the loop's own thread.
 """
 
 from __future__ import annotations

@@ -20,13 +20,14 @@ from nimbus.domain.pipeline import SparkDeploy, SparkMode, TaskKind
 from nimbus.domain.workers import Assignment
 from nimbus.task import ACCESS_VARIABLE
 from nimbus.worker.class_archive import find_archive
+from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_session import check_packages
 from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
 from nimbus.worker.secrets import SecretError, resolve
-from nimbus.worker.settings import ConnectPlan, RunnerPlan, WorkerSettings
+from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
 
@@ -143,6 +144,7 @@ def prepare(
         user=user,
         secrets=resolve(order.task.secrets, settings.secrets),
         connect=connect,
+        telemetry=settings.telemetry,
         class_archive=(
             find_archive(settings.class_archive_dir or settings.work_dir, drivers)
             if settings.class_archive and java_home is not None and user is None

@@ -2,7 +2,7 @@
 
 Attempts, stacks and tests find their processes by a variable in the environment that /proc shows. The kernel
 shows the memory in which a program was started, so a forked process writes there, as `setproctitle` does.
-Whoever starts a program that forks gives it `ROOM`, and `ARGUMENT_ROOM` if its own arguments are short.
+The starter of a program that forks gives it `ROOM`, and `ARGUMENT_ROOM` if its own arguments are short.
 """
 
 from __future__ import annotations

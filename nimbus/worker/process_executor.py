@@ -106,7 +106,8 @@ class ProcessExecutor:
         context, attempt = self._context, str(folder.attempt)
         context.phases[attempt] = Phase.SETTLING
         if folder.is_delivered:
-            context.phases[attempt] = Phase.DONE
+            delivered = folder.exit_record()
+            context.done(attempt, None if delivered is None else delivered.outcome)
             return
         if folder.is_locked():
             self._watch(folder, folder.last_runner())
@@ -118,6 +119,7 @@ class ProcessExecutor:
             self._done(folder, "another one has it, or nobody waits for it any more")
             return
         why = settlement.put_end(context.board, record)
+        context.metrics.ended(record.outcome)
         _log.info("attempt_settled", attempt=attempt, outcome=record.outcome.value, why=why)
         folder.empty_scratch()
         self._logs.store(folder, partial(self._done, folder, why))

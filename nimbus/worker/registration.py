@@ -88,6 +88,7 @@ class Registration:
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,
+            reported_at=self._clock.now(),
         )
 
 

@@ -4,7 +4,7 @@ Forked by a worker's fork server; or started, with its startup on standard input
 `python -I -u -m nimbus.worker.runner <attempt folder>`.
 
 What holds, whatever dies when:
-  * At most one runner lives in an attempt's folder (flock); at most one driver anywhere is let go (CLAIM).
+  * At most one runner lives in an attempt's folder (flock); at most one driver anywhere is told "go" (CLAIM).
   * User code starts only after our CLAIM stands in ZooKeeper. A runner that dies before it says go takes its
     driver along unstarted (PDEATHSIG, and EOF on the pipe).
   * ZooKeeper or S3 being away changes nothing for a running driver.
@@ -35,8 +35,8 @@ from pathlib import Path
 
 import structlog
 
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ConnectSession, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import procfs
@@ -91,7 +91,7 @@ class Runner:
         """Run the attempt; the process's exit code.
 
         Args:
-            driver: Waits to be let go; None: the attempt has ended, and is only delivered.
+            driver: Waits for "go"; None: the attempt has ended, and is only delivered.
         """
         try:
             return self._run(driver)
@@ -287,7 +287,7 @@ class Runner:
         *,
         pipeline_at_fault: bool = False,
     ) -> int:
-        """End a claimed attempt whose driver was not let go."""
+        """End a claimed attempt whose driver never got its "go"."""
         driver.end_all()
         end = self._end(Verdict(Outcome.REFUSED, why, None), None, claim)
         return self._finish(board, replace(end, pipeline_at_fault=pipeline_at_fault), self._uploader())

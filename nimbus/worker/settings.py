@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import io
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
 from nimbus.domain.slots import ConnectSession
+from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.connections import Connections
 from nimbus.worker.free_room import MinFree
-from nimbus.worker.procfs import ProcessId
 from nimbus.worker.secrets import Provider
+from nimbus.worker.task_telemetry import TaskTelemetry
 from nimbus.worker.task_user import TaskUser, TaskUsers
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class WorkerSettings:
     min_free: MinFree = field(default_factory=MinFree)
     secrets: Provider | None = field(default=None, repr=False)
     """Of what tasks name as `secrets`; None: such tasks are refused."""
+    telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
+    """What tasks are told of their trace and lineage."""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
     is_alone: bool = False
@@ -111,53 +113,6 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectPlan:
-    """Where an attempt of a task in `mode: connect` has its session."""
-
-    url: str
-    """`sc://host:port`, with `;use_ssl=true` if the server speaks TLS."""
-    token: str | None = field(default=None, repr=False)
-    session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """New for each launch, so that an attempt never meets a session that was used before."""
-    server: ProcessId | None = None
-    """The worker's own server; None: it is somebody else's."""
-    folder: Path | None = None
-    """Of that server."""
-
-
-class ConnectReach(Protocol):
-    """Knows servers of Spark Connect. Any thread may call it."""
-
-    def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """How to reach a session on a server of somebody else; None: it is on none that is known here."""
-        ...
-
-
-class ConnectProvider(ConnectReach, Protocol):
-    """What a worker has for tasks in `mode: connect`. Any thread may call it."""
-
-    def is_up(self) -> bool:
-        """`plan` answers at once."""
-        ...
-
-    def plan(self) -> ConnectPlan:
-        """A place for an attempt, started if there is none.
-
-        Raises:
-            ConnectServerError: it cannot be started.
-        """
-        ...
-
-    def look_after(self) -> bool:
-        """End what nobody uses, and say whether anything is left. Called now and then; never waits long."""
-        ...
-
-    def close(self) -> None:
-        """The worker ends; what is in use goes on."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerPlan:
     """All that a runner must know beside the order: where things are and how to run them."""
 
@@ -183,6 +138,7 @@ class RunnerPlan:
     """As whom the driver runs; None: as we do."""
     checkpoint: str | None = None
     """Of the attempts before, as JSON."""
+    telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the task, for the driver's environment. Never on disk, nor in a log."""
 

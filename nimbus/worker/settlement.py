@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.worker.attempt_folder import AttemptFolder

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.failure import SERVER_STACK, failure_class, without_other_threads
 from nimbus.worker.limits import is_memory
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +24,7 @@ from datetime import timedelta
 from functools import partial
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from nimbus.domain.admission import need_of
 from nimbus.domain.checkpoints import earlier, inherited
@@ -37,6 +40,7 @@ from nimbus.ports import (
     StoreUnavailableError,
     WorkerIdInUseError,
 )
+from nimbus.telemetry.worker import WorkerMetrics, WorkerStanding
 from nimbus.worker import settlement
 from nimbus.worker.application.executor import ApplicationExecutor, ClusterTarget
 from nimbus.worker.class_archive_upkeep import ClassArchiveUpkeep
@@ -69,7 +73,7 @@ _FETCHING_AT_ONCE = 2
 """Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
 _LOOK_AGAIN_S = 1.0
 _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
-"""At an attempt in a cluster: whoever was asked to look for it follows it, and ends it."""
+"""At an attempt in a cluster: the worker that was asked to look for it follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 _REFILL_S = 0.5
@@ -99,12 +103,19 @@ class Worker:
         connections: Connections,
         clock: Clock,
         logs: LogArchive | None = None,
+        metrics: WorkerMetrics | None = None,
         clusters: Mapping[str, ClusterTarget] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         context = WorkerContext(
-            settings=settings, board=board, connections=connections, clock=clock, logs=logs
+            settings=settings,
+            board=board,
+            connections=connections,
+            clock=clock,
+            logs=logs,
+            metrics=metrics or WorkerMetrics(CollectorRegistry()),
         )
+        context.metrics.watch(self.standing)
         self._context, self._loop, self._phases = context, context.loop, context.phases
         self._settings, self._board, self._releases = settings, board, releases
         self._forks, self._connect_forks = ForkLauncher(), ForkLauncher(CONNECT_OPTION)
@@ -119,6 +130,8 @@ class Worker:
         """What ended the worker's thread, if something did."""
         self._registration = Registration(settings, registrations, clock, clusters or ())
         self._orders: dict[str, Assignment] = {}
+        self._read_at_s: dict[str, float] = {}
+        """When the orders that are not launched yet were read."""
         self._has_looked = False
         """`_orders` was read."""
         self._leftover_logs = LeftoverLogs(logs, self._loop)
@@ -178,6 +191,17 @@ class Worker:
     def reaping(self) -> frozenset[str]:
         """Attempts that it was asked to look for."""
         return frozenset(self._reaping.copy())
+
+    def standing(self) -> WorkerStanding:
+        """How it stands, for metrics."""
+        phases = Counter(self._phases.copy().values())
+        return WorkerStanding(
+            slots=self._settings.slots,
+            attempts={phase.value: phases[phase] for phase in Phase if phase is not Phase.DONE},
+            registered=self._registration.stands,
+            draining=self._registration.draining,
+            leftover_logs=self._leftover_logs.count,
+        )
 
     def close(self, timeout: timedelta) -> None:
         """Stop taking orders. Runners and drivers go on; registrations are the caller's to withdraw."""
@@ -266,9 +290,11 @@ class Worker:
             if phase is Phase.DONE and attempt not in self._orders:
                 del self._phases[attempt]
         self._reaping &= self._orders.keys()
+        self._read_at_s = {key: at_s for key, at_s in self._read_at_s.items() if key in self._orders}
         for order in orders:
             if order.kind is AssignmentKind.RUN and order.attempt not in self._phases:
                 self._phases[order.attempt] = Phase.PREPARING
+                self._read_at_s[order.attempt] = time.monotonic()
                 self._context.do(partial(self._take, order))
             elif order.kind is AssignmentKind.REAP and order.attempt not in self._reaping:
                 self._reaping.add(order.attempt)
@@ -358,7 +384,12 @@ class Worker:
             plan = replace(plan, checkpoint=inherited(found))
         if order.task.env:
             plan = replace(plan, environment={**plan.environment, **order.task.env})
-        self._executor_of(order).launch(order, plan)
+        executor = self._executor_of(order)
+        executor.launch(order, plan)
+        read_at_s = self._read_at_s.pop(order.attempt, None)
+        if read_at_s is not None and self._phases.get(order.attempt) is Phase.RUNNING:
+            holder = next(holder for holder, one in self.executors.items() if one is executor)
+            self._context.metrics.launched(holder, time.monotonic() - read_at_s)
 
     def _executor_of(self, order: Assignment) -> Executor:
         if order.task.runs_in_cluster:

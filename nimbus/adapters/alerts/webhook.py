@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-import httpx
-
 from nimbus.domain.alert_text import AlertMessage
 from nimbus.ports import AlertNotSentError
 
@@ -35,6 +33,8 @@ class Webhook:
 
     def send(self, message: AlertMessage) -> None:
         """POST the message."""
+        import httpx  # late: most schedulers have no webhook
+
         body = json.dumps({**message.fields, "text": message.text}).encode()
         headers = {"Content-Type": "application/json", ID_HEADER: message.id, "User-Agent": "nimbus"}
         if (secret := self._secret()) is not None:
@@ -45,8 +45,10 @@ class Webhook:
                 "POST", self._url, content=body, headers=headers, timeout=TIMEOUT_S, trust_env=False
             ) as answer:
                 status = answer.status_code  # its body is of no interest, and may be endless
+        except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+            why = str(exc) or "it took too long"
+            raise AlertNotSentError(f"{where} cannot be reached: {why}", doubtful=False) from exc
         except httpx.HTTPError as exc:
-            doubtful = not isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout)
-            raise AlertNotSentError(f"{where}: {type(exc).__name__}", doubtful=doubtful) from exc
+            raise AlertNotSentError(f"{where}: {type(exc).__name__}", doubtful=True) from exc
         if not 200 <= status < 300:
             raise AlertNotSentError(f"{where} answered {status}")

@@ -20,7 +20,7 @@ from kazoo.exceptions import (
 )
 
 CHANGES_KEPT = 10_000
-"""Whoever reads the changes later than that is told to look at everything."""
+"""A session that reads the changes later than that must read everything."""
 
 CREATED, CHANGED, DELETED = "created", "changed", "deleted"
 

@@ -19,8 +19,8 @@ from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import LARGEST_PROGRESS, AttemptWithdrawnError, Enqueue
 from nimbus.records import UnreadableRecordError
@@ -182,7 +182,7 @@ class ZooKeeperAttemptBoard:
     def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
         """Write it in a transaction that is refused if END is there: it makes END, and removes it.
 
-        So who watches the attempt is told of each checkpoint, and looks once in vain.
+        So the watch of an attempt fires at each checkpoint, too; the extra read finds nothing.
         """
         path, end = self._paths.checkpoint(attempt), self._paths.end(attempt)
         data = json.dumps({"schema": records.SCHEMA, "checkpoint": checkpoint}).encode()

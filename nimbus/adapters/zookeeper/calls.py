@@ -11,14 +11,14 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 import structlog
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NoNodeError
 from kazoo.protocol.states import Callback
 
 from leader import FencingToken, LeaderError, ZooKeeperSession, fenced_transaction
-from leader.fencing import first_failure
+from leader.zookeeper.fencing import first_failure
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
 from nimbus.domain.errors import RecordTooLargeError
-from nimbus.ports import Enqueue, StoreUnavailableError
+from nimbus.ports import Enqueue, StoreDeniedError, StoreUnavailableError
 from nimbus.records import Codec, T, UnreadableRecordError
 
 _log = structlog.get_logger(__name__)
@@ -53,8 +53,14 @@ def in_our_words(what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"{what}: {exc}") from exc
     except (NoNodeError, NodeExistsError):
         raise
+    except NoAuthError as exc:
+        raise StoreDeniedError(
+            f"{what}: ZooKeeper's access list does not let this process: give zookeeper.username and "
+            "password as all daemons of the cluster have them (`nimbus cluster acl` lists what differs)."
+        ) from exc
     except KazooException as exc:
-        raise StoreUnavailableError(f"{what}: ZooKeeper answered {type(exc).__name__} {exc}") from exc
+        answer = f"{type(exc).__name__} {exc}".rstrip()
+        raise StoreUnavailableError(f"{what}: ZooKeeper answered {answer}") from exc
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Topics:
             paths.commands: (topics.COMMANDS,),
             paths.outcomes: (topics.COMMANDS,),
             paths.abdication: (topics.ELECTION,),
+            paths.terms: (topics.ELECTION,),
             paths.backfills: (topics.PIPELINES,),
             election.leader: (topics.CLUSTER, topics.ELECTION),
             election.epoch: (topics.CLUSTER, topics.ELECTION),
@@ -52,7 +53,7 @@ class Topics:
             paths.runs: _of_run,
             paths.attempts: _of_attempt,
         }
-        self._alive = (f"{paths.schedulers}/", f"{paths.workers}/", f"{election.members}/")
+        self._alive = (f"{paths.schedulers}/", f"{paths.workers}/", f"{paths.terms}/", f"{election.members}/")
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kazoo.exceptions import NodeExistsError
@@ -21,6 +21,7 @@ from nimbus.adapters.zookeeper.leader_store import (
 )
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import read_run, readable_list, readable_runs
+from nimbus.adapters.zookeeper.terms import read_newest
 from nimbus.adapters.zookeeper.watched import WatchedNodes
 from nimbus.domain.access import Principal
 from nimbus.domain.alerts import Alert
@@ -35,6 +36,7 @@ from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, WorkerIdInUseError
 from nimbus.records import UnreadableRecordError
@@ -50,7 +52,7 @@ class ZooKeeperClusterReader:
         """As of a transaction, or later."""
         self._listed = WatchedNodes(self._calls, self._read_listed)
         self._workers = WatchedNodes(self._calls, self._read_workers)
-        self._orders = WatchedNodes(self._calls, self._count_orders)
+        self._orders = WatchedNodes(self._calls, self._list_orders)
         self._commands = WatchedNodes(self._calls, self._read_commands)
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
@@ -105,11 +107,11 @@ class ZooKeeperClusterReader:
         found = self._workers.values(self._calls.children(self._paths.workers) or ())
         return tuple(found[name] for name in sorted(found))
 
-    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
+    def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
         """Orders of some workers."""
         names = tuple(workers)
         found = self._orders.values(names)
-        return {name: found.get(name, 0) for name in names}
+        return {name: found.get(name, ()) for name in names}
 
     def commands(self) -> tuple[QueuedCommand, ...]:
         """Commands that wait."""
@@ -119,6 +121,10 @@ class ZooKeeperClusterReader:
     def settings(self) -> ClusterSettings:
         """Pools and cordoned workers."""
         return read_settings(self._calls, self._paths)
+
+    def terms(self, most: int) -> tuple[Term, ...]:
+        """The newest terms."""
+        return read_newest(self._calls, self._paths, most)
 
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts."""
@@ -136,11 +142,15 @@ class ZooKeeperClusterReader:
         found = self._calls.read_watched(self._paths.commands, changed)
         return {queued.id: queued for queued in queued_commands(self._paths, found)}
 
-    def _count_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, int]:
+    def _list_orders(self, changed: Mapping[str, Enqueue]) -> Mapping[str, tuple[str, ...]]:
         found = self._calls.list_watched(
             {self._paths.orders(WorkerId(n)): tell for n, tell in changed.items()}
         )
-        return {name: len(orders) for name, orders in zip(changed, found, strict=True) if orders is not None}
+        return {
+            name: tuple(sorted(orders))
+            for name, orders in zip(changed, found, strict=True)
+            if orders is not None
+        }
 
 
 class ZooKeeperCommandQueue:
@@ -157,6 +167,7 @@ class ZooKeeperCommandQueue:
         submitted_by: str,
         asked_by: Principal | None = None,
         key: CommandKey | None = None,
+        if_match: tuple[str, ...] = (),
     ) -> CommandId:
         """Queue a command as the next sequential node; with a key, in one transaction with its node."""
         body = records.CommandBody(
@@ -165,6 +176,7 @@ class ZooKeeperCommandQueue:
             submitted_by=submitted_by,
             asked_by=asked_by,
             key=key,
+            if_match=if_match,
         )
         self._calls.ensure(self._paths.commands)
         data = records.COMMAND.encode(body)

@@ -19,7 +19,7 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import alerts, catalog, intervals
+from nimbus.adapters.zookeeper import alerts, catalog, intervals, terms
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
@@ -39,6 +39,7 @@ from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import (
     CatalogPart,
@@ -106,6 +107,7 @@ class ZooKeeperLeaderStore:
             workers=self.read_workers(),
             schedulers=self.read_schedulers(),
             abdication=self._read_abdication(),
+            terms=self.read_terms(),
             settings=read_settings(self._calls, self._paths),
             intervals=intervals.read_all(self._calls, self._paths),
             backfills=read_all(self._calls, self._paths.backfills, records.BACKFILL),
@@ -132,6 +134,10 @@ class ZooKeeperLeaderStore:
         data = self._calls.get(self._paths.abdication)
         found = [("abdication", data)] if data else []
         return next(readable(records.ABDICATION, found, self._paths.root), None)
+
+    def read_terms(self) -> tuple[Term, ...]:
+        """The newest terms."""
+        return terms.read_newest(self._calls, self._paths)
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
@@ -195,6 +201,17 @@ class ZooKeeperLeaderStore:
             self._write([Operation("delete", self._paths.outcome(command)) for command in commands])
         except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
             _log.info("outcomes_not_pruned", error=str(exc))
+
+    def old_terms(self, most: int) -> tuple[Term, ...]:
+        """Terms beyond the newest `most`."""
+        return terms.read_old(self._calls, self._paths, most)
+
+    def forget_terms(self, epochs: Sequence[int]) -> None:
+        """Forget some terms, in one transaction."""
+        try:
+            self._write([Operation("delete", self._paths.term(epoch)) for epoch in epochs])
+        except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
+            _log.info("terms_not_pruned", error=str(exc))
 
     def prune_keys(self, before: datetime, most: int) -> None:
         """Forget old keys among the next ones; the names are listed again once all were looked at."""
@@ -264,7 +281,7 @@ class ZooKeeperLeaderStore:
                 if (key := outcome.key) is not None:
                     known = KeyedCommand(request=key.request, outcome=outcome)
                     yield Operation("set", paths.key(key.hash), records.KEY.encode(known))
-            case w.PutAbdication() | w.PutSettings() | w.RaiseSchema():
+            case w.PutAbdication() | w.CreateTerm() | w.PutTerm() | w.PutSettings() | w.RaiseSchema():
                 yield self._of_cluster(write)
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth() | w.RemoveHealth():
                 yield alerts.change(paths, write)
@@ -293,8 +310,12 @@ class ZooKeeperLeaderStore:
             case _:
                 assert_never(write)
 
-    def _of_cluster(self, write: w.PutAbdication | w.PutSettings | w.RaiseSchema) -> Operation:
+    def _of_cluster(
+        self, write: w.PutAbdication | w.CreateTerm | w.PutTerm | w.PutSettings | w.RaiseSchema
+    ) -> Operation:
         match write:
+            case w.CreateTerm() | w.PutTerm():
+                return terms.change(self._paths, write)
             case w.PutAbdication(abdication):
                 return Operation("set", self._paths.abdication, records.ABDICATION.encode(abdication))
             case w.PutSettings(settings):
@@ -370,6 +391,7 @@ def _queued(command: CommandId, data: bytes, place: str) -> QueuedCommand:
         submitted_by=body.submitted_by,
         asked_by=body.asked_by,
         key=body.key,
+        if_match=body.if_match,
     )
 
 

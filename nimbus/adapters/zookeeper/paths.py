@@ -81,6 +81,15 @@ class Paths:
         return f"{self.root}/abdication"
 
     @property
+    def terms(self) -> str:
+        """Parent of the records of terms."""
+        return f"{self.root}/terms"
+
+    def term(self, epoch: int) -> str:
+        """The record of one term. Names are in the order of epochs."""
+        return f"{self.terms}/{epoch:010d}"
+
+    @property
     def settings(self) -> str:
         """Pools, and cordoned workers; empty before the first."""
         return f"{self.root}/settings"
@@ -150,6 +159,7 @@ class Paths:
             self.outcomes,
             self.keys,
             self.abdication,
+            self.terms,
             self.settings,
             self.alerts,
             self.health,

@@ -7,7 +7,8 @@ from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, check_size
 from nimbus.domain.growth import MOST_ATTEMPTS, largest
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import AssignmentKind
 
 LARGEST_NODE = 128 * 1024

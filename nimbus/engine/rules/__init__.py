@@ -5,7 +5,7 @@ They read the state and never change it. After a crash at any point the next lea
 
 from __future__ import annotations
 
-from nimbus.engine.agenda import Instant, Subject
+from nimbus.engine.agenda import Instant, Kind, Subject
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules import (
     abdication,
@@ -25,50 +25,60 @@ from nimbus.engine.rules import (
     schedules,
     schema,
     stops,
+    terms,
     waits,
 )
+from nimbus.engine.rules.ended import ended_runs
 from nimbus.engine.state import State
+
+_BEFORE_TASKS: tuple[Kind, ...] = (
+    "command",
+    "pipeline",
+    "child",
+    "children",
+    "backfill",
+    "rendering",
+    "alert",
+    "late",
+    "deadline",
+)
+"""What is looked at before a ready task, in this order."""
 
 
 def next_subject(state: State) -> Subject | None:
-    """What is to be looked at next. The order of a turn: what has ended frees slots and opens the way.
+    """What to look at next. The order of a turn: what has ended frees slots and opens the way.
+
+    The record of the term comes first: nothing is decided in an epoch that has none.
 
     Before everything is read only attempts are looked after: an attempt is read together with its run, and
-    nothing else has a say in it. Which slots are free, and what is to be done first, the whole state says.
+    nothing else has a say in it. Which slots are free, and what comes first, follows from the whole state.
     """
     agenda = state.agenda
-    urgent = agenda.first("abdication") or agenda.first("attempt")
+    urgent = agenda.first("term", "abdication", "attempt")
     if urgent is not None or not state.census_taken:
         return urgent
     return (
-        agenda.first("run")
-        or agenda.first("wait")
+        agenda.first("run", "wait")
         or state.next_queued()
-        or agenda.first("command")
-        or agenda.first("pipeline")
-        or agenda.first("child")
-        or agenda.first("children")
-        or agenda.first("backfill")
-        or agenda.first("rendering")
-        or agenda.first("alert")
-        or agenda.first("late")
-        or agenda.first("deadline")
+        or agenda.first(*_BEFORE_TASKS)
         or state.next_ready()
-        or agenda.first("overdue")
-        or agenda.first("finished")
-        or agenda.first("schema")
+        or agenda.first("overdue", "finished", "schema")
     )
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
     """What the rule of a subject's kind says about it, with what follows from a run that ends by it."""
-    answer = backfills.noted(state, intervals.noted(state, _asked(state, subject, now), now))
-    return raised.with_alerts(state, answer, now.wall) if isinstance(answer, Decision) else answer
+    answer = _asked(state, subject, now)
+    if not isinstance(answer, Decision):
+        return answer
+    if ended := ended_runs(answer.writes):
+        answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
+    return raised.with_alerts(state, answer, now.wall)
 
 
 def _asked(state: State, subject: Subject, now: Instant) -> Answer:
     match subject.kind:
-        case "abdication" | "schema":
+        case "term" | "abdication" | "schema":
             return _about_term(state, subject, now)
         case "attempt":
             return attempts.supervise_attempt(state, subject.attempt, now)
@@ -105,7 +115,9 @@ def _told(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
-    """What ends this leader's term."""
+    """This leader's term, and what ends it."""
+    if subject.kind == "term":
+        return terms.keep_term(state, now)
     if subject.kind == "abdication":
         return abdication.resign_as_recorded(state)
     return schema.raise_schema(state, now)

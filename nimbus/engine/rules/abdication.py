@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nimbus.domain.counted import counted
+from nimbus.domain.errors import RefusedError
 from nimbus.engine.decision import Answer, Decision, Nothing, ResignLeadership
 from nimbus.engine.state import State
 
@@ -13,6 +15,24 @@ def resign_as_recorded(state: State) -> Answer:
         return Nothing()
     return Decision(
         name="resignation_started",
-        effects=(ResignLeadership(asked.reason),),
+        effects=(ResignLeadership(asked.reason, asked.to),),
         about={"reason": asked.reason},
     )
+
+
+def check_successor(state: State, name: str) -> None:
+    """Raise RefusedError if a scheduler cannot lead next, as far as its registration says."""
+    found = next((one for one in state.schedulers if one.id == name), None)
+    if found is None:
+        raise RefusedError(
+            "unknown_scheduler",
+            f"no scheduler {name} is registered: `nimbus cluster participants` lists those that are.",
+        )
+    if state.terms is not None and name == state.terms.leader.id:
+        raise RefusedError("leads_already", f"{name} leads epoch {state.epoch} already; nothing to do.")
+    if not found.ready:
+        raise RefusedError(
+            "not_ready",
+            f"{name} lacks {counted(found.missing_count, 'file')}, {counted(found.missing_bytes, 'byte')}: "
+            "wait until it is ready.",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from nimbus.access.rules import as_of_now, check_owner, check_role, needed_role, needs_owner
@@ -9,13 +10,19 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.engine.state import State
 
 
-def check_access(state: State, queued: QueuedCommand, now: datetime) -> None:
-    """Raise AccessDeniedError if the principal of a command may not ask for it (any more)."""
+def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCommand:
+    """The command with its principal's role and teams of now.
+
+    Raises:
+        AccessDeniedError: the principal may not ask for it (any more).
+    """
     if queued.asked_by is None:
-        return
-    principal, command = as_of_now(queued.asked_by, state.settings.tokens, now), queued.command
+        return queued
+    principal = as_of_now(queued.asked_by, state.settings.tokens, state.policy.grants, now)
+    command = queued.command
     check_role(principal, needed_role(command), command.type)
     if needs_owner(command, principal):
         record = state.pipelines.get(command.pipeline)
         if record is not None:
             check_owner(principal, record.name, record.owner)
+    return replace(queued, asked_by=principal)

@@ -14,7 +14,7 @@ MOST_ENDED = 1000
 
 
 def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
-    """What is to be done about an alert now."""
+    """What to do about an alert now."""
     alert = state.outbox.get(alert_id)
     if alert is None:
         return Nothing()

@@ -9,7 +9,7 @@ from nimbus.domain.admission import Wait, admit, held_by
 from nimbus.domain.earliest import queue_ends_at
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.orders import order_for
-from nimbus.domain.run import TaskState
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, CreateAttempt, PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing

@@ -8,7 +8,7 @@ from typing import assert_never
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.orders import order_for
-from nimbus.domain.run import Attempt, Run
+from nimbus.domain.run import Run
 from nimbus.domain.slots import End
 from nimbus.domain.supervision import (
     Action,
@@ -21,6 +21,7 @@ from nimbus.domain.supervision import (
     fenced_end,
     supervise,
 )
+from nimbus.domain.task_run import Attempt
 from nimbus.domain.workers import AssignmentKind
 from nimbus.domain.writes import Assign, PutRun, Unassign, Write, WriteClaim, WriteEnd
 from nimbus.engine.agenda import Instant
@@ -51,7 +52,7 @@ def _action(state: State, attempt_id: AttemptId, run: Run, attempt: Attempt, now
         attempt,
         slots,
         silent_for=None if since_s is None else timedelta(seconds=now.elapsed_s - since_s),
-        workers=state.workers.able_to_look(slots),
+        workers=state.workers.registered.values(),
         timings=state.policy.timings,
         now=now.wall,
     )

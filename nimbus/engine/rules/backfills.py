@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -11,7 +12,7 @@ from nimbus.domain.backfill import Backfill, BackfillState, OnFailure
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.drafts import Draft
 from nimbus.domain.errors import RefusedError
-from nimbus.domain.ids import BackfillId, RunId
+from nimbus.domain.ids import BackfillId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import Run, RunCause
@@ -20,7 +21,6 @@ from nimbus.engine.agenda import about_backfill
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.rules.catalog import put
 from nimbus.engine.rules.concurrency import queued_if_full
-from nimbus.engine.rules.ended import ended_runs
 from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import State
 
@@ -47,18 +47,16 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
     return Nothing() if live else _finish(state, record, backfill, now)
 
 
-def noted(state: State, answer: Answer) -> Answer:
-    """The answer; with each run of a backfill that ends by it, the backfill's counts."""
-    if not isinstance(answer, Decision):
-        return answer
-    known = {write.backfill.id: write.backfill for write in answer.writes if isinstance(write, PutBackfill)}
+def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
+    """The decision; with each run of a backfill that ends by it, the backfill's counts."""
+    known = {write.backfill.id: write.backfill for write in decision.writes if isinstance(write, PutBackfill)}
     changes = []
-    for run in ended_runs(answer.writes):
+    for run in ended:
         before = None if run.backfill is None else known.get(run.backfill, state.backfills.get(run.backfill))
         if before is not None:
             after = known[before.id] = before.after_end(run.id, run.state)
             changes.append(PutBackfill(after, before))
-    return replace(answer, writes=(*answer.writes, *changes)) if changes else answer
+    return replace(decision, writes=(*decision.writes, *changes)) if changes else decision
 
 
 def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[PutPipeline, ...]:
@@ -81,8 +79,8 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
     for date in islice(dates_left(backfill), MOST_AT_ONCE):
         interval = interval_of_date(backfill, date)
         last = None if index is None or interval is None else index.last(interval)
-        scheduled = RunId(f"{backfill.pipeline}-{date:%Y%m%dt%H%M%Sz}")
-        if scheduled not in state.runs and not _is_taken(state, backfill, date) and backfill.needs(last):
+        scheduled = backfill.scheduled_run_id(date) in state.runs
+        if not scheduled and not _is_taken(state, backfill, date) and backfill.needs(last):
             return backfill, (date, interval)
         backfill = replace(backfill, position=date, skipped=backfill.skipped + 1)
     return backfill, None

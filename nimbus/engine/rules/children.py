@@ -17,7 +17,8 @@ from nimbus.domain.earliest import not_before
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Subject, about_children, about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing

@@ -20,6 +20,7 @@ from nimbus.domain.commands import (
     MarkTask,
     PausePipeline,
     PauseRun,
+    PipelineCommand,
     PublishRelease,
     PurgeRuns,
     QueuedCommand,
@@ -55,6 +56,7 @@ from nimbus.domain.writes import (
 from nimbus.engine.agenda import about_command
 from nimbus.engine.decision import Answer, Decision, Nothing, PrepareRelease
 from nimbus.engine.refusal import Refusal
+from nimbus.engine.rules.abdication import check_successor
 from nimbus.engine.rules.access import check_access
 from nimbus.engine.rules.backfill_commands import (
     backfills_of,
@@ -65,6 +67,7 @@ from nimbus.engine.rules.backfill_commands import (
 )
 from nimbus.engine.rules.catalog import activated, published, put
 from nimbus.engine.rules.concurrency import queued_if_full
+from nimbus.engine.rules.conditions import check_unchanged
 from nimbus.engine.rules.cycles import check_cycles
 from nimbus.engine.rules.live_runs import changed_run
 from nimbus.engine.rules.needed_schema import check_dates
@@ -85,7 +88,7 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
     if queued is None:
         return Nothing()
     try:
-        check_access(state, queued, now)
+        queued = check_access(state, queued, now)
     except AccessDeniedError as exc:
         return _consumed(state, queued, now, code=exc.code, message=str(exc))
     if isinstance(queued.command, StopRun) and (starts := state.waiting_reruns(queued)):
@@ -118,6 +121,7 @@ def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now
 
 
 def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
+    check_unchanged(state, queued)
     match queued.command:
         case (
             PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() | SetOwner() as command
@@ -147,23 +151,32 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
             said = purge_ordered(state, queued, command, now)
             return _consumed(state, queued, now, message=said) if isinstance(said, str) else said
         case Abdicate() as command:
-            return _consumed(
-                state,
-                queued,
-                now,
-                message=f"leadership of epoch {state.epoch} is given up",
-                writes=(PutAbdication(Abdication(epoch=state.epoch, reason=command.reason)),),
-            )
+            return _abdicate(state, queued, command, now)
         case Unreadable(reason=reason):
             raise RefusedError("unreadable_command", reason)
         case _:
             assert_never(queued.command)
 
 
+def _abdicate(state: State, queued: QueuedCommand, command: Abdicate, now: datetime) -> Decision:
+    if command.to:
+        check_successor(state, command.to)
+    by = queued.submitted_by if queued.asked_by is None else queued.asked_by.name
+    abdication = Abdication(epoch=state.epoch, reason=command.reason, to=command.to, by=by, at=now)
+    to = f" to {command.to}" if command.to else ""
+    return _consumed(
+        state,
+        queued,
+        now,
+        message=f"leadership of epoch {state.epoch} is given up{to}",
+        writes=(PutAbdication(abdication),),
+    )
+
+
 def _answer_about_pipeline(
     state: State,
     queued: QueuedCommand,
-    command: PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | SetOwner,
+    command: PipelineCommand,
     now: datetime,
 ) -> Answer:
     match command:
@@ -315,7 +328,7 @@ def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: date
     if state.schema < 2:
         raise RefusedError("schema_too_old", _too_old(state, "a pipeline with an owner", 2))
     owned = replace(record, owner=command.owner, updated_at=now)
-    message = f"{record.name} is {f'of {command.owner}' if command.owner else 'without owner'}"
+    message = f"{record.name} {f'belongs to {command.owner}' if command.owner else 'has no owner'}"
     return _consumed(state, queued, now, message=message, writes=(put(state, owned, record),))
 
 

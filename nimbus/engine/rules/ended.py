@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from nimbus.domain.run import Run
 from nimbus.domain.writes import CreateRun, PutRun, Write
 
 
-def ended_runs(writes: Sequence[Write]) -> Iterator[Run]:
+def ended_runs(writes: Sequence[Write]) -> list[Run]:
     """Runs that are final once these writes are done."""
-    for write in writes:
-        if isinstance(write, CreateRun | PutRun) and write.run.state.is_final:
-            yield write.run
+    return [
+        write.run for write in writes if isinstance(write, (CreateRun, PutRun)) and write.run.state.is_final
+    ]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.run import Run
 from nimbus.domain.writes import PutIntervals
 from nimbus.engine.agenda import Instant
-from nimbus.engine.decision import Answer, Decision
-from nimbus.engine.rules.ended import ended_runs
+from nimbus.engine.decision import Decision
 from nimbus.engine.state import State
 
 
-def noted(state: State, answer: Answer, now: Instant) -> Answer:
-    """The answer; with each run that ends by it, and that has a data interval, its pipeline's index."""
-    if not isinstance(answer, Decision):
-        return answer
+def noted(state: State, decision: Decision, ended: Iterable[Run], now: Instant) -> Decision:
+    """The decision; with each run that ends by it, and that has a data interval, its pipeline's index."""
     changed: dict[str, PutIntervals] = {}
-    for run in ended_runs(answer.writes):
+    for run in ended:
         if run.data_interval is None or not _stands_for_it(run):
             continue
         before = state.intervals.get(run.pipeline)
@@ -26,7 +24,7 @@ def noted(state: State, answer: Answer, now: Instant) -> Answer:
         index = (known or IntervalIndex(begins=now.wall)).with_run(run)
         if index is not known:
             changed[run.pipeline] = PutIntervals(run.pipeline, index, before)
-    return replace(answer, writes=(*answer.writes, *changed.values())) if changed else answer
+    return replace(decision, writes=(*decision.writes, *changed.values())) if changed else decision
 
 
 def _stands_for_it(run: Run) -> bool:

@@ -7,7 +7,8 @@ from datetime import datetime
 from nimbus.config.values import format_duration
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.notify import Lateness
-from nimbus.domain.run import Run, TaskRun
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskRun
 
 
 def deadline_words(pipeline: PipelineName, deadline: datetime, *, is_over: bool) -> str:

@@ -11,8 +11,9 @@ from nimbus.domain.commands import DecideApproval, LiveRunCommand, MarkTask, Pau
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Paused, Run, RunState, TaskState
+from nimbus.domain.run import Paused, Run, RunState
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun, Write
 from nimbus.engine.rules.waits import decided
 from nimbus.engine.state import State

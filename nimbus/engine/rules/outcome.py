@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.commands import ActivatePipeline, CommandOutcome, QueuedCommand, StartRun, names_in
 from nimbus.domain.ids import PipelineName
 from nimbus.engine.state import State
 
@@ -23,10 +23,23 @@ def outcome_of(
         run_id=queued.command.run_id if isinstance(queued.command, StartRun) else None,
         kind=queued.command.type,
         pipeline=_pipeline(state, queued),
+        names=_names(state, queued),
         submitted_by=queued.submitted_by,
         asked_by=queued.asked_by,
         key=queued.key,
     )
+
+
+def _names(state: State, queued: QueuedCommand) -> dict[str, str]:
+    """As the command says; of one that activates the newest release, with the digest of that."""
+    found, command = names_in(queued.command), queued.command
+    if (
+        isinstance(command, ActivatePipeline)
+        and command.digest is None
+        and command.pipeline in state.pipelines
+    ):
+        found["release"] = state.pipelines[command.pipeline].published
+    return found
 
 
 def _pipeline(state: State, queued: QueuedCommand) -> PipelineName | None:

@@ -22,8 +22,7 @@ def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: 
     if command.run_id in state.finished:
         raise RefusedError(
             "run_live",
-            f"run {command.run_id} has ended lately: it can be purged once it is out of ZooKeeper, "
-            "runs.keep_finished after its end.",
+            f"run {command.run_id} has ended lately: it can be purged runs.keep_finished after its end.",
         )
     if queued.id in state.purges.storing:
         return Nothing()
@@ -34,4 +33,6 @@ def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: 
     if (refusal := state.purges.answers[queued.id]) is not None:
         raise RefusedError(refusal.code, refusal.message)
     which = f"run {command.run_id}" if command.run_id is not None else f"runs of {command.pipeline}"
-    return f"{' and '.join(parts_of(command))} of {which} will be deleted; what later runs reuse stays"
+    *parts, last = parts_of(command)
+    said = f"{', '.join(map(str, parts))} and {last}" if parts else last
+    return f"{said} of {which} will be deleted; what later runs reuse stays"

@@ -16,14 +16,14 @@ from nimbus.domain.ids import PipelineName, RunId, WorkerId
 from nimbus.domain.lateness import newly_asked, newly_late, passed
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline_health import PipelineHealth, after_fires, after_run, with_duration
-from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.late_words import deadline_words, late_words, task_late_words
 from nimbus.engine.state import State
 
 MOST_WAITING = 200
 """Alerts that wait for one target. Further ones are counted in one that stands for them."""
-_ANSWERED = (w.CreateRun, w.PutRun, w.PutPipeline, w.RemovePipelineRecord, w.PutHealth)
 
 
 @dataclass(slots=True)
@@ -151,20 +151,22 @@ class _Raised:
 
 def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
     """The decision, with the alerts that it raises. A cluster of schema 1 has none."""
-    if state.schema < 2 or not any(isinstance(write, _ANSWERED) for write in decision.writes):
+    if state.schema < 2:
         return decision
     raised = _Raised(state, now)
-    started = any(isinstance(write, w.CreateRun) for write in decision.writes)
     more: list[w.Write] = []
     for write in decision.writes:
         match write:
-            case w.CreateRun(run):
-                raised.run(None, run)
+            case w.CreateAttempt() | w.Assign() | w.Unassign():
+                continue
             case w.PutRun(run, before):
                 raised.run(before, run)
+            case w.CreateRun(run):
+                raised.run(None, run)
             case w.PutHealth(health, _):
                 raised.deadline(health)
             case w.PutPipeline():
+                started = any(isinstance(other, w.CreateRun) for other in decision.writes)
                 raised.fires(write, started=started)
             case w.RemovePipelineRecord(record) if record.name in state.health:
                 more.append(w.RemoveHealth(record.name))

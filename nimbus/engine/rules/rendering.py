@@ -10,7 +10,7 @@ from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import TaskState
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.writes import PutRun
 from nimbus.engine.agenda import about_rendering
 from nimbus.engine.decision import Answer, Decision, Nothing, RenderTask

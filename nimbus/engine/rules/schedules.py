@@ -75,6 +75,22 @@ def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None,
     return _Step(passed[:-1], why, passed[-1]) if on_time else _Step(passed, why)
 
 
+def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
+    """Of the first `MOST_AT_ONCE` fire times that have passed: which start runs, and how many are skipped.
+
+    What the leader does with them, if nothing else forbids it: see `fire_schedule`.
+    """
+    passed, starting, skipped = fires_between(schedule, position, now, MOST_AT_ONCE), [], 0
+    while passed:
+        step = _next(schedule, passed, None, now)
+        skipped += len(step.skipped)
+        passed = passed[len(step.skipped) :]
+        if step.due is not None:
+            starting.append(step.due)
+            passed = passed[1:]
+    return tuple(starting), skipped
+
+
 def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: datetime) -> PipelineRecord:
     """The record with its position past fire times that are skipped; as it was, if there are none."""
     if not fires:

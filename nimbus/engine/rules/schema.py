@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from nimbus.domain import terms
 from nimbus.domain.commands import Abdication
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.writes import PutAbdication, RaiseSchema
+from nimbus.domain.writes import PutAbdication, PutTerm, RaiseSchema, Write
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
@@ -21,8 +22,15 @@ def raise_schema(state: State, now: Instant) -> Answer:
     if now.elapsed_s < due_s:
         return Nothing(after_s=due_s)
     reason = f"the cluster's schema was raised from {state.schema} to {NEWEST_SCHEMA}"
+    writes: tuple[Write, ...] = (
+        RaiseSchema(NEWEST_SCHEMA),
+        PutAbdication(Abdication(epoch=state.epoch, reason=reason)),
+    )
+    if state.terms is not None and state.terms.own is not None:
+        own = state.terms.counted(state.terms.own)
+        writes += (PutTerm(terms.ended(own, terms.EndCause.RESIGNED, now.wall, reason=reason)),)
     return Decision(
         name="schema_raised",
-        writes=(RaiseSchema(NEWEST_SCHEMA), PutAbdication(Abdication(epoch=state.epoch, reason=reason))),
+        writes=writes,
         about={"reason": reason},
     )

@@ -27,7 +27,7 @@ MOST_NAMED = 5
 
 
 def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, str]:
-    """The settings after a command, and what to say to whoever asked.
+    """The settings after a command, and the answer to its client.
 
     Raises:
         RefusedError: it cannot be done.

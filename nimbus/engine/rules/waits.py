@@ -14,8 +14,9 @@ from nimbus.domain.growth import brief
 from nimbus.domain.ids import RunId, TaskName
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Run, TaskRun, TaskState
+from nimbus.domain.run import Run
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import Standing, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun
@@ -119,12 +120,14 @@ def _how(task: TaskRun) -> str:
     return f"{'approved' if task.state is TaskState.SUCCEEDED else 'rejected'} by {task.settled.by}"
 
 
-def _where(run: Run) -> str:
-    return "paused" if run.paused is not None else str(run.state)
-
-
 def _check_waits(run: Run, task: TaskRun) -> None:
     if not lifecycle.is_ready(run, task):
         open_needs = [str(need) for need in task.spec.needs if not run.tasks[need].state.is_final]
-        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {_where(run)}"
+        if not open_needs and run.paused is not None:
+            raise RefusedError(
+                "no_approval",
+                f"run {run.id} is paused, so nothing in it can be decided: resume it first "
+                f"(`nimbus run resume {run.id}`).",
+            )
+        why = f"needs {', '.join(open_needs)} first" if open_needs else f"is in a run that is {run.state}"
         raise RefusedError("no_approval", f"task {task.spec.name} {why}: ask again when it waits.")

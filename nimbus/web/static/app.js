@@ -11,3 +11,6 @@ live.begin();
 // A graph that does not fit is shown from its middle: its roots are there.
 const graph = document.getElementById("graph")?.parentElement;
 if (graph) graph.scrollLeft = (graph.scrollWidth - graph.clientWidth) / 2;
+// On a narrow screen the navigation is one line: the present page is in sight.
+const nav = document.getElementById("nav"), present = nav?.querySelector("[aria-current]");
+if (present) nav.scrollLeft = present.offsetLeft - nav.offsetLeft - 8;

@@ -1,6 +1,6 @@
 // Keys: everything that a page offers can be reached without a pointer.
 const THEMES = ["auto", "light", "dark"];
-let going = 0;
+let going = false;
 
 function theme() {
   const root = document.documentElement;
@@ -16,7 +16,7 @@ function step(by) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-/** The node of a drawing that lies next in a direction: near, and not far aside. */
+/** The node of a drawing that lies next in a direction: down and up in the next layer, else in the same one. */
 function walk(from, [right, down]) {
   const box = (node) => node.querySelector("rect, text").getBoundingClientRect();
   const here = box(from);
@@ -24,7 +24,8 @@ function walk(from, [right, down]) {
   for (const node of from.ownerSVGElement.querySelectorAll("a")) {
     const there = box(node), dx = there.x - here.x, dy = there.y - here.y;
     const along = dx * right + dy * down, aside = Math.abs(dx * down) + Math.abs(dy * right);
-    if (along > 1 && along + 2 * aside < least) { best = node; least = along + 2 * aside; }
+    const distance = down ? 1e5 * Math.round(along) + aside : 1e5 * Math.round(aside) + along;
+    if (along > 1 && distance < least) { best = node; least = distance; }
   }
   best?.focus();
 }
@@ -37,12 +38,12 @@ function pressed(event) {
     if (event.key === "Escape") active?.blur();
     return;
   }
-  const goes = performance.now() - going < 1500 && document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
-  going = 0;
+  const goes = going && document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+  going = false;
   const does = {
     "/": () => document.getElementById("q").focus(),
     "?": () => document.getElementById("keys").showModal(),
-    g: () => { going = performance.now(); },
+    g: () => { going = true; }, // until the next key, however long that takes
     j: () => step(1), k: () => step(-1), t: theme,
   }[event.key];
   const link = goes || document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);

@@ -8,11 +8,15 @@ const wanted = new Map();
 let looked = 0, source = null, release = null, heard = -Infinity, open = "", last = "";
 
 function say(state) {
-  const words = { yes: "live", poll: "every 5 s", no: "not live" }[state];
+  const words = { yes: "live", poll: "every 5 s", no: "not live", still: "as loaded" }[state];
   if (shown.dataset.live !== state) { shown.dataset.live = state; shown.textContent = words; }
 }
 
-function state() { say(!reachable() ? "no" : performance.now() - heard < SILENT ? "yes" : "poll"); }
+/** A page without topics is not fetched again: it shows what never changes, or answers a form. A log follows itself. */
+function state() {
+  if (!topics().length) return document.querySelector("[data-log]") ? undefined : say("still");
+  say(!reachable() ? "no" : performance.now() - heard < SILENT ? "yes" : "poll");
+}
 
 function changed(topic) {
   if (!document.hidden && topics().includes(topic)) refresh().then(state);
@@ -28,7 +32,7 @@ function receive({ data }) {
     heard = data.alive ? performance.now() : -Infinity;
     if (data.topic) changed(data.topic);
     // What happened while no stream was open is on the page that is fetched now.
-    if (data.again && !document.hidden) refresh().then(state);
+    if (data.again && !document.hidden && topics().length) refresh().then(state);
     state();
   }
 }
@@ -75,7 +79,7 @@ function appear() {
     release?.();
     release = null;
   } else {
-    if (topics().length) refresh().then(state);
+    if (topics().length) refresh().then(state); else state();
     hold();
   }
 }

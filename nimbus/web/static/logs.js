@@ -9,25 +9,48 @@ async function pieces(log, query) {
   return found && { ...found.dataset, parts: [...found.querySelectorAll("pre")].map((pre) => document.importNode(pre, true)) };
 }
 
+// Whether the reader wants the end: until they scroll up, and again when they are there. Where the end is does not
+// tell: a part that was not drawn yet has an estimated height.
+let following = true, top = 0;
+
+const wholePage = () => location.pathname.endsWith("/log");
 const held = (log) => Number(log.dataset.end) - Number(log.dataset.start);
+
+/** Some times: what comes into view is drawn, and may be higher than was estimated. */
+function toEnd(log, times = 5) {
+  log.scrollTop = log.scrollHeight;
+  top = log.scrollTop; // less, by what is in view
+  if (times) requestAnimationFrame(() => following && toEnd(log, times - 1));
+}
+
+function scrolled({ target: log }) {
+  if (log.scrollHeight - log.scrollTop - log.clientHeight < 40) following = true;
+  else if (log.scrollTop < top - 4) following = false;
+}
+
+function show(log, { end, state }) {
+  Object.assign(log.dataset, { end, state });
+  const shown = document.getElementById("log-end");
+  if (shown) shown.textContent = end;
+}
 
 /** Adds what has come since; whether there was anything. */
 async function grow(log, tail) {
+  if (tail && !following && held(log) >= 2 * WINDOW) return false;
   const more = await pieces(log, `offset=${log.dataset.end}`);
   if (!more) return false;
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  scrolled({ target: log }); // the reader may have gone up, and the event not be here yet
+  if (tail && following && Number(more.size) - Number(more.end) > WINDOW) return skip(log);
   if (more.parts.length) log.querySelector(".empty")?.remove();
   log.append(...more.parts);
-  Object.assign(log.dataset, { end: more.end, state: more.state });
-  const shown = document.getElementById("log-end");
-  if (shown) shown.textContent = more.end;
-  if (tail && atEnd && more.parts.length) {
+  show(log, more);
+  if (tail && following) {
     while (held(log) > WINDOW) {
       const first = log.querySelector("pre");
       log.dataset.start = first.dataset.end;
       first.remove();
     }
-    log.scrollTop = log.scrollHeight;
+    toEnd(log);
   }
   return more.parts.length > 0;
 }
@@ -41,8 +64,20 @@ async function fill(log) {
     const below = log.scrollHeight - log.scrollTop;
     log.prepend(...more.parts);
     log.dataset.start = from;
-    log.scrollTop = log.scrollHeight - below;
+    top = log.scrollTop = log.scrollHeight - below;
   }
+}
+
+/** Goes to the end: piece by piece, a reader would be minutes behind a task that writes fast. */
+async function skip(log) {
+  const end = await pieces(log, "");
+  if (!end) return false;
+  log.replaceChildren(...end.parts);
+  log.dataset.start = end.start;
+  show(log, end);
+  toEnd(log);
+  if (wholePage()) fill(log);
+  return true;
 }
 
 async function follow(log, tail) {
@@ -59,7 +94,9 @@ export function begin() {
   if (!log) return;
   const tail = !new URLSearchParams(location.search).has("offset");
   log.dataset.followed = "yes";
-  if (tail) log.scrollTop = log.scrollHeight;
+  following = true;
+  log.addEventListener("scroll", scrolled);
+  if (tail) toEnd(log);
   follow(log, tail);
-  if (tail && location.pathname.endsWith("/log")) fill(log);
+  if (tail && wholePage()) fill(log);
 }

@@ -18,14 +18,18 @@ export function get(url, headers = {}) {
   });
 }
 
+/** Whether the notice is new. One that stands is left alone: it would be read out again, and lose the focus. */
 function say(text) {
+  if (notice.dataset.said === text) return false;
+  notice.dataset.said = text;
   notice.hidden = !text;
-  if (notice.textContent !== text) notice.textContent = text;
+  notice.textContent = text;
+  return true;
 }
 
 function unreachable() {
   const by = document.querySelector(".by b")?.textContent ?? "The scheduler";
-  say(`${by} does not answer. It is asked again every few seconds.`);
+  if (!say(`${by} does not answer. It is asked again every few seconds.`)) return;
   for (const link of document.querySelectorAll("#others a")) {
     const other = link.cloneNode(true);
     other.textContent = `Go on at ${link.textContent}`;
@@ -58,7 +62,8 @@ function take(request) {
   // Not asked for where there is no body: the browser would make a document that says so, with inline styles.
   const fresh = request.status ? request.response : null;
   if (!fresh?.getElementById("main")) return unreachable();
-  if (request.status >= 500) return say(`${fresh.getElementById("why")?.textContent.trim()} What is shown is from before.`);
+  // A page that says so itself is shown anew; any other one is kept.
+  if (request.status >= 500 && !document.getElementById("unavailable")) return say(`${fresh.getElementById("why")?.textContent.trim()} What is shown is from before.`);
   tag = request.getResponseHeader("ETag");
   say("");
   if (document.title !== fresh.title) document.title = fresh.title;

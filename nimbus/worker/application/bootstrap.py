@@ -6,7 +6,7 @@ through any scheduler's door, with a token for this attempt. No credential of Zo
 here.
 
 What holds:
-  * User code starts only after CLAIM names this driver. A second driver of the attempt, whoever started it,
+  * User code starts only after CLAIM names this driver. A second driver of the attempt, however started,
     ends with 75.
   * It waits with the end until a scheduler has accepted it, six hours at most, and ends the task when
     somebody else wrote END.

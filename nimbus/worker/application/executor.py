@@ -21,9 +21,9 @@ from pathlib import PurePosixPath
 import structlog
 
 from nimbus.domain.ids import AttemptId, ReleaseDigest
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.spark_application import application_id
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.ports import AttemptWithdrawnError, StoreUnavailableError
 from nimbus.worker import settlement
@@ -42,6 +42,7 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.record import SubmissionRecord, SubmissionRecords
 from nimbus.worker.application.startup import archive_digest, startup_document
 from nimbus.worker.context import Phase, WorkerContext
+from nimbus.worker.driver_plan import worker_conf
 from nimbus.worker.environment import event_log_settings, scaled_conf
 from nimbus.worker.executor import Sight
 from nimbus.worker.retry import pauses
@@ -332,7 +333,7 @@ class ApplicationExecutor:
             slots = found[ids[one.attempt]]
             one.take_in(slots, now_s)
             if slots.end is not None:
-                self._context.phases[one.attempt] = Phase.DONE
+                self._context.done(one.attempt, slots.end.outcome)
             if not one.looking and now_s >= one.look_at_s:
                 one.looking, one.look_at_s = True, now_s + every_s
                 self._ask(one)
@@ -451,7 +452,8 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
     """Spark's properties. Executors find the release's modules and wheels in its archive, ours in the kit."""
-    conf = {**plan.spark_conf, **scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)}
+    own = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
+    conf = {**worker_conf(plan, order), **own}
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]
     beside = PurePosixPath(order.task.script).parent.as_posix()
     places = [f"{ARCHIVE}/{place}" for place in (beside, *order.python_path, *wheels)]

@@ -21,7 +21,7 @@ class Followed:
     attempt: str
     driver: str
     since_s: float
-    """Of its submission, whoever made it."""
+    """Of its submission, by this worker or another."""
     report: DriverReport | None = None
     look_at_s: float = 0.0
     looking: bool = False

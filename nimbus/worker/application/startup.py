@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.workers import Assignment
 from nimbus.worker.application.bootstrap import PACKED
 from nimbus.worker.driver_plan import context_document, driver_document
@@ -26,12 +26,12 @@ from nimbus.worker.settings import RunnerPlan
 _PIECE_BYTES = 1 << 20
 _KIT = (
     *(f"blobsync/{name}.py" for name in ("__init__", "errors", "log", "names", "retry")),
-    *(f"blobsync/storage/{name}.py" for name in ("__init__", "ports")),
+    *(f"blobsync/bucket/{name}.py" for name in ("__init__", "ports")),
     "nimbus/__init__.py",
     "nimbus/checkpoint.py",
     "nimbus/result.py",
     "nimbus/task.py",
-    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "options", "pipelines", "tasks")),
+    *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
     *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates")),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",
@@ -107,7 +107,10 @@ def startup_document(
             "stop_grace_s": plan.stop_grace_s,
             "driver": driver_document(plan, order),
             "context": context,
-            "environment": dict(order.task.env),
+            "environment": {
+                **plan.telemetry.variables(plan.cluster, AttemptId.parse(order.attempt)),
+                **order.task.env,
+            },
         },
         separators=(",", ":"),
     )

@@ -68,7 +68,7 @@ class BucketPlace:
         self._open_store, self._upload_retry, self._fetch_retry = open_store, upload_retry, fetch_retry
         self._opening = threading.Lock()
         self._fetching = [threading.Lock() for _ in range(_LOCKS)]
-        """By digest: an input is copied once, whoever needs it."""
+        """By digest: an input is copied once for all its users."""
 
     @cached_property
     def _opened(self) -> DataStore:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from blobsync import BlobSyncError
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.result import ResultError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.ports import DataPlace, OutputRefusedError

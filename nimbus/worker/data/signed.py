@@ -28,8 +28,8 @@ from blobsync import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from blobsync.bucket.ports import checked_key
 from blobsync.log import log_errors_alone
-from blobsync.storage.ports import checked_key
 from nimbus.worker.application.bootstrap import Door, RefusedError, UnreachableError
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
 

@@ -130,6 +130,6 @@ class BoardThread:
             for (record, then), stands in zip(some, standing, strict=True):
                 self._post(partial(then, stands, self._first_tried_s.pop(id(record))))
         self._exits.all_delivered()
-        if self._calls:  # one: what is to be filled comes first
+        if self._calls:  # one at a time: claims and ends come first
             self._calls[0](board)
             self._calls.popleft()

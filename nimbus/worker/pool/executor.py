@@ -31,8 +31,8 @@ from typing import Any
 import structlog
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End, Holder, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard
 from nimbus.worker import procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
@@ -53,7 +53,7 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import PooledOrder, answer, receive_order
+from nimbus.worker.pool.messages import Answer, PooledOrder, receive_order
 from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag
@@ -105,7 +105,7 @@ class _Held:
     """Before it starts."""
     looking: bool = False
     beating: bool = False
-    """The board is to be asked, or to be told; once is enough."""
+    """Ask or tell the board; once is enough."""
     killed_s: float | None = None
     watch: LimitWatch | None = None
     """Measures what it uses, once it has run for a while."""
@@ -117,7 +117,7 @@ class _Held:
     """The checkpoint that was sent last."""
     kept_s: float = 0.0
     keeping: bool = False
-    """The board is to be told of it."""
+    """Tell the board."""
 
     @property
     def attempt(self) -> AttemptId:
@@ -204,7 +204,7 @@ class Executor:
         except OSError as exc:
             self._folder.task(attempt).discard()
             why = f"its folders cannot be made: {exc.strerror}: {exc.filename}"
-            self._answers.send(answer(attempt, why))
+            self._answers.send(Answer(attempt, why).encode())
             return
         claim = Claim(
             attempt=attempt,
@@ -247,9 +247,9 @@ class Executor:
         held.folder.discard()
         self._done(held)
 
-    def _done(self, held: _Held) -> None:
+    def _done(self, held: _Held, outcome: Outcome | None = None) -> None:
         del self._held[str(held.attempt)]
-        self._answers.send(answer(str(held.attempt), None))
+        self._answers.send(Answer(str(held.attempt), outcome=outcome).encode())
         self._end_if_done()
 
     # A driver.
@@ -319,7 +319,7 @@ class Executor:
         if isinstance(standing, End) and standing.outcome is not Outcome.SUCCEEDED:
             _log.info("attempt_ended", attempt=str(held.attempt), outcome=standing.outcome.value)
         self._logs.ended(held.folder)
-        self._done(held)
+        self._done(held, standing.outcome if isinstance(standing, End) else None)
 
     def _all_lost(self) -> None:
         _log.error("zygote_died", running=sum(held.running for held in self._held.values()))

@@ -17,7 +17,7 @@ from nimbus.domain.ids import AttemptId
 from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.limited_log import LimitedLog
-from nimbus.worker.log_upload import ENOUGH_BYTES, store_rest, store_some
+from nimbus.worker.log_upload import CHUNK_BYTES, ENOUGH_BYTES, store_rest, store_some
 from nimbus.worker.retry import pauses
 
 SMALL_BYTES = 64 << 10
@@ -26,6 +26,8 @@ _TOGETHER_BYTES = 1 << 20
 _GATHER_S = 0.5
 """Logs of attempts that end within this time are stored together."""
 _FOLLOW_EVERY_S = 1.0
+_PIECES_AT_ONCE = 16
+"""Of one log that grows fast, before others have their turn."""
 
 _log = structlog.get_logger(__name__)
 
@@ -109,8 +111,13 @@ class Logs:
         if self._archive is None:
             return
         self._in_pieces.add(one.folder.attempt)
-        store_some(one.folder, self._archive, one.log, complete=False)
-        one.sent += 1
+        for _ in range(_PIECES_AT_ONCE):
+            size = store_some(one.folder, self._archive, one.log, complete=False)
+            one.sent += 1
+            if size < CHUNK_BYTES:
+                break
+        else:
+            self._wake.set()
         # One object a piece: a task that logs for hours gets larger pieces as it goes on.
         one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
 

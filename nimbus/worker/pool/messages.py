@@ -1,7 +1,7 @@
 """What a worker and its executor say to each other: over a socket, in documents.
 
 Orders pass as files in memory, since they can be larger than a message. The executor answers by
-`{"attempt": ..., "refused": why or null}` when it has done with one.
+`{"attempt": ..., "refused": why or null, "outcome": outcome or null}` when it has done with one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import os
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.records import ASSIGNMENT
 from nimbus.worker.launcher import memory_file
@@ -71,18 +73,26 @@ def receive_order(worker: socket.socket) -> PooledOrder | None:
         return PooledOrder.decode(file.read())
 
 
-def answer(attempt: str, refused: str | None) -> bytes:
-    """Say that an attempt is done with; `refused`: why it cannot be started, and was not claimed."""
-    return json.dumps({"attempt": attempt, "refused": refused and refused[:_LONGEST_WHY]}).encode()
+class Answer(NamedTuple):
+    """An attempt is done with."""
+
+    attempt: str
+    refused: str | None = None
+    """Why it cannot be started, and was not claimed."""
+    outcome: Outcome | None = None
+    """How it ended, if the executor knows."""
+
+    def encode(self) -> bytes:
+        """As a message."""
+        refused = self.refused and self.refused[:_LONGEST_WHY]
+        return json.dumps({"attempt": self.attempt, "refused": refused, "outcome": self.outcome}).encode()
 
 
-def receive_answer(executor: socket.socket) -> tuple[str, str | None] | None:
-    """An attempt, and why it was refused, if it was; None: the executor has ended.
-
-    BlockingIOError: there is none.
-    """
+def receive_answer(executor: socket.socket) -> Answer | None:
+    """The next answer; None: the executor has ended. BlockingIOError: there is none."""
     message = executor.recv(_LONGEST_ANSWER)
     if not message:
         return None
     found = json.loads(message)
-    return found["attempt"], found["refused"]
+    outcome = found["outcome"]
+    return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))

@@ -21,7 +21,7 @@ from nimbus.worker.leftover_logs import LeftoverLogs
 from nimbus.worker.loop import Action
 from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
-from nimbus.worker.pool.messages import PooledOrder, connected, receive_answer, send_order
+from nimbus.worker.pool.messages import Answer, PooledOrder, connected, receive_answer, send_order
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, encode_connections
 from nimbus.worker.tags import attempt_tag
@@ -158,14 +158,15 @@ class PooledExecutor:
                 if self._live is live:
                     self._live = None
                 return
-            self._done_with(live, *answer)
+            self._done_with(live, answer)
 
-    def _done_with(self, live: _Live, attempt: str, refused: str | None) -> None:
-        live.sent.discard(attempt)
-        order = self._orders.pop(attempt, None)
-        self._context.phases[attempt] = Phase.DONE
-        if refused is not None and order is not None:
-            self._context.refuse(order, refused)
+    def _done_with(self, live: _Live, answer: Answer) -> None:
+        live.sent.discard(answer.attempt)
+        order = self._orders.pop(answer.attempt, None)
+        if answer.refused is not None and order is not None:
+            self._context.refuse(order, answer.refused)
+        else:
+            self._context.done(answer.attempt, answer.outcome)
 
     # After its end.
 
@@ -196,7 +197,7 @@ class PooledExecutor:
         else:
             why = settlement.put_end(self._context.board, end)
             _log.info("attempt_settled", attempt=attempt, outcome=end.outcome.value, why=why)
-            self._context.phases[attempt] = Phase.DONE
+            self._context.done(attempt, end.outcome)
         self._logs.store(task, partial(self._discard, folder, task))
 
     def _lost(self, task: AttemptFolder) -> End | None:

@@ -90,7 +90,7 @@ class Zygote:
     def _do(self, request: dict[str, Any]) -> None:
         if "start" in request:
             if boottime_s() > request["until_s"]:  # we were stopped: a leader may have closed it since
-                self._tell(request["start"], EXIT_NOT_STARTED, "it was let go too late")
+                self._tell(request["start"], EXIT_NOT_STARTED, "the order to start came too late")
             else:
                 self._start(request["start"], Path(request["folder"]), request["environment"], request["uid"])
             return
@@ -120,7 +120,7 @@ class Zygote:
             self._tell(attempt, EXIT_NOT_STARTED, f"fork: {exc.strerror}")
             return
         os.close(theirs)
-        with suppress(OSError):  # the child does it, too: whoever comes first
+        with suppress(OSError):  # the child does it, too; the first wins
             os.setpgid(pid, pid)
         self._children[pid] = _Child(attempt, environment[ATTEMPT_VARIABLE], uid, fault)
 

@@ -35,7 +35,7 @@ class WarmDriver(DriverProcess):
 
         Args:
             place: Gets its log and temporary files.
-            plan: How Spark is to be started.
+            plan: How to start Spark.
             command: The program, unless a test has another one.
         """
         self._place = place

@@ -1,0 +1,273 @@
+"""Speaks to an identity provider: its description, its keys, and codes for tokens (OpenID Connect).
+
+Runs on the API's event loop. Addresses come from the provider's description, which is fetched from the
+configured issuer; no redirection is followed, and every answer is bounded in bytes and time.
+
+Source: OpenID Connect Discovery 1.0; RFC 6749, sections 2.3.1 and 4.1.3; RFC 7517 (JWK).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from nimbus.access.oidc import JwtVerifier
+from nimbus.config.texts import is_loopback
+from nimbus.ports import IdentityProviderError
+
+_log = structlog.stdlib.get_logger(__name__)
+
+LOOK_AGAIN_S = 10.0
+"""Between two fetches of the keys, at least; up to a fifth more, so that schedulers do not ask together."""
+FRESH_S = 300.0
+"""Keys that are older are fetched again when a token is checked: a key that was withdrawn must go."""
+ANSWER_S = 5.0
+"""For one answer of the provider, from the connection to its last byte."""
+MOST_BYTES = 256 * 1024
+MOST_LOGINS = 16
+"""Codes that are exchanged at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """As what this cluster is registered at the provider."""
+
+    client_id: str
+    secret: str | None = None
+    """None: a public client, which has PKCE alone."""
+    scopes: Sequence[str] = ("openid",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """What is used of the provider's own description."""
+
+    jwks_uri: str
+    authorization_endpoint: str
+    token_endpoint: str
+    takes_basic: bool
+    """Whether the token endpoint takes id and secret in the header `Authorization`."""
+
+
+class OidcProvider:
+    """See `nimbus.ports.IdentityProvider`.
+
+    Args:
+        issuer: Address of the provider; `https`, or loopback.
+        client: None: browsers do not log in here.
+        jwts: Told the keys that were fetched.
+        registry: Where fetches are counted.
+        clock: Monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        client: Client | None,
+        jwts: JwtVerifier,
+        registry: CollectorRegistry | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._issuer, self._client, self._jwts, self._clock = issuer, client, jwts, clock
+        self._tls = ssl.create_default_context()  # reads all authorities: some 20 ms, so once
+        self._known: _Description | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._fetched_at_s, self._next_at_s = -FRESH_S, 0.0
+        self._logins = asyncio.Semaphore(MOST_LOGINS)
+        self._fetches = Counter(
+            "nimbus_oidc_fetches_total",
+            "Fetches of the identity provider's description and keys, by outcome.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("done", "failed"):
+            self._fetches.labels(outcome)
+
+    async def prepare(self, token: str) -> None:
+        """See the port."""
+        if self._jwts.lacks_key(token):
+            await self._fetched()
+        elif self._clock() - self._fetched_at_s > FRESH_S:
+            self._fetch_soon()
+
+    async def login_url(self, *, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
+        """See the port."""
+        described, client = await self._described(), self._registered()
+        query = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": " ".join(client.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        joint = "&" if urlsplit(described.authorization_endpoint).query else "?"
+        return f"{described.authorization_endpoint}{joint}{urlencode(query)}"
+
+    async def id_token(self, *, code: str, redirect_uri: str, verifier: str) -> str:
+        """See the port."""
+        if self._logins.locked():
+            raise IdentityProviderError("too many logins wait for the identity provider: try again")
+        async with self._logins:
+            described, client = await self._described(), self._registered()
+            form = {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": redirect_uri,
+                "client_id": client.client_id,
+                "code_verifier": verifier,
+            }
+            auth = None
+            if client.secret is not None and described.takes_basic:
+                auth = (quote(client.client_id, safe=""), quote(client.secret, safe=""))
+            elif client.secret is not None:
+                form["client_secret"] = client.secret
+            answer = await self._ask("POST", described.token_endpoint, data=form, auth=auth)
+            token = answer.get("id_token")
+            if not isinstance(token, str):
+                raise IdentityProviderError(
+                    "the identity provider gave no ID token: is openid in oidc.scopes?"
+                )
+            await self.prepare(token)
+            return token
+
+    async def look(self) -> int:
+        """Fetch description and keys now; how many keys can be used. IdentityProviderError."""
+        described = self._read(await self._ask("GET", _place_of_description(self._issuer)))
+        usable = self._take(await self._ask("GET", described.jwks_uri))
+        self._known, self._fetched_at_s = described, self._clock()
+        return usable
+
+    def _registered(self) -> Client:
+        if self._client is None:
+            raise IdentityProviderError("browsers do not log in here: oidc.client_id is not given")
+        return self._client
+
+    async def _described(self) -> _Description:
+        if self._known is None:
+            await self._fetched()
+        if self._known is None:
+            raise IdentityProviderError("the identity provider does not answer: try again, or use a token")
+        return self._known
+
+    async def _fetched(self) -> None:
+        """Wait for the fetch that is under way, or for a new one unless there was one a moment ago."""
+        self._fetch_soon()
+        if self._fetching is not None:
+            await asyncio.wait({self._fetching}, timeout=ANSWER_S)
+
+    def _fetch_soon(self) -> None:
+        if self._fetching is not None and not self._fetching.done():
+            return
+        self._fetching = None
+        if self._clock() >= self._next_at_s:
+            pause_s = LOOK_AGAIN_S * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load, hides nothing
+            self._next_at_s = self._clock() + pause_s
+            self._fetching = asyncio.create_task(self._fetch())
+
+    async def _fetch(self) -> None:
+        """Fetch description and keys. What was known stays when that fails."""
+        try:
+            usable = await self.look()
+        except IdentityProviderError as exc:
+            self._fetches.labels("failed").inc()
+            _log.warning("oidc_keys_unavailable", issuer=self._issuer, error=str(exc))
+            return
+        self._fetches.labels("done").inc()
+        _log.info("oidc_keys_fetched", issuer=self._issuer, keys=usable)
+
+    def _take(self, found: Mapping[str, Any]) -> int:
+        """Know the keys of a document; how many can be used. IdentityProviderError: none."""
+        keys = found.get("keys")
+        usable = self._jwts.know_keys(keys if isinstance(keys, list) else [])
+        if not usable:
+            raise IdentityProviderError("the provider has no key that can be used")
+        return usable
+
+    def _read(self, found: Mapping[str, Any]) -> _Description:
+        if found.get("issuer") != self._issuer:
+            raise IdentityProviderError(
+                f"the provider calls itself {str(found.get('issuer'))[:200]!r}, not {self._issuer!r}"
+            )
+        methods = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        login = self._client is not None  # else the provider may have keys alone, as that of a Kubernetes has
+        return _Description(
+            jwks_uri=self._endpoint(found, "jwks_uri"),
+            authorization_endpoint=self._endpoint(found, "authorization_endpoint") if login else "",
+            token_endpoint=self._endpoint(found, "token_endpoint") if login else "",
+            takes_basic=isinstance(methods, list) and "client_secret_basic" in methods,
+        )
+
+    def _endpoint(self, found: Mapping[str, Any], name: str) -> str:
+        """An address of the description. A provider without TLS, so of this host, may name others of it."""
+        place = found.get(name)
+        if not isinstance(place, str) or not _is_safe(place, plain=not self._issuer.startswith("https:")):
+            raise IdentityProviderError(f"{name} of the provider is no https address")
+        return place
+
+    async def _ask(self, method: str, place: str, **request: Any) -> dict[str, Any]:
+        """The JSON object that the provider answers. IdentityProviderError."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                status, body = await self._answer(method, place, request)
+            found = json.loads(body)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as exc:
+            why = (
+                "it took too long" if isinstance(exc, TimeoutError) else str(exc)[:200] or type(exc).__name__
+            )
+            raise IdentityProviderError(f"no usable answer from {_host(place)}: {why}") from exc
+        if not isinstance(found, dict) or status != httpx.codes.OK:
+            code = found.get("error") if isinstance(found, dict) else None
+            raise IdentityProviderError(
+                f"{_host(place)} answered {status}{f' ({code[:100]})' if isinstance(code, str) else ''}",
+                refused=400 <= status < 500,
+            )
+        return found
+
+    async def _answer(self, method: str, place: str, request: Mapping[str, Any]) -> tuple[int, bytes]:
+        # `identity`, and the bytes as they came: few of them can unpack to very many.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "nimbus"}
+        async with (
+            httpx.AsyncClient(verify=self._tls, timeout=ANSWER_S, trust_env=False) as http,
+            http.stream(method, place, headers=headers, follow_redirects=False, **request) as answer,
+        ):
+            body = bytearray()
+            async for part in answer.aiter_raw():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise ValueError(f"the answer is above {MOST_BYTES} bytes")
+            return answer.status_code, bytes(body)
+
+
+def _is_safe(place: str, *, plain: bool) -> bool:
+    """Whether a secret may be sent to an address: by TLS, or, where `plain` is allowed, within this host."""
+    try:
+        parts = urlsplit(place)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (
+        parts.scheme == "https" or (plain and parts.scheme == "http" and is_loopback(host))
+    )
+
+
+def _place_of_description(issuer: str) -> str:
+    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+
+
+def _host(place: str) -> str:
+    """What is said of an address: the rest may hold what is not for logs."""
+    return urlsplit(place).netloc.rpartition("@")[2]

@@ -1,0 +1,1 @@
+"""Collectors of traces and lineage, by their own libraries: extras, which are imported when first used."""

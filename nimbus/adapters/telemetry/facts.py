@@ -1,0 +1,70 @@
+"""What traces and lineage say of a run beside its record. Read on the threads that send them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nimbus.domain.attempt_history import Dropped, dropped, from_slots
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.children import DEEPEST, Parent
+from nimbus.domain.ids import AttemptId, ClusterId, PipelineName, RunId
+from nimbus.domain.lineage import Family, LineageRun
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
+
+MOST_PLACES = 10_000
+"""Runs of which it is remembered whose children they are."""
+
+
+@dataclass(kw_only=True)
+class RunFacts:
+    """Reads on demand. One thread."""
+
+    read_cluster: Callable[[], ClusterId]
+    read_run: Callable[[RunId], Run | None]
+    """Live or finished."""
+    read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]]
+    owner: Callable[[PipelineName], str | None]
+    sql: Callable[[ReleaseOf, str], str | None]
+    """Text of a file of a release; None: it is not to be had on this host."""
+    _places: OrderedDict[RunId, tuple[PipelineName, Parent | None]] = field(default_factory=OrderedDict)
+
+    @cached_property
+    def cluster(self) -> ClusterId:
+        """Whose runs they are."""
+        return self.read_cluster()
+
+    def dropped(self, before: Run | None, run: Run) -> Dropped:
+        """Attempts that the record does not hold any more, from their slots."""
+        wanted = tuple(dropped(before, run))
+        return from_slots(self.read_slots(wanted)) if wanted else {}
+
+    def family(self, run: Run) -> Family:
+        """What a run belongs to. An ancestor that is gone is left out, with all above it."""
+        root, parent = LineageRun(run_uuid(self.cluster, run.id), run.pipeline), None
+        link = run.parent
+        for _ in range(DEEPEST):
+            place = None if link is None else self._place(link.run)
+            if link is None or place is None:
+                break
+            pipeline, above = place
+            if parent is None:
+                attempt = AttemptId(link.run, link.task, link.attempt)
+                parent = LineageRun(attempt_uuid(self.cluster, attempt), f"{pipeline}.{link.task}")
+            root = LineageRun(run_uuid(self.cluster, link.run), pipeline)
+            link = above
+        return Family(parent, root)
+
+    def _place(self, run_id: RunId) -> tuple[PipelineName, Parent | None] | None:
+        """The pipeline and the parent of a run: neither changes."""
+        if run_id in self._places:
+            self._places.move_to_end(run_id)
+        elif (run := self.read_run(run_id)) is not None:
+            self._places[run_id] = run.pipeline, run.parent
+            if len(self._places) > MOST_PLACES:
+                self._places.popitem(last=False)
+        return self._places.get(run_id)

@@ -1,0 +1,191 @@
+"""Lineage to a server or a file, with OpenLineage's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import RunEvent
+    from openlineage.client.facet_v2 import JobFacet, RunFacet
+    from openlineage.client.generated.parent_run import Root
+    from openlineage.client.transport import Transport
+
+from nimbus import __version__
+from nimbus.adapters.telemetry.facts import RunFacts
+from nimbus.adapters.telemetry.requests_session import new_session, read_headers
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import RunId
+from nimbus.domain.lineage import EventType, LineageEvent, LineageRun, events
+from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.run import Run
+
+PRODUCER = f"urn:nimbus-scheduler:{__version__}"
+MOST_UNFINISHED = 1000
+"""Runs of which it is remembered what was accepted."""
+
+
+class LineageSink:
+    """See `nimbus.ports.RunSink`. OpenLineage is imported with the first run."""
+
+    follows = True
+
+    def __init__(
+        self,
+        facts: RunFacts,
+        *,
+        place: str | Path,
+        namespace: str,
+        headers_file: Path | None,
+        ca_file: Path | None,
+        timeout: timedelta,
+        public_url: str,
+    ) -> None:
+        """`place`: URL of a server, or a file. `timeout`: of one event. `public_url`: of the schedulers."""
+        self._facts, self._namespace, self._public_url = facts, namespace, public_url
+        self._place, self._timeout = place, timeout
+        self._headers_file, self._ca_file = headers_file, ca_file
+        self._headers: dict[str, str] = {}
+        self._transport: Transport | None = None
+        self._accepted: dict[RunId, set[tuple[str, EventType]]] = {}
+        """Events of runs of which another one was refused."""
+
+    def send(self, before: Run | None, run: Run) -> int:
+        """Send what has happened to a run, one event after the other."""
+        transport = self._current()
+        cluster, dropped = self._facts.cluster, self._facts.dropped(before, run)
+        accepted = self._accepted.pop(run.id, set())
+        found = [
+            one
+            for one in events(cluster, before, run, self._facts.family(run), dropped)
+            if (one.of.run_id, one.type) not in accepted
+        ]
+        owner = self._facts.owner(run.pipeline) if found else None
+        try:
+            for one in found:
+                transport.emit(self._event(run, one, owner))
+                accepted.add((one.of.run_id, one.type))
+        except Exception:
+            if len(self._accepted) >= MOST_UNFINISHED:
+                self._accepted.clear()  # they are sent again, under the same ids
+            self._accepted[run.id] = accepted
+            raise
+        return len(found)
+
+    def close(self) -> None:
+        """See `nimbus.ports.RunSink.close`."""
+        if (transport := self._transport) is not None:
+            transport.close()
+
+    def _current(self) -> Transport:
+        """What events are given to, made anew when the file of headers has changed."""
+        from openlineage.client.event_v2 import set_producer
+        from openlineage.client.transport.file import FileConfig, FileTransport
+        from openlineage.client.transport.http import HttpConfig, HttpSslContextConfig, HttpTransport
+
+        headers = read_headers(self._headers_file)
+        if self._transport is None or headers != self._headers:
+            self.close()
+            set_producer(PRODUCER)
+            self._headers = headers
+            if isinstance(self._place, Path):
+                config = FileConfig(log_file_path=str(self._place), append=True)
+                self._transport = FileTransport(config)
+            else:
+                parts = urlsplit(self._place)
+                self._transport = HttpTransport(
+                    HttpConfig(
+                        url=f"{parts.scheme}://{parts.netloc}",
+                        endpoint=parts.path,
+                        timeout=self._timeout.total_seconds(),
+                        custom_headers=headers,
+                        session=new_session(),
+                        retry={"total": 0},
+                        ssl_context=None
+                        if self._ca_file is None
+                        else HttpSslContextConfig(ca_cert_path=str(self._ca_file)),
+                    )
+                )
+        return self._transport
+
+    def _event(self, run: Run, one: LineageEvent, owner: str | None) -> RunEvent:
+        from openlineage.client import event_v2 as ol
+
+        return ol.RunEvent(
+            eventType=ol.RunState[one.type.value],
+            eventTime=one.at.isoformat(),
+            run=ol.Run(runId=one.of.run_id, facets=dict(self._run_facets(run, one))),
+            job=ol.Job(
+                namespace=self._namespace, name=one.of.job, facets=dict(self._job_facets(run, one, owner))
+            ),
+            producer=PRODUCER,
+        )
+
+    def _run_facets(self, run: Run, one: LineageEvent) -> Mapping[str, RunFacet]:
+        from openlineage.client.facet_v2 import (
+            error_message_run,
+            nominal_time_run,
+            parent_run,
+            processing_engine_run,
+        )
+
+        interval = run.data_interval
+        facets: dict[str, RunFacet] = {
+            "nominalTime": nominal_time_run.NominalTimeRunFacet(
+                nominalStartTime=(run.logical_date if interval is None else interval.start).isoformat(),
+                nominalEndTime=None if interval is None else interval.end.isoformat(),
+            ),
+            "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
+                version=__version__, name="nimbus"
+            ),
+        }
+        if one.parent is not None:
+            facets["parent"] = parent_run.ParentRunFacet(
+                run=parent_run.Run(runId=one.parent.run_id),
+                job=parent_run.Job(namespace=self._namespace, name=one.parent.job),
+                root=self._root(one.root),
+            )
+        if one.error is not None:
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+                message=one.error, programmingLanguage="PYTHON"
+            )
+        return facets
+
+    def _root(self, root: LineageRun) -> Root:
+        from openlineage.client.facet_v2 import parent_run
+
+        return parent_run.Root(
+            run=parent_run.RootRun(runId=root.run_id),
+            job=parent_run.RootJob(namespace=self._namespace, name=root.job),
+        )
+
+    def _job_facets(self, run: Run, one: LineageEvent, owner: str | None) -> Mapping[str, JobFacet]:
+        from openlineage.client.facet_v2 import (
+            job_type_job,
+            ownership_job,
+            source_code_location_job,
+            sql_job,
+        )
+
+        task = one.task
+        facets: dict[str, JobFacet] = {
+            "jobType": job_type_job.JobTypeJobFacet(
+                processingType="BATCH", integration="NIMBUS", jobType="PIPELINE" if task is None else "TASK"
+            ),
+            "sourceCodeLocation": source_code_location_job.SourceCodeLocationJobFacet(
+                type="nimbus",
+                url=f"{self._public_url}/api/v1/pipelines/{run.pipeline}",
+                path=None if task is None else task.file,
+                version=run.release,
+            ),
+        }
+        if owner is not None:
+            facets["ownership"] = ownership_job.OwnershipJobFacet(owners=[ownership_job.Owner(name=owner)])
+        if task is not None and task.kind is TaskKind.SQL and one.type is EventType.START:
+            text = self._facts.sql(ReleaseOf(run.pipeline, run.release), task.script)
+            if text is not None:
+                facets["sql"] = sql_job.SQLJobFacet(query=text, dialect="spark")
+        return facets

@@ -1,0 +1,130 @@
+"""What a backfill would do, and those of the pipelines that wait for its runs. Creates nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+
+from nimbus.api.backfill_requests import BackfillPlanBody, refuse_too_many, requested
+from nimbus.api.models_backfills import BackfillPlanModel, DownstreamBackfillModel
+from nimbus.api.models_intervals import IntervalModel, IntervalState
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.definition.backfill_dates import count_dates, dates_left, interval_of_date, whole_range
+from nimbus.definition.downstream import awaiting_dates, downstream_of
+from nimbus.domain.backfill import MOST_DATES, Backfill, BackfillRequest, Reprocess
+from nimbus.domain.catalog import PipelineRecord, ReleaseOf
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.ids import BackfillId, PipelineName
+from nimbus.domain.intervals import DataInterval
+
+MOST_PLANNED = 1000
+"""Dates that are listed."""
+MOST_DOWNSTREAM = 100
+"""Backfills of other pipelines."""
+
+
+def plan_of(services: ApiServices, body: BackfillPlanBody) -> BackfillPlanModel:
+    """Plan a backfill, and what follows it if that is asked for.
+
+    Raises:
+        NotFoundError: there is no such pipeline.
+        RefusedError: there can be no such backfill.
+        DefinitionNotHereError: the definition of a pipeline that waits is not on this disk.
+    """
+    record, now = known_pipeline(services, body.pipeline), services.clock.now()
+    backfill = _backfill(record, requested(body, record, now), now)
+    dates, runs = _dates(services, backfill)
+    return BackfillPlanModel(
+        pipeline=record.name,
+        total=backfill.request.total or 0,
+        runs=1 if body.as_one_run else runs,
+        dates=dates,
+        downstream=_downstream(services, backfill, now) if body.downstream else [],
+    )
+
+
+def _backfill(record: PipelineRecord, request: BackfillRequest, now: datetime) -> Backfill:
+    return Backfill(
+        id=BackfillId("plan"),
+        pipeline=record.name,
+        release=record.release or record.published,
+        schedule=record.profile.schedule,
+        request=request,
+        created_at=now,
+    )
+
+
+def _dates(services: ApiServices, backfill: Backfill) -> tuple[list[IntervalModel], int]:
+    """The first dates of a backfill, as they are now, and how many of them get a run."""
+    index = services.reader.intervals(backfill.pipeline)
+    dates, runs = [], 0
+    for date in islice(dates_left(backfill), MOST_PLANNED):
+        interval = interval_of_date(backfill, date)
+        last = None if index is None or interval is None else index.last(interval)
+        runs += backfill.needs(last)
+        known = index is not None and interval is not None and index.knows(interval)
+        dates.append(
+            IntervalModel(
+                start=date if interval is None else interval.start,
+                end=date,
+                state=_state(known) if last is None else IntervalState(last.outcome.value),
+                run=None if last is None else last.run,
+                ended_at=None if last is None else last.at,
+            )
+        )
+    return dates, runs
+
+
+def _state(known: bool) -> IntervalState:
+    return IntervalState.MISSING if known else IntervalState.UNKNOWN
+
+
+def _downstream(services: ApiServices, backfill: Backfill, now: datetime) -> list[DownstreamBackfillModel]:
+    if backfill.request.reprocess is Reprocess.ALL:
+        raise RefusedError(
+            "bad_backfill",
+            "with `reprocess` all, the earlier success of a date counts until it is run again, so runs that "
+            "wait for it would begin too early: create the other backfills when this one has finished.",
+        )
+    active = {record.name: record for record in services.reader.pipelines() if record.release is not None}
+    waiting = downstream_of(backfill.pipeline, {name: one.profile.upstream for name, one in active.items()})
+    if len(waiting) > MOST_DOWNSTREAM:
+        raise RefusedError(
+            "too_many_downstream",
+            f"{len(waiting)} pipelines wait for {backfill.pipeline}, directly or not, and at most "
+            f"{MOST_DOWNSTREAM} are backfilled with it: create their backfills one by one.",
+        )
+    span = whole_range(backfill)
+    spans = {} if span is None else {backfill.pipeline: span}
+    return [_follower(services, active[name], backfill.request, spans, now) for name in waiting]
+
+
+def _follower(
+    services: ApiServices,
+    record: PipelineRecord,
+    origin: BackfillRequest,
+    spans: dict[PipelineName, DataInterval],
+    now: datetime,
+) -> DownstreamBackfillModel:
+    """The backfill of one pipeline. Its time is added to `spans`, for those that wait for it."""
+    upstream = (str(name) for name in record.profile.upstream if name in spans)
+    row = DownstreamBackfillModel(pipeline=record.name, upstream=list(upstream))
+    spec = services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
+    if spec.schedule is None:
+        row.why = "it has no schedule, which would say its dates: create its backfill with `every`"
+        return row
+    dates = awaiting_dates(spec, spans, now)
+    if dates is None:
+        row.why = "no past date of it waits for a part of this time"
+        return row
+    row.first, row.last = dates
+    request = replace(origin, first=row.first, last=row.last, every=None, as_one_run=False)
+    row.total = count_dates(spec.schedule, request, MOST_DATES)
+    refuse_too_many(record.name, row.total)
+    follower = _backfill(record, request, now)
+    _, row.runs = _dates(services, follower)
+    if (span := whole_range(follower)) is not None:
+        spans[record.name] = span
+    return row

@@ -1,0 +1,71 @@
+"""The header `If-Match`: a write that is done only if what it changes is still as it was read.
+
+The revisions that it names travel in the command, and the leader compares them when it decides. A scheduler
+that compared them when it is asked would overlook the commands that wait.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Annotated
+
+from fastapi import Header, Response
+
+from nimbus.domain import revisions
+from nimbus.domain.commands import Command, ConditionalCommand
+from nimbus.domain.errors import NimbusError, RefusedError
+
+HEADER = "If-Match"
+PATTERN = r"^[!-~](?:[ -~]{0,998}[!-~])?$"
+_if_match: ContextVar[str | None] = ContextVar("if_match", default=None)
+
+
+class ChangedError(NimbusError):
+    """What a request would change is not what its `If-Match` names. Nothing was done."""
+
+    code = "changed"
+
+
+async def note_if_match(
+    if_match: Annotated[
+        str | None,
+        Header(
+            alias=HEADER,
+            pattern=PATTERN,
+            include_in_schema=False,  # documented where it has a meaning: in `submitting.CONDITIONAL`
+        ),
+    ] = None,
+) -> None:
+    """Note the condition of a request; a dependency of every route that queues commands."""
+    _if_match.set(if_match)
+
+
+def condition_of(command: Command) -> tuple[str, ...]:
+    """The revisions that the request which is answered now names for its command; empty: it has no condition.
+
+    A tag may come without its quotes, which shells like to take away.
+
+    Raises:
+        ChangedError: it names no strong tag, and others match nothing (RFC 9110, section 13.1.1).
+        RefusedError: what the command changes has no revision.
+    """
+    header = _if_match.get()
+    if header is None:
+        return ()
+    if not isinstance(command, ConditionalCommand):
+        raise RefusedError(
+            "no_revision",
+            f"If-Match cannot be a condition of {command.type}: what it changes has no revision.",
+        )
+    if header == revisions.ANY:
+        return (revisions.ANY,)
+    tags = (tag.strip() for tag in header.split(","))
+    named = [tag.strip('"').partition("-")[0] for tag in tags if not tag.startswith("W/")]
+    if not (known := tuple(name for name in named if name not in ("", revisions.ANY))):
+        raise ChangedError("If-Match has no strong tag, and weak ones never match: nothing was done.")
+    return known
+
+
+def tag_with(response: Response, revision: str) -> None:
+    """Give an answer the revision of its record: `nimbus.api.entity_tags` makes a strong tag of it."""
+    response.headers["ETag"] = f'"{revision}"'

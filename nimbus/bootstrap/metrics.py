@@ -1,0 +1,73 @@
+"""Builds what serves the metrics of a worker that is a process of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from blobsync import Syncer
+from leader import SessionState
+from nimbus.adapters.zookeeper.access import ZooKeeperAccess
+from nimbus.api.metrics_app import create_metrics_app
+from nimbus.api.server import ApiServer
+from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
+from nimbus.bootstrap.foundation import Foundation
+from nimbus.scheduler.access_follower import AccessFollower
+from nimbus.telemetry.sync import SyncMetrics
+from nimbus.worker.identity import hostname
+
+
+class MetricsServer:
+    """Answers `/metrics` to whom a scheduler's would be answered. Threads `nimbus-api`, `nimbus-access`."""
+
+    def __init__(self, server: ApiServer, access: AccessFollower) -> None:
+        self._server, self._access = server, access
+
+    def start(self) -> None:
+        """Serve. PortInUseError, BindError: it cannot listen there."""
+        self._server.start()
+        self._access.start()
+
+    def stop(self, timeout: timedelta) -> None:
+        """End both threads."""
+        self._access.stop(timeout)
+        self._server.stop(timeout)
+
+
+def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) -> MetricsServer | None:
+    """The server for the metrics of a separate worker; None: it serves none.
+
+    Raises:
+        CertificateError: the files of `api.tls` cannot be used.
+    """
+    settings, session = foundation.settings, foundation.session
+    where = settings.worker.metrics_address
+    if where is None:
+        return None
+    host, port = where
+    # Tokens of the cluster alone: a worker fetches no keys of an identity provider.
+    gate, tls = build_gate(settings, None, registry), build_tls(settings, registry)
+    access = build_access_follower(settings, ZooKeeperAccess(session, settings.cluster.root), gate, tls)
+
+    def on_session(state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            access.look()  # only enqueues
+
+    session.add_listener(on_session)
+    app = create_metrics_app(registry, gate, [host, hostname(), *allowed_hosts(settings)])
+    server = ApiServer(
+        app, host, port, tls=None if tls is None else tls.context, keys=("worker.metrics", "worker.metrics")
+    )
+    return MetricsServer(server, access)
+
+
+def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Syncer) -> None:
+    """Add what is known of this daemon's local store."""
+    SyncMetrics(
+        registry,
+        progress=syncer.progress,
+        readiness=syncer.readiness,
+        scrub=syncer.scrub_progress,
+        disk=foundation.local.disk_state,
+    )

@@ -1,0 +1,150 @@
+"""Makes what sends traces and lineage: `telemetry`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from nimbus.adapters.s3_history import S3History
+from nimbus.adapters.telemetry.facts import RunFacts
+from nimbus.adapters.telemetry.lineage import LineageSink
+from nimbus.adapters.telemetry.traces import TraceSink
+from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
+from nimbus.bootstrap.foundation import Foundation
+from nimbus.config import InvalidConfigurationError, Settings
+from nimbus.config.problems import Problem
+from nimbus.config.telemetry import Lineage
+from nimbus.domain.ids import PipelineName, RunId
+from nimbus.domain.run import Run
+from nimbus.engine.exports import RunExports
+from nimbus.ports import RunSink
+from nimbus.scheduler.releases import LocalReleases
+from nimbus.telemetry.exports import ExportMetrics
+from nimbus.worker.task_telemetry import TaskTelemetry
+
+
+def missing_extras(settings: Settings) -> list[Problem]:
+    """What is configured and cannot be sent from this host."""
+    telemetry = settings.telemetry
+    needed = (
+        ("traces", "otel", telemetry.traces, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
+        ("lineage", "openlineage", telemetry.lineage, ("openlineage.client",)),
+    )
+    return [
+        Problem(
+            file="configuration",
+            key=f"telemetry.{key}",
+            message=f"needs the extra {extra}: pip install 'nimbus-scheduler[{extra}]'",
+        )
+        for key, extra, section, modules in needed
+        if section is not None and not all(map(_is_installed, modules))
+    ]
+
+
+def build_exports(
+    foundation: Foundation,
+    history: S3History,
+    releases: LocalReleases,
+    registry: CollectorRegistry,
+    *,
+    leads: Callable[[], bool],
+) -> RunExports | None:
+    """What sends traces and lineage while this scheduler leads; None: neither is configured.
+
+    Raises:
+        InvalidConfigurationError: one needs an extra that is not installed.
+    """
+    settings = foundation.settings
+    if problems := missing_extras(settings):
+        raise InvalidConfigurationError(problems)
+    if not (sinks := _sinks(foundation, history, releases)):
+        return None
+    return RunExports(
+        sinks,
+        leads=leads,
+        clock=foundation.clock,
+        give_up_after=settings.telemetry.give_up_after,
+        metrics=ExportMetrics(registry),
+    )
+
+
+def lineage_namespace(settings: Settings) -> str:
+    """Of all jobs in lineage."""
+    lineage = settings.telemetry.lineage
+    return (None if lineage is None else lineage.namespace) or settings.cluster.root.strip("/")
+
+
+def task_telemetry(settings: Settings) -> TaskTelemetry:
+    """What a worker tells its tasks."""
+    traces, lineage = settings.telemetry.traces, settings.telemetry.lineage
+    return TaskTelemetry(
+        traces=traces is not None,
+        namespace=lineage_namespace(settings),
+        transport={} if lineage is None or not lineage.spark else _transport(lineage),
+    )
+
+
+def _transport(lineage: Lineage) -> dict[str, str]:
+    """Where OpenLineage's listener sends. Keys of the server are not in it: every task could read them."""
+    if lineage.url is None:
+        return {"transport.type": "file", "transport.location": str(lineage.file)}
+    parts = urlsplit(lineage.url)
+    return {
+        "transport.type": "http",
+        "transport.url": f"{parts.scheme}://{parts.netloc}",
+        "transport.endpoint": parts.path,
+    }
+
+
+def _sinks(foundation: Foundation, history: S3History, releases: LocalReleases) -> dict[str, RunSink]:
+    settings = foundation.settings
+    sinks: dict[str, RunSink] = {}
+    if (traces := settings.telemetry.traces) is not None:
+        sinks["traces"] = TraceSink(
+            _facts(foundation, history, releases),
+            endpoint=traces.endpoint,
+            headers_file=traces.headers_file,
+            ca_file=traces.ca_file,
+            timeout=traces.timeout,
+            service=settings.cluster.root.strip("/"),
+        )
+    if (lineage := settings.telemetry.lineage) is not None:
+        sinks["lineage"] = LineageSink(
+            _facts(foundation, history, releases),
+            place=lineage.url or lineage.file or "",
+            namespace=lineage_namespace(settings),
+            headers_file=lineage.headers_file,
+            ca_file=lineage.ca_file,
+            timeout=lineage.timeout,
+            public_url=settings.alerts.public_url or settings.scheduler.advertise_url,
+        )
+    return sinks
+
+
+def _facts(foundation: Foundation, history: S3History, releases: LocalReleases) -> RunFacts:
+    reader = foundation.reader
+
+    def read_run(run: RunId) -> Run | None:
+        return reader.run(run) or history.read(run)
+
+    def owner(name: PipelineName) -> str | None:
+        record = reader.pipeline(name)
+        return None if record is None else record.owner
+
+    return RunFacts(
+        read_cluster=ZooKeeperAttemptBoard(foundation.session, foundation.settings.cluster.root).cluster,
+        read_run=read_run,
+        read_slots=reader.slots,
+        owner=owner,
+        sql=releases.text,
+    )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False

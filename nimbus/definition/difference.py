@@ -1,0 +1,74 @@
+"""How two definitions differ, key by key, as the API shows them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key of the definition with another value. None: it is not there."""
+
+    path: tuple[str, ...]
+    """`("tasks", "load", "timeout_s")`."""
+    now: Any
+    then: Any
+
+    @property
+    def key(self) -> str:
+        """`schedule.cron`, `tasks.load.timeout_s`."""
+        return ".".join(self.path)
+
+    @property
+    def about(self) -> str:
+        """What a person calls it: `task load: timeout_s`, `schedule: cron`, `priority`."""
+        kind, *rest = self.path
+        if kind in ("tasks", "parameters") and rest:
+            kind, rest = f"{kind.removesuffix('s')} {rest[0]}", rest[1:]
+        return f"{kind}: {'.'.join(rest)}" if rest else kind
+
+    @property
+    def verb(self) -> Literal["added", "removed", "changed"]:
+        """What happened to the key."""
+        return "added" if self.now is None else "removed" if self.then is None else "changed"
+
+
+def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[Change]:
+    """Keys with another value. A task or section that is new or gone is one change.
+
+    Args:
+        now: A definition as `PipelineSpecModel` writes it in JSON; None: nothing is known of it.
+        then: Another one.
+    """
+    yield from _changes(_keyed(now or {}), _keyed(then), ())
+
+
+def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with tasks by name, so that their order means nothing."""
+    return {**spec, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
+
+
+def _changes(now: Any, then: Any, path: tuple[str, ...]) -> Iterator[Change]:
+    if now == then:
+        return
+    if not isinstance(now, Mapping) or not isinstance(then, Mapping):
+        yield Change(path, now, then)
+        return
+    for key in [*now, *(key for key in then if key not in now)]:
+        yield from _changes(now.get(key), then.get(key), (*path, key))
+
+
+def in_words(value: Any) -> str:
+    """A value in a cell: a task by what it is, a section by what it says."""
+    if isinstance(value, Mapping) and "kind" in value:
+        return f"{value['kind']} {value['script']}".strip()
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{key}: {in_words(said)}" for key, said in value.items() if said not in (None, {}, [])
+        )
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,64 @@
+"""All attempts of a run's tasks, those that its record only counts as well. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.run import Run
+from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import Attempt, TaskRun
+
+Dropped = Mapping[AttemptId, Attempt]
+"""What the record does not hold: made of slots."""
+
+
+def attempts(task: TaskRun) -> tuple[Attempt, ...]:
+    """Those that the record holds; of child runs under way the one that stands for them, too."""
+    children = task.children
+    if children is None or task.state.is_final or children.attempt <= task.tried:
+        return task.attempts
+    standing = Attempt(
+        number=children.attempt,
+        worker=WorkerId(""),
+        opened_at=children.began_at,
+        opened_by_epoch=children.epoch,
+    )
+    return (*task.attempts, standing)
+
+
+def first_untold(was: TaskRun | None) -> int:
+    """Number of the first attempt of which something is not told, when all of `was` is told."""
+    told = () if was is None else attempts(was)
+    if not told:
+        return 1
+    return told[-1].number + (told[-1].outcome is not None)
+
+
+def dropped(before: Run | None, run: Run) -> Iterator[AttemptId]:
+    """Attempts that have ended since `before` (None: at all) and that the record of `run` does not hold."""
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        kept = attempts(task)
+        if kept and task.spec.children is None:  # child runs have no slots
+            for number in range(first_untold(was), kept[0].number):
+                yield AttemptId(run.id, task.spec.name, number)
+
+
+def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
+    """Attempts as their slots tell them; of one without an END nothing is told."""
+    return {
+        attempt: Attempt(
+            number=attempt.number,
+            worker=(None if slots.claim is None else slots.claim.worker) or WorkerId(""),
+            opened_at=end.ended_at if slots.claim is None else slots.claim.claimed_at,
+            opened_by_epoch=0,
+            started_at=end.started_at,
+            ended_at=end.ended_at,
+            outcome=end.outcome,
+            reason=end.reason,
+            exit_code=end.exit_code,
+            failure=end.failure,
+        )
+        for attempt, slots in found.items()
+        if (end := slots.end) is not None
+    }

@@ -1,0 +1,152 @@
+"""A run's changes in OpenLineage's words: a START and one terminal event for each run and attempt. Pure.
+
+A pipeline is a job, and so is each of its tasks that workers run, or that starts child runs.
+Source: https://openlineage.io/spec/2-0-2/OpenLineage.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from nimbus.domain.attempt_history import Dropped, attempts, first_untold
+from nimbus.domain.ids import AttemptId, ClusterId
+from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.run import Run, RunHeader, RunState
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun
+from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
+
+
+class EventType(StrEnum):
+    """What has happened. As the specification spells it."""
+
+    START = "START"
+    COMPLETE = "COMPLETE"
+    FAIL = "FAIL"
+    ABORT = "ABORT"
+
+
+@dataclass(frozen=True, slots=True)
+class LineageRun:
+    """One run of one job."""
+
+    run_id: str
+    """A UUID."""
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a run belongs to."""
+
+    parent: LineageRun | None
+    """The task that started it; None: no task did."""
+    root: LineageRun
+    """The run at the top; the run itself, if no task started it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageEvent:
+    """One event."""
+
+    type: EventType
+    at: datetime
+    of: LineageRun
+    parent: LineageRun | None
+    """None: of a run that no task started."""
+    root: LineageRun
+    task: TaskSpec | None = None
+    """None: the event is about the whole run."""
+    error: str | None = None
+
+
+_OF_RUN = {
+    RunState.SUCCEEDED: EventType.COMPLETE,
+    RunState.FAILED: EventType.FAIL,
+    RunState.STOPPED: EventType.ABORT,
+}
+_OF_ATTEMPT = {
+    Outcome.SUCCEEDED: EventType.COMPLETE,
+    Outcome.FAILED: EventType.FAIL,
+    Outcome.TIMED_OUT: EventType.FAIL,
+}
+"""All others are ABORT: the task's code did not come to an end of its own."""
+
+
+def lineage_run(cluster: ClusterId, run: RunHeader) -> LineageRun:
+    """A run of a pipeline."""
+    return LineageRun(run_uuid(cluster, run.id), run.pipeline)
+
+
+def lineage_task(cluster: ClusterId, run: RunHeader, attempt: AttemptId) -> LineageRun:
+    """An attempt at a task of a run."""
+    return LineageRun(attempt_uuid(cluster, attempt), f"{run.pipeline}.{attempt.task}")
+
+
+def events(
+    cluster: ClusterId, before: Run | None, run: Run, family: Family, dropped: Dropped
+) -> Iterator[LineageEvent]:
+    """What has happened to a run since `before`; None: since it was created. Equal changes give equal events.
+
+    Args:
+        cluster: Whose run it is.
+        before: As far as everything is told.
+        run: As it stands now.
+        family: What it belongs to.
+        dropped: Attempts that `attempt_history.dropped` names.
+    """
+    me = lineage_run(cluster, run)
+    if _has_started(run) and (before is None or not _has_started(before)):
+        at = run.started_at or run.created_at
+        yield LineageEvent(type=EventType.START, at=at, of=me, parent=family.parent, root=family.root)
+    for was, task in run.tasks.changes_since(None if before is None else before.tasks):
+        yield from _of_task(cluster, run, was, task, family, dropped)
+    if run.state.is_final and (before is None or not before.state.is_final):
+        yield LineageEvent(
+            type=_OF_RUN[run.state],
+            at=run.finished_at or run.created_at,
+            of=me,
+            parent=family.parent,
+            root=family.root,
+            error=None if run.state is RunState.SUCCEEDED else run.reason or run.state.value,
+        )
+
+
+def _has_started(run: Run) -> bool:
+    """One that was stopped in the queue has as well: each run has its START."""
+    return run.state is not RunState.QUEUED
+
+
+def _of_task(
+    cluster: ClusterId, run: Run, was: TaskRun | None, task: TaskRun, family: Family, dropped: Dropped
+) -> Iterator[LineageEvent]:
+    first, seen = first_untold(was), {attempt.number for attempt in (() if was is None else attempts(was))}
+    kept = attempts(task)
+    numbers = range(first, kept[0].number) if kept else range(0)
+    gone = (dropped.get(AttemptId(run.id, task.spec.name, number)) for number in numbers)
+    for attempt in (*(one for one in gone if one is not None), *kept):
+        if attempt.number < first:
+            continue
+        of = lineage_task(cluster, run, AttemptId(run.id, task.spec.name, attempt.number))
+        parent = lineage_run(cluster, run)
+        if attempt.number not in seen:
+            start = EventType.START
+            at = attempt.opened_at
+            yield LineageEvent(type=start, at=at, of=of, parent=parent, root=family.root, task=task.spec)
+        if attempt.outcome is not None:
+            yield LineageEvent(
+                type=_OF_ATTEMPT.get(attempt.outcome, EventType.ABORT),
+                at=_end_of(attempt),
+                of=of,
+                parent=parent,
+                root=family.root,
+                task=task.spec,
+                error=None if attempt.outcome is Outcome.SUCCEEDED else attempt.reason or attempt.outcome,
+            )
+
+
+def _end_of(attempt: Attempt) -> datetime:
+    """Not before its start, though clocks of two hosts may say so."""
+    return max(attempt.opened_at, attempt.ended_at or attempt.opened_at)

@@ -1,0 +1,133 @@
+"""What would follow if the leader died now: after how long the next one leads, with what to adopt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from nimbus.domain.counted import counted
+from nimbus.domain.sizes import format_size
+from nimbus.domain.terms import Term
+
+TERMS_LOOKED_AT = 20
+"""The newest ones whose take-overs are measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A scheduler that stands in the queue behind the leader."""
+
+    id: str
+    ready: bool
+    registered: bool = True
+    """False: it stands in the queue, and nobody knows what it lacks."""
+    missing_count: int = 0
+    missing_bytes: int = 0
+    missing_eta_s: float | None = None
+    """Until it has what it lacks; None: nobody knows."""
+
+    @property
+    def ready_in_s(self) -> float | None:
+        """None: nobody knows."""
+        return 0.0 if self.ready else self.missing_eta_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverTimes:
+    """What the configuration says about how long it takes to notice that a leader is dead."""
+
+    session_timeout_s: float
+    has_sentinel: bool
+    """A crash sentinel ends the session of a dead process at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """For how long nobody would decide anything."""
+
+    noticed_s: float
+    """Until the session of the dead leader has ended, if its host lives; 0.0: within milliseconds."""
+    noticed_at_most_s: float
+    """The same if its host is lost, or the sentinel dies with it: the session timeout."""
+    sync_s: float = 0.0
+    """Until the successor has what it lacks."""
+    takeovers: int
+    """That were measured."""
+    takeover_s: float | None
+    """Their median, from the confirmed lead to the state being read."""
+    takeover_at_most_s: float | None
+    """The longest of them."""
+
+    @property
+    def expected_s(self) -> float | None:
+        """None: no take-over was measured."""
+        return None if self.takeover_s is None else max(self.noticed_s, self.sync_s) + self.takeover_s
+
+    @property
+    def at_most_s(self) -> float | None:
+        """As far as the measured ones tell. None: there are none, or the successor is not ready."""
+        if self.takeover_at_most_s is None or self.sync_s:
+            return None
+        return self.noticed_at_most_s + self.takeover_at_most_s
+
+    @property
+    def made_of(self) -> str:
+        """What the figures are made of, in a sentence."""
+        noticed = (
+            f"the crash sentinel ends a dead leader's session at once; if its host is lost, "
+            f"the session timeout of {self.noticed_at_most_s:g} s does"
+            if self.noticed_s < self.noticed_at_most_s
+            else f"the session timeout of {self.noticed_at_most_s:g} s ends a dead leader's session"
+        )
+        if self.sync_s:
+            noticed += f"; what the successor lacks takes about {self.sync_s:.0f} s more at the present speed"
+        if self.takeover_s is None or self.takeover_at_most_s is None:
+            return f"{noticed}; no take-over has been measured yet"
+        return (
+            f"{noticed}; the last {self.takeovers} take-overs took {self.takeover_s:.3f} s (median), "
+            f"{self.takeover_at_most_s:.3f} s at most"
+        )
+
+
+def gap(times: FailoverTimes, terms: Iterable[Term], sync_s: float = 0.0) -> Gap:
+    """How long a failover takes.
+
+    Args:
+        times: By the configuration.
+        terms: The newest ones.
+        sync_s: Until the successor has what it lacks.
+    """
+    took = [term.takeover_s for term in terms if term.takeover_s is not None]
+    return Gap(
+        noticed_s=0.0 if times.has_sentinel else times.session_timeout_s,
+        noticed_at_most_s=times.session_timeout_s,
+        sync_s=sync_s,
+        takeovers=len(took),
+        takeover_s=median(took) if took else None,
+        takeover_at_most_s=max(took, default=None),
+    )
+
+
+def in_words(
+    next_leader: Candidate | None, expected: Gap | None, open_attempts: int, *, is_led: bool = True
+) -> str:
+    """Say it in a sentence. `is_led`: somebody leads now."""
+    now = "If the leader died now," if is_led else "Nobody leads now:"
+    if next_leader is None:
+        return f"{now} nobody would lead: no other scheduler is in the queue."
+    adopts = f"adopt {counted(open_attempts, 'open attempt')}"
+    after = (
+        "" if expected is None or expected.expected_s is None else f" after about {expected.expected_s:.1f} s"
+    )
+    if not next_leader.registered:
+        return f"{now} {next_leader.id} would be next, but it is not registered: nobody knows what it lacks."
+    if not next_leader.ready:
+        left_s = next_leader.missing_eta_s
+        left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"
+        return (
+            f"{now} {next_leader.id} would be next, but it is not ready: it lacks "
+            f"{counted(next_leader.missing_count, 'file')}, {format_size(next_leader.missing_bytes)}{left}. "
+            f"It would {adopts}{after}, once its guard lets it lead."
+        )
+    return f"{now} {next_leader.id}, which is ready, would lead{after} and {adopts}."

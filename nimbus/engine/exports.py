@@ -1,0 +1,225 @@
+"""Sends traces and lineage of runs, each kind on a thread of its own, so that no collector holds up anything.
+
+Nothing is queued that is not in ZooKeeper: what to send follows from a run's record and from what of it
+was sent. A run leaves ZooKeeper once all is sent or given up (see `nimbus.engine.effects`), so a leader that
+takes over sends what its predecessor may not have sent, under the same ids.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import structlog
+
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
+from nimbus.ports import Clock, RunSink
+from nimbus.telemetry.exports import ExportMetrics
+
+_log = structlog.get_logger(__name__)
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+"""Between two tries, while none succeeds."""
+
+Done = Callable[[], None]
+
+
+class RunExports:
+    """Threads `nimbus-export-<kind>_0`. The methods may be called from any thread, and do not block."""
+
+    def __init__(
+        self,
+        sinks: Mapping[str, RunSink],
+        *,
+        leads: Callable[[], bool],
+        clock: Clock,
+        give_up_after: timedelta,
+        metrics: ExportMetrics,
+    ) -> None:
+        """`sinks`: by kind."""
+        self._exports = [
+            _Export(kind, sink, leads, clock, give_up_after, metrics) for kind, sink in sinks.items()
+        ]
+
+    def follow(self, epoch: int, run: Run) -> None:
+        """Take in a run as it stands in ZooKeeper, in the reign of `epoch`."""
+        for export in self._exports:
+            if export.follows:
+                export.follow(epoch, run)
+
+    def finish(self, run: Run, done: Done) -> None:
+        """Send what is left of a finished run. `done` is called once all is sent or given up."""
+        left = _Countdown(len(self._exports), done)
+        for export in self._exports:
+            export.finish(run, left.one)
+        if not self._exports:
+            done()
+
+    def close(self) -> None:
+        """Start nothing more; the next leader sends what is left."""
+        for export in self._exports:
+            export.close()
+
+
+class _Countdown:
+    """Calls `done` when each of several has said that it is."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._lock, self._left, self._done = threading.Lock(), count, done
+
+    def one(self) -> None:
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._done()
+
+
+class _Export:
+    """One kind. Its maps hold runs under way, and finished ones of which not all is sent."""
+
+    def __init__(
+        self,
+        kind: str,
+        sink: RunSink,
+        leads: Callable[[], bool],
+        clock: Clock,
+        give_up_after: timedelta,
+        metrics: ExportMetrics,
+    ) -> None:
+        self.follows = sink.follows
+        self._kind, self._sink, self._leads = kind, sink, leads
+        self._clock, self._give_up_after, self._metrics = clock, give_up_after, metrics
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._latest: dict[RunId, Run] = {}
+        self._sent: dict[RunId, Run] = {}
+        """As far as everything was accepted."""
+        self._done: dict[RunId, Done] = {}
+        """Of finished runs."""
+        self._queued: set[RunId] = set()
+        self._trying: RunId | None = None
+        """Also during the pause after its try."""
+        self._failures = 0
+        """Since a try succeeded. Its thread only."""
+        self._failed: set[RunId] = set()
+        """Of which a try failed since then, two at most. Its thread only."""
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"nimbus-export-{kind}")
+        metrics.watch(kind, self._waiting)
+
+    def follow(self, epoch: int, run: Run) -> None:
+        with self._lock:
+            if epoch != self._epoch:  # meanwhile another leader may have sent, or removed, any of them
+                self._epoch = epoch
+                for kept in (self._latest, self._sent, self._done):
+                    kept.clear()
+            self._latest[run.id] = run
+        self._enqueue(run.id)
+
+    def finish(self, run: Run, done: Done) -> None:
+        with self._lock:
+            self._latest[run.id], self._done[run.id] = run, done
+        self._enqueue(run.id)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._sink.close()
+
+    def _enqueue(self, run: RunId) -> None:
+        with self._lock:
+            if run in self._queued:
+                return
+            self._queued.add(run)
+        try:
+            self._pool.submit(self._work, run)
+        except RuntimeError:  # closed meanwhile: the next leader sends it
+            _log.info("export_left", kind=self._kind, run=run)
+
+    def _waiting(self) -> int:
+        with self._lock:
+            return len(self._queued | ({self._trying} - {None}))
+
+    def _work(self, run_id: RunId) -> None:
+        with self._lock:
+            self._trying = run_id
+        try:
+            self._see_to(run_id)
+        finally:
+            with self._lock:
+                self._trying = None
+
+    def _see_to(self, run_id: RunId) -> None:
+        with self._lock:
+            self._queued.discard(run_id)
+            epoch, run, before = self._epoch, self._latest.get(run_id), self._sent.get(run_id)
+        if run is None:
+            return
+        if not self._leads():  # the next leader sends it
+            self._forget(run_id, epoch)
+        elif self._is_overdue(run) and (run_id in self._failed or len(self._failed) > 1):
+            self._give_up(run)  # untried, if several others failed: a dead collector may take 10 s for each
+        elif self._try(before, run):
+            self._accepted(run, epoch)
+        else:
+            self._failures += 1
+            if len(self._failed) < 2:  # more would say no more, and could become many
+                self._failed.add(run_id)
+            self._metrics.failed(self._kind)
+            if self._is_overdue(run):  # others may be accepted between its tries, and set the count back
+                self._give_up(run)
+                return
+            longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
+            self._stopping.wait(random.uniform(longest_s / 2, longest_s))  # noqa: S311 - jitter, no secret
+            self._enqueue(run_id)  # behind the others, so that one that is never accepted holds up none
+
+    def _try(self, before: Run | None, run: Run) -> bool:
+        try:
+            count = self._sink.send(before, run)
+        except Exception as exc:  # noqa: BLE001 - the top of a pool's thread, and libraries raise what they like
+            why = f"{type(exc).__name__}: {exc}"[:300]
+            _log.warning("export_failed", kind=self._kind, run=run.id, error=why)
+            return False
+        self._failures = 0
+        self._failed.clear()
+        self._metrics.sent(self._kind, count)
+        return True
+
+    def _is_overdue(self, run: Run) -> bool:
+        return run.finished_at is not None and self._clock.now() > run.finished_at + self._give_up_after
+
+    def _give_up(self, run: Run) -> None:
+        with self._lock:
+            done = self._take_done(run.id)
+        if done is not None:
+            self._metrics.dropped(self._kind)
+            _log.error("export_given_up", kind=self._kind, run=run.id)
+            done()
+
+    def _accepted(self, run: Run, epoch: int) -> None:
+        with self._lock:
+            if epoch != self._epoch:
+                return
+            self._sent[run.id] = run
+            done = self._take_done(run.id) if run.state.is_final else None
+        if done is not None:
+            done()
+
+    def _take_done(self, run: RunId) -> Done | None:
+        done = self._done.pop(run, None)
+        if done is not None:
+            self._latest.pop(run, None)
+            self._sent.pop(run, None)
+        return done
+
+    def _forget(self, run: RunId, epoch: int) -> None:
+        with self._lock:
+            if epoch == self._epoch:
+                for kept in (self._latest, self._sent, self._done):
+                    kept.pop(run, None)

@@ -1,0 +1,85 @@
+"""Whether what a command would change is still as its client had read it (`If-Match`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nimbus.domain import revisions
+from nimbus.domain.commands import (
+    ActivatePipeline,
+    Command,
+    CreateToken,
+    PausePipeline,
+    PublishRelease,
+    QueuedCommand,
+    RemovePipeline,
+    RemovePool,
+    RemoveVariable,
+    RevokeToken,
+    SetOwner,
+    SetPool,
+    SetVariable,
+    SteerBackfill,
+    Unreadable,
+)
+from nimbus.domain.errors import RefusedError
+from nimbus.engine.state import State
+
+
+class Target(NamedTuple):
+    """What a command changes."""
+
+    name: str
+    revision: str | None
+    """None: it is not there."""
+
+
+def check_unchanged(state: State, queued: QueuedCommand) -> None:
+    """Raise RefusedError if a command names revisions, and none of them stands.
+
+    The state has all that this term has decided, and it is written in the same order under the same epoch:
+    nothing can change the record between this look and the transaction that does the command.
+    """
+    if not queued.if_match:
+        return
+    target = target_of(state, queued.command)
+    if target.revision is None:
+        raise RefusedError("changed", f"there is no {target.name}, so no revision of it: nothing was done.")
+    if not {target.revision, revisions.ANY} & set(queued.if_match):
+        raise RefusedError(
+            "changed",
+            f"{target.name} was changed since it was read: nothing was done. Read it again, and decide anew.",
+        )
+
+
+def target_of(state: State, command: Command | Unreadable) -> Target:
+    """What a command changes, with its revision. What has no revision is as if it were not there."""
+    settings = state.settings
+    match command:
+        case (
+            PublishRelease(pipeline=name)
+            | ActivatePipeline(pipeline=name)
+            | PausePipeline(pipeline=name)
+            | RemovePipeline(pipeline=name)
+            | SetOwner(pipeline=name)
+        ):
+            record = state.pipelines.get(name)
+            return Target(f"pipeline {name}", None if record is None else revisions.of_pipeline(record))
+        case SteerBackfill(backfill=backfill_id):
+            backfill = state.backfills.get(backfill_id)
+            return Target(
+                f"backfill {backfill_id}", None if backfill is None else revisions.of_backfill(backfill)
+            )
+        case SetPool(pool=pool) | RemovePool(pool=pool):
+            size = settings.pools.get(pool)
+            return Target(f"pool {pool}", None if size is None else revisions.of_pool(pool, size))
+        case SetVariable(name=variable) | RemoveVariable(name=variable):
+            value = settings.variables.get(variable)
+            return Target(
+                f"variable {variable}", None if value is None else revisions.of_variable(variable, value)
+            )
+        case CreateToken(id=token_id) | RevokeToken(id=token_id):
+            token = settings.tokens.get(token_id)
+            return Target(f"token {token_id}", None if token is None else revisions.of_token(token))
+        case _:
+            return Target(f"record that {command.type} is about", None)

@@ -1,0 +1,105 @@
+"""Takes in what becomes of open attempts, and who is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from nimbus.domain.admission import Gate, need_of
+from nimbus.domain.ids import AttemptId, WorkerId
+from nimbus.domain.pipeline import TaskSpec
+from nimbus.domain.run import Run
+from nimbus.domain.schedulers import SchedulerInfo
+from nimbus.domain.schema import NEWEST_SCHEMA, older_than
+from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import Attempt
+from nimbus.domain.workers import WorkerInfo
+from nimbus.engine.agenda import ABOUT_SCHEMA, Instant, about_attempt, about_worker
+from nimbus.engine.state.facts import Facts
+
+
+class OpenAttempts(Facts):
+    """Open attempts, their slots and workers."""
+
+    def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
+        """Take in what there is of an open attempt."""
+        if self.slots.get(attempt, slots) != slots:
+            self.slots[attempt] = slots
+            self._note_silence(attempt, now)
+
+    def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
+        """Take in who may lead next, after the workers: since when all of them know a newer schema."""
+        self.schedulers = tuple(schedulers)
+        upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.registered.values())
+        if self.schema >= NEWEST_SCHEMA or not upgraded:
+            self.none_older_since = None
+            return
+        if self.none_older_since is None:
+            self.none_older_since = now.elapsed_s
+        self.agenda.add(ABOUT_SCHEMA)
+
+    def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
+        """Take in who is registered."""
+        self._registered = tuple(workers)
+        changed = self.workers.register(self.settings.applied_to(self._registered))
+        for worker in changed:
+            for attempt in sorted(self.workers.open_on(worker)):
+                self._note_silence(attempt, now)
+        if changed:  # who looks for a silent attempt may have come or gone
+            for attempt in self.silent_since:
+                self.agenda.add(about_attempt(attempt))
+        self.ready.reopen()
+
+    def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
+        """Take in what operators have set."""
+        for pool in self.settings.pools.keys() | settings.pools.keys():
+            self.ready.open(Gate("pool", pool))
+        self.settings = settings
+        self.put_workers(self._registered, now)
+
+    def _put_attempt(
+        self, attempt_id: AttemptId, attempt: Attempt, task: TaskSpec, slots: Slots, now: Instant
+    ) -> None:
+        self.workers.opened(attempt_id, attempt.worker, need_of(task))
+        self.pools.opened(attempt_id, task.pools)
+        self.slots[attempt_id] = slots
+        self._note_silence(attempt_id, now)
+
+    def _forget_attempt(self, attempt: AttemptId, worker: WorkerId) -> None:
+        self.workers.closed(attempt, worker)
+        self.slots.pop(attempt, None)
+        self.silent_since.pop(attempt, None)
+        self.agenda.forget(about_attempt(attempt))
+        self.ready.reopen()
+        self.ready.open(Gate("run", attempt.run))
+        for pool in self.pools.closed(attempt):
+            self.ready.open(Gate("pool", pool))
+
+    def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
+        """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
+
+        Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
+        """
+        found = self.open_attempt(attempt_id)
+        if found is None:
+            return
+        seen = self.slots[attempt_id]
+        held = seen.claim is not None or seen.submitted is not None
+        alive = seen.beating if held else found[1].worker in self.workers.registered
+        if alive:
+            self.silent_since.pop(attempt_id, None)
+        else:
+            self.silent_since.setdefault(attempt_id, now.elapsed_s)
+        self.agenda.add(about_attempt(attempt_id))
+
+    def _note_refusals(self, before: Run, run: Run) -> None:
+        changed = False
+        for was, task in run.tasks.changes_since(before.tasks):
+            if was is not None and was.open_attempt is not None and task.open_attempt is None:
+                changed |= self.workers.note_ended(task)
+        if changed:
+            self._await_back_offs()
+
+    def _await_back_offs(self) -> None:
+        for worker, found in self.workers.refusals.items():
+            self.agenda.look_at(about_worker(worker), found.until)

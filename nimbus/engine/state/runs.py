@@ -1,0 +1,218 @@
+"""Takes in runs: one that moved puts on the agenda what must be looked at because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from nimbus.domain.child_runs import child_of, is_under_way
+from nimbus.domain.children import ItemState
+from nimbus.domain.ids import AttemptId, RunId
+from nimbus.domain.lifecycle import must_stop
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import TaskRun, TaskState
+from nimbus.engine.agenda import (
+    Instant,
+    Subject,
+    about_attempt,
+    about_backfill,
+    about_child,
+    about_children,
+    about_command,
+    about_finished,
+    about_late,
+    about_run,
+    about_task,
+)
+from nimbus.engine.finished import finished
+from nimbus.engine.needs import Needs
+from nimbus.engine.state.attempts import OpenAttempts
+from nimbus.engine.state.commands import WaitingCommands
+from nimbus.engine.state.facts import Built
+from nimbus.engine.state.tasks import WaitingTasks
+
+
+class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
+    """Runs, their tasks and child runs, until they are out of ZooKeeper."""
+
+    def put_run(
+        self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})
+    ) -> None:
+        """Take in a run; a final one leaves but for what is still to be done about it.
+
+        Args:
+            run: What was read, or decided.
+            now: When.
+            slots: Of its open attempts, if they were read; those that are not in it are taken for empty.
+        """
+        if not self.census_taken:
+            self._read[run.id] = run
+        before = self.runs.get(run.id)
+        if before is not None:
+            self._note_refusals(before, run)
+        if run.state.is_final:
+            self._put_finished(run)
+            return
+        marked = before is not None and before.state is RunState.QUEUED and before.tasks is not run.tasks
+        if before is None or marked:  # of a queued run `_put_tasks` does not tell what ended
+            self._needs[run.id] = Needs(run)
+        if before is None:
+            self._runs_of[run.pipeline].add(run.id)
+            if run.backfill is not None:
+                self._runs_of_backfill[run.backfill].add(run.id)
+        self.runs[run.id] = run
+        self.live.moved(before, run)
+        if before is None or (before.state, before.paused) != (run.state, run.paused):
+            self._put_in_queue(run)
+        if run.warn_after is not None or run.expect is not None:
+            self.agenda.add(about_late(run.id))
+        if before is None or _where(before) != _where(run):
+            self.agenda.add(about_run(run.id))
+            self._look_at_all_open(run)
+        self._put_tasks(before, run, now, slots)
+
+    def _put_tasks(
+        self, before: Run | None, run: Run, now: Instant, slots: Mapping[AttemptId, Slots]
+    ) -> None:
+        known = None if before is None or before.state is RunState.QUEUED else before.tasks
+        for was, task in run.tasks.changes_since(known):
+            self._put_task(run, was, task, now, slots)
+        if before is not None and before.paused != run.paused:
+            for name, task in run.tasks.items():
+                if self._needs[run.id].met(name):
+                    self._put_readiness(run, task)
+                if is_under_way(task):
+                    self._look_at_children(run, task)
+
+    def _put_in_queue(self, run: Run) -> None:
+        if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
+            self.queue.discard(run.id)
+        else:
+            self.queue.put(run)
+
+    def _look_at_all_open(self, run: Run) -> None:
+        for attempt in run.open_attempts():
+            if must_stop(run, attempt.task):
+                self.agenda.add(about_attempt(attempt))
+        for task in run.tasks.in_order():
+            if is_under_way(task) and must_stop(run, task.spec.name):
+                self._look_at_children(run, task)
+
+    def _put_task(
+        self,
+        run: Run,
+        was: TaskRun | None,
+        task: TaskRun,
+        now: Instant,
+        slots: Mapping[AttemptId, Slots],
+    ) -> None:
+        old = None if was is None else was.open_attempt
+        new = task.open_attempt
+        if old is not None and (new is None or new.number != old.number):
+            self._forget_attempt(AttemptId(run.id, task.spec.name, old.number), old.worker)
+        if new is not None and (old is None or new.number != old.number):
+            attempt = AttemptId(run.id, task.spec.name, new.number)
+            self._put_attempt(attempt, new, task.spec, slots.get(attempt, Slots()), now)
+        if task.spec.warn_after is not None:
+            self.agenda.add(about_late(run.id, task.spec.name))
+        if task.children is not None and is_under_way(task):
+            self._put_children(run, was, task)
+        needs = self._needs[run.id]
+        if (was is None or _waits_or_waited(was, task)) and needs.met(task.spec.name):
+            self._put_readiness(run, task)
+        if task.state.is_final and was is not None and not was.state.is_final:
+            for name in needs.ended(task.spec.name):
+                self._put_readiness(run, run.tasks[name])
+
+    def _look_at_children(self, run: Run, task: TaskRun) -> None:
+        """Look at a task that waits for child runs, and at each of these: it follows its parent."""
+        self.agenda.add(about_children(run.id, task.spec.name))
+        for index in () if task.children is None else task.children.having(ItemState.OPEN):
+            self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
+
+    def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
+        """Look at a task whose items moved; at all open ones, when the run is read: some may have ended."""
+        subject = about_children(run.id, task.spec.name)
+        self.agenda.add(subject)
+        if was is None and task.children is not None:
+            for index in task.children.having(ItemState.OPEN):
+                self.agenda.add(about_child(run.id, task.spec.name, index))
+
+    def _put_finished(self, run: Run) -> None:
+        self._forget_live(run.id)
+        self.finished[run.id] = finished(run, self.finished.get(run.id))
+        if run.state is RunState.SUCCEEDED and run.backfill is None and run.finished_at is not None:
+            known = self.last_success.get(run.pipeline, run.finished_at)
+            self.last_success[run.pipeline] = max(known, run.finished_at)
+        self.agenda.add(about_finished(run.id))
+        for command in self._reruns.get(run.id, ()):
+            if about_command(command) not in self.set_aside:
+                self._look_at_command(command)
+        self._look_at_awaiting(run.pipeline)
+        if run.parent is not None:
+            self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
+
+    def forget_run(self, run_id: RunId) -> None:
+        """A run is out of ZooKeeper."""
+        self._forget_live(run_id)
+        self._read.pop(run_id, None)
+        self.finished.pop(run_id, None)
+        self.agenda.forget(about_finished(run_id))
+
+    def _forget_live(self, run_id: RunId) -> None:
+        run = self.runs.pop(run_id, None)
+        if run is None:
+            return
+        self.live.moved(run, None)
+        self.agenda.forget(about_run(run_id))
+        self.agenda.forget(about_late(run_id))
+        self.queue.discard(run_id)
+        self._runs_of[run.pipeline].discard(run_id)
+        if run.backfill is not None:
+            self._runs_of_backfill[run.backfill].discard(run_id)
+            self.agenda.add(about_backfill(run.backfill))
+        del self._needs[run_id]
+        for name, task in run.tasks.items():
+            self.ready.discard(run_id, name)
+            self.agenda.forget(about_task(run_id, name))
+            self._put_queue_timeout(run_id, task, None)
+            if task.spec.warn_after is not None:
+                self.agenda.forget(about_late(run_id, name))
+            if task.spec.children is not None:
+                self._forget_children(about_children(run_id, name))
+            self._forget_rendering(run_id, task)
+            if not task.spec.kind.uses_worker:
+                self._put_wait(run, task.spec, waits=False)
+            if (attempt := task.open_attempt) is not None:
+                self._forget_attempt(AttemptId(run_id, name, attempt.number), attempt.worker)
+
+    def _forget_children(self, subject: Subject) -> None:
+        self.agenda.forget(subject)
+        self.building.discard(subject)
+        self.built.pop(subject, None)
+
+    def run_archived(self, run_id: RunId) -> None:
+        """History has a run."""
+        found = self.finished.get(run_id)
+        if found is not None and found.archiving:  # not one that an earlier reign asked for
+            self.finished[run_id] = replace(found, archiving=False, archived=True)
+            self.agenda.add(about_finished(run_id))
+
+    def run_built(self, subject: Subject, built: Built) -> None:
+        """A run is built, or cannot be."""
+        if subject in self.building:  # not what an earlier reign asked for
+            self.building.discard(subject)
+            self.built[subject] = built
+            self.agenda.add(subject)
+
+
+def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:
+    """Whether a task begins or ceases to wait."""
+    return was.state is not task.state and TaskState.WAITING in (was.state, task.state)
+
+
+def _where(run: Run) -> tuple[object, ...]:
+    """What decides whether a run must be looked at as a whole."""
+    return run.state, run.verdict, run.deadline

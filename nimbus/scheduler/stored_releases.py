@@ -1,0 +1,92 @@
+"""Files of releases, for the API: from this disk, else, their manifests alone, from storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from blobsync import (
+    BlobMissingError,
+    BlobNotFoundError,
+    BlobSyncError,
+    LocalStore,
+    Manifest,
+    ObjectStore,
+    ReleaseAbsentError,
+    ReleaseRef,
+    ReplicaBoard,
+    fetch_manifest,
+)
+from blobsync.bucket.releases import published
+from nimbus.adapters.storage_error import StorageUnavailableError
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.domain.release_files import Holders, Publication, ReleaseFile
+
+
+class StoredReleases:
+    """See `nimbus.api.services.Releases`. Any thread."""
+
+    def __init__(self, store: ObjectStore, local: LocalStore) -> None:
+        self._store, self._local = store, local
+        self._board = ReplicaBoard(store)
+
+    def published(self, pipeline: PipelineName) -> Sequence[Publication]:
+        """See the protocol."""
+        with _in_our_words(f"releases of {pipeline} cannot be listed"):
+            return [
+                Publication(ReleaseDigest(one.digest), one.at) for one in published(self._store, pipeline)
+            ]
+
+    def is_here(self, release: ReleaseOf) -> bool:
+        """See the protocol. False, too, if the disk does not say."""
+        try:
+            kept = self._local.kept(_ref(release))
+            return kept is not None and not self._local.missing_kept(kept)
+        except BlobSyncError:
+            return False
+
+    def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
+        """See the protocol."""
+        try:
+            with _in_our_words(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
+                found = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
+        except BlobNotFoundError:
+            return None
+        return [
+            ReleaseFile(item.path, item.size_bytes, item.sha256, item.role.value, item.executable)
+            for item in found.artifacts
+        ]
+
+    def content(self, release: ReleaseOf, path: str) -> bytes | None:
+        """See the protocol."""
+        try:
+            return b"".join(self._local.read(_ref(release), path))
+        except (BlobMissingError, ReleaseAbsentError):
+            return None
+        except BlobSyncError as exc:
+            raise StorageUnavailableError(f"{path[:200]} of {_ref(release)} cannot be read: {exc}") from exc
+
+    def holders(self, digest: ReleaseDigest) -> Holders:
+        """See the protocol."""
+        with _in_our_words("who has a release is not known"):
+            found = self._board.look(digest)
+        return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
+
+    def _kept(self, release: ReleaseOf) -> Manifest | None:
+        kept = self._local.kept(_ref(release))
+        return None if kept is None else kept.manifest
+
+
+def _ref(release: ReleaseOf) -> ReleaseRef:
+    return ReleaseRef(release.pipeline, release.digest)
+
+
+@contextmanager
+def _in_our_words(what: str) -> Iterator[None]:
+    try:
+        yield
+    except BlobNotFoundError:
+        raise
+    except BlobSyncError as exc:
+        raise StorageUnavailableError(f"{what}: {exc}") from exc

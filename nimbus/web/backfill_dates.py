@@ -1,0 +1,154 @@
+"""What became of each date of a backfill, or what would: a table and a calendar. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from nimbus.definition.backfill_dates import dates_left, interval_of_date, whole_range
+from nimbus.domain.backfill import Backfill, BackfillState, Order
+from nimbus.domain.interval_index import Ended, IntervalIndex
+from nimbus.domain.intervals import DataInterval
+from nimbus.domain.run import ListedRun, RunState
+from nimbus.web.run_grid import mark, paths
+
+_CELL, _BOX, _LABEL = 15, 12, 84
+_ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.STOPPED: "was stopped"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownDate:
+    """One date of a backfill."""
+
+    date: datetime
+    interval: DataInterval | None
+    state: str
+    """Of its run; `waiting`: it will get one; `skipped`: it gets none; `not_run`: nothing is known."""
+    run: str | None = None
+    """Its run, or the one because of which it gets none."""
+    said: str = ""
+
+
+def dates_of(backfill: Backfill, after: datetime | None) -> Iterator[tuple[datetime, DataInterval | None]]:
+    """The dates of the range in the order of the backfill, each with its data interval.
+
+    Args:
+        backfill: Wherever it stands.
+        after: A date; those after it are wanted. None: all.
+    """
+    if backfill.request.as_one_run:
+        span = whole_range(backfill)
+        if span is not None and after is None:
+            yield span.end, span
+        return
+    if after is not None and not backfill.request.first <= after <= backfill.request.last:
+        return  # no page leads there
+    for date in dates_left(replace(backfill, position=after)):
+        yield date, interval_of_date(backfill, date)
+
+
+def shown_date(
+    backfill: Backfill,
+    date: datetime,
+    interval: DataInterval | None,
+    index: IntervalIndex | None,
+    runs: Mapping[str, ListedRun],
+) -> ShownDate:
+    """What became of one date, or what would if the backfill came to it now.
+
+    Args:
+        backfill: That has the date.
+        date: The date.
+        interval: Its data interval.
+        index: Of the pipeline.
+        runs: Live ones, and those that ended lately, by id.
+    """
+    run = backfill.run_id(date)
+    if (listed := runs.get(run)) is not None:
+        return ShownDate(date=date, interval=interval, state=listed.state.value, run=run)
+    last = None if index is None or interval is None else index.last(interval)
+    if last is not None and last.run == run:
+        return ShownDate(date=date, interval=interval, state=last.outcome.value, run=run)
+    is_past, scheduled = _is_past(backfill, date), runs.get(backfill.scheduled_run_id(date))
+    if scheduled is not None and not scheduled.state.is_final and not backfill.request.as_one_run:
+        said = f"{'got' if is_past else 'gets'} no run: that of the schedule has not ended"
+        return ShownDate(date=date, interval=interval, state="skipped", run=scheduled.id, said=said)
+    state, other, said = (_past if is_past else _ahead)(backfill, last)
+    return ShownDate(date=date, interval=interval, state=state, run=other, said=said)
+
+
+def _is_past(backfill: Backfill, date: datetime) -> bool:
+    """Whether the backfill has dealt with a date."""
+    at, request = backfill.position, backfill.request
+    if at is None or request.as_one_run:
+        return at is not None
+    return date >= at if request.order is Order.NEWEST else date <= at
+
+
+def _past(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]:
+    if last is None:
+        return "not_run", None, "it started no run, or what became of it is no longer known"
+    if last.at < backfill.created_at:
+        return "skipped", last.run, f"skipped: its last run {_ENDED[last.outcome]} before"
+    return last.outcome.value, last.run, "its last run was not started by this backfill"
+
+
+def _ahead(backfill: Backfill, last: Ended | None) -> tuple[str, str | None, str]:
+    other = None if last is None else last.run
+    had = "" if last is None else f": its last run {_ENDED[last.outcome]}"
+    if backfill.state is BackfillState.CANCELLED:
+        return "not_run", other, "the backfill was cancelled before it"
+    if backfill.request.as_one_run or backfill.needs(last):
+        return "waiting", other, f"gets a run{had}"
+    return "skipped", other, f"gets no run{had}"
+
+
+_SVG = Markup(
+    '<svg id="calendar" class="grid" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
+    'aria-label="{said}; the table below has them all">{boxes}{labels}</svg>'
+)
+_ROW = Markup('<text x="0" y="{y}">{label}</text>')
+
+
+def calendar(dates: Sequence[ShownDate], zone: tzinfo) -> Markup:
+    """Dates as boxes: a row for each day, month or year, by how far apart they are.
+
+    Args:
+        dates: In any order, at least one.
+        zone: Whose days and months these are.
+    """
+    row_of, column_of = _layout([one.date.astimezone(zone) for one in dates])
+    placed = sorted(((one.date.astimezone(zone), one.state) for one in dates), key=lambda pair: pair[0])
+    rows: dict[str, list[tuple[int, str]]] = {}
+    for date, state in placed:
+        row = rows.setdefault(row_of(date), [])
+        row.append((column_of(date, len(row)), state))
+    boxes = [
+        (state, mark(state, _LABEL + _CELL * x, _CELL * y + 1))
+        for y, row in enumerate(rows.values())
+        for x, state in row
+    ]
+    labels = (_ROW.format(y=_CELL * y + _BOX, label=label) for y, label in enumerate(rows))
+    counts = Counter(state for _, state in placed)
+    return _SVG.format(
+        w=_LABEL + _CELL * (1 + max(x for row in rows.values() for x, _ in row)),
+        h=_CELL * len(rows),
+        said=", ".join(f"{count} {state}" for state, count in counts.items()),
+        boxes=paths(boxes),
+        labels=Markup("").join(labels),
+    )
+
+
+def _layout(dates: Sequence[datetime]) -> tuple[Callable[[datetime], str], Callable[[datetime, int], int]]:
+    """To which row a date belongs, and into which column: by itself, or by how many the row has already."""
+    step = min((abs(two - one) for one, two in pairwise(dates)), default=timedelta(1))
+    if step < timedelta(hours=23):  # 23: the day on which summer time begins
+        return (lambda date: f"{date:%Y-%m-%d}"), (lambda _, count: count)
+    if step < timedelta(days=28):
+        return (lambda date: f"{date:%Y-%m}"), (lambda date, _: date.day - 1)
+    return (lambda date: f"{date:%Y}"), (lambda date, _: date.month - 1)

@@ -1,0 +1,17 @@
+"""Fields of forms that filter a list: a form sends what is not filled in as empty text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from nimbus.api.requests import PipelineNameText
+
+
+def none_if_empty(value: Any) -> Any:
+    """What a filter is given; None without it."""
+    return None if value == "" else value
+
+
+PipelineFilter = Annotated[PipelineNameText | None, BeforeValidator(none_if_empty)]

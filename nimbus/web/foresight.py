@@ -1,0 +1,124 @@
+"""What actions of pages would do, in sentences, by the rules of the leader. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nimbus.api.models import StatusModel
+from nimbus.definition.backfill_dates import dates_left
+from nimbus.definition.cron import next_fire
+from nimbus.domain.backfill import Backfill, BackfillState
+from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.counted import counted
+from nimbus.domain.run import ListedRun, RunState
+from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
+
+_NAMED = 5
+"""Fire times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What one action would do."""
+
+    action: str
+    sentences: tuple[str, ...]
+
+
+def foresee(
+    record: PipelineRecord, runs: Sequence[ListedRun], status: StatusModel, now: datetime
+) -> list[Foreseen]:
+    """What each action that the page offers would do now, and what the schedule is about to do.
+
+    Args:
+        record: The pipeline.
+        runs: Of it, live or ended lately.
+        status: Of the cluster.
+        now: The time.
+    """
+    live = [run for run in runs if not run.state.is_final]
+    found = [Foreseen("Start", tuple(_start(record, live, status)))] if record.release else []
+    if record.state is PipelineState.ACTIVE:
+        found.append(Foreseen("Pause", (_pause(record, live),)))
+        if late := tuple(_late(record, now)):
+            found.append(Foreseen("The schedule", late))
+    if record.state is PipelineState.PAUSED:
+        found.append(Foreseen("Resume", tuple(_resume(record, now))))
+    return found
+
+
+def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusModel) -> Iterator[str]:
+    yield f"One run of release {(record.release or '')[:12]}, with {counted(record.profile.tasks, 'task')}."
+    limit, under_way = record.profile.concurrency, sum(run.state is not RunState.QUEUED for run in live)
+    if limit is not None and under_way >= limit.limit:
+        yield f"Runs under way: {under_way} of at most {limit.limit}. It is queued until one ends."
+    of_all = sum(status.runs.get(state, 0) for state in ("running", "stopping"))
+    if status.runs_max_running is not None and of_all >= status.runs_max_running:
+        yield f"Runs of all pipelines under way: {of_all}, as many as may be. It is queued until one ends."
+    free = max(0, status.slots - status.slots_busy)
+    yield f"{free} of {status.slots} slots are free" + ("." if free else ": its tasks wait for one.")
+    if status.leader is None:
+        yield "No scheduler leads: it begins when one does."
+
+
+def _pause(record: PipelineRecord, live: Sequence[ListedRun]) -> str:
+    what = "It has no schedule, so nothing changes"
+    if record.profile.schedule is not None:
+        what = "Its schedule starts no run, and what it misses is not made up for"
+    return f"{what}; runs that are live go on: {len(live)}."
+
+
+def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
+    schedule = record.profile.schedule
+    if schedule is None:
+        yield "It has no schedule: runs are started by hand."
+        return
+    yield "Fire times that passed while it was paused start no run."
+    if (fire := next_fire(schedule, now)) is not None:
+        yield f"The next run is that of {fire:%Y-%m-%d %H:%M}Z."
+
+
+def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
+    """Fire times that have passed, and that no leader has dealt with yet."""
+    schedule, position = record.profile.schedule, record.schedule_position
+    if schedule is None or position is None:
+        return
+    starting, skipped = caught_up(schedule, position, now)
+    more = "or more" if len(starting) + skipped >= MOST_AT_ONCE else ""
+    if starting:
+        named = ", ".join(f"{fire:%Y-%m-%d %H:%M}Z" for fire in starting[:_NAMED])
+        others = f" and {counted(len(starting) - _NAMED, 'other')}" if len(starting) > _NAMED else ""
+        runs = counted(len(starting), f"{more} run".strip())
+        yield f"Catch-up ({schedule.catchup.value}) starts {runs}: {named}{others}."
+    if skipped:
+        yield f"Missed fire times that start none: {f'{skipped} {more}'.rstrip()}."
+
+
+def foresee_backfill(backfill: Backfill, runs: Iterable[ListedRun]) -> list[Foreseen]:
+    """What each action that the page of a backfill offers would do now. `runs`: of all pipelines."""
+    if backfill.state.is_over:
+        return []
+    live = [run for run in runs if run.backfill == backfill.id and not run.state.is_final]
+    queued = sum(run.state is RunState.QUEUED for run in live)
+    go_on = f"Runs under way go on: {len(live) - queued}."
+    cancel = f"It starts no more runs, and cannot be resumed. Queued runs are stopped: {queued}. {go_on}"
+    if backfill.state is BackfillState.ACTIVE:
+        pause = f"It starts no more runs until it is resumed. Runs that are live go on: {len(live)}."
+        return [Foreseen("Pause", (pause,)), Foreseen("Cancel", (cancel,))]
+    return [Foreseen("Resume", tuple(_resumed(backfill, len(live)))), Foreseen("Cancel", (cancel,))]
+
+
+def _resumed(backfill: Backfill, live: int) -> Iterator[str]:
+    most = backfill.request.max_parallel
+    if backfill.request.as_one_run:
+        yield "It starts its run." if backfill.position is None else "Its only run was started: it ends."
+        return
+    date = next(dates_left(backfill), None)
+    if date is None:
+        yield "All dates are dealt with: it ends with the last of its runs."
+        return
+    at_once = counted(max(0, most - live), "run")
+    yield f"It goes on with {date:%Y-%m-%d %H:%M}Z, and starts at most {at_once} at once."
+    yield "Runs that failed are not repeated: for these dates, create a backfill with --reprocess failed."

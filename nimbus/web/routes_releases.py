@@ -1,0 +1,106 @@
+"""Pages about releases: the list of a pipeline, one release, and how it differs from another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter
+from pydantic import BeforeValidator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nimbus.api.models_releases import TextDiffModel
+from nimbus.api.paging import CursorText, PageQuery
+from nimbus.api.releases import MOST_FILES, diff_releases, get_release, list_releases
+from nimbus.api.requests import DigestText, FilePathText, PipelineNameText
+from nimbus.api.routes_pipelines import known_pipeline
+from nimbus.api.services import ApiServices
+from nimbus.definition.difference import in_words
+from nimbus.web.filters import none_if_empty
+from nimbus.web.pages import Pages, segment
+from nimbus.web.revisions import revision_shown
+
+_RELEASES = 50
+"""In one page."""
+_CHOICES = 20
+"""Releases that a page offers to compare with."""
+_DIFF_CHARACTERS = 48 * 1024
+"""Of a text diff in one page."""
+_SIGNS = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
+
+
+def router(services: ApiServices, pages: Pages) -> APIRouter:
+    """Build the routes over `services`."""
+    routes = APIRouter()
+
+    @routes.get("/pipelines/{name}/releases")
+    def releases(request: Request, name: PipelineNameText, cursor: CursorText = None) -> Response:
+        found = list_releases(services, name, PageQuery(_RELEASES, cursor))
+        active = known_pipeline(services, name).release
+        shown = {
+            "name": name,
+            "base": f"/ui/pipelines/{segment(name)}",
+            "active": active,
+            "releases": found.releases,
+            "complete": found.complete,
+            "is_later_page": cursor is not None,
+            "older": found.next_cursor,
+        }
+        return pages.answer(request, "releases.html", shown)
+
+    @routes.get("/pipelines/{name}/releases/{digest}")
+    async def release(
+        request: Request,
+        name: PipelineNameText,
+        digest: DigestText,
+        against: Annotated[DigestText | None, BeforeValidator(none_if_empty)] = None,
+        file: Annotated[FilePathText | None, BeforeValidator(none_if_empty)] = None,
+    ) -> Response:
+        def page() -> Response:
+            shown = _release(services, name, digest)
+            if against is not None:
+                diff = diff_releases(services, name, digest, against, file)
+                shown |= {"against": against, "diff": diff} | _text(diff.text)
+            return pages.answer(request, "release.html", shown)
+
+        return await run_sync(page, limiter=services.comparing)
+
+    return routes
+
+
+def _release(services: ApiServices, name: str, digest: str) -> dict[str, Any]:
+    others = list_releases(services, name, PageQuery(_CHOICES + 1)).releases
+    record = known_pipeline(services, name)
+    return {
+        "base": f"/ui/pipelines/{segment(name)}",
+        "release": get_release(services, name, digest),
+        "active": record.release,
+        "revision": revision_shown(services, record),
+        "others": [one for one in others if one.digest != digest][:_CHOICES],
+        "against": None,
+        "most": MOST_FILES,
+        "in_words": in_words,
+    }
+
+
+def _text(text: TextDiffModel | None) -> dict[str, Any]:
+    if text is None or text.diff is None:
+        return {"lines": [], "left_out": 0}
+    shown = _first(text.diff, _DIFF_CHARACTERS)
+    return {
+        "lines": [(_SIGNS.get(line[:1], "same"), line) for line in shown],
+        "left_out": len(text.diff) - len(shown),
+    }
+
+
+def _first(lines: Sequence[str], most: int) -> list[str]:
+    """As many lines as have `most` characters together."""
+    found: list[str] = []
+    for line in lines:
+        most -= len(line) + 1
+        if most < 0:
+            break
+        found.append(line)
+    return found
