@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Steps share .venv and the machine: run in parallel they would only disturb one another.
 .NOTPARALLEL:
+# Hundreds of processes of the tests import the project: where a machine says that Python keep no compiled
+# modules, each would compile it again, for 0.9 s.
+export PYTHONDONTWRITEBYTECODE :=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
@@ -11,8 +14,8 @@ PYTEST := $(PY) -m pytest
 # them wait for servers. A pytest process that dies ends the run at once.
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup examples demo test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills lock clean
-.PHONY: bench-simulate bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
+.PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api lock clean
+.PHONY: bench-smoke bench-simulate bench-web bench-leader bench-clusters bench-engine bench-tools bench-blobsync bench-tasks-tools bench-airflow-tools bench-tasks chaos-blobsync
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,8 +26,11 @@ setup: ## Make .venv from requirements.lock (again only when that or pyproject.t
 examples: setup ## Fetch the wheels that the example pipelines depend on
 	@scripts/examples
 
-demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost
-	@$(PY) -m nimbus.demo
+demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost; KEEP=1 lets the cluster serve its pages until Ctrl-C
+	@$(PY) -m nimbus.demo $(if $(KEEP),--keep)
+
+screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
+	@$(PY) -m tests.screenshots
 
 test: examples ## Run all tests, three files at a time; NIMBUS_TEST_JOBS=0 runs one after the other
 	$(PYTEST) $(SIDE_BY_SIDE)
@@ -43,8 +49,8 @@ format: setup ## Format the code and mend what ruff can mend
 	$(PY) -m ruff format .
 
 simulate: setup ## Ten thousand simulated elections and as many clusters, built-in faults that must be found, ten times the random tests
-	$(PY) -m leader.testing.simulator --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
-	$(PY) -m leader.testing.simulator --mutants
+	$(PY) -m tests.election --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
+	$(PY) -m tests.election --mutants
 	$(PY) -m tests.simulation --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
 	$(PY) -m tests.simulation --mutants --jobs $${NIMBUS_JOBS:-2}
 	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/property
@@ -55,6 +61,9 @@ chaos: setup ## Ten minutes of faults against an election of five on three ZooKe
 
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
+
+bench-smoke: setup ## Run each benchmark at a small scale: all of its figures must be there
+	$(PYTEST) -m thorough tests/integration/test_benchmark_*.py tests/integration/test_blobsync_bench_smoke.py
 
 chaos-spark: examples ## What takes long with Spark: clusters whose parts are killed, submissions cut at points, the examples with outputs in a bucket
 	$(PYTEST) -m thorough tests/integration tests/chaos
@@ -69,6 +78,10 @@ chaos-kills: setup ## Kill leaders at each step of commands and alerts; what NIM
 	NIMBUS_ALERT_KILLS_RECORD=$${NIMBUS_ALERT_KILLS_RECORD:-build/alert-kills.jsonl} \
 	$(PYTEST) -m thorough tests/chaos/test_command_step_kills.py tests/chaos/test_alert_step_kills.py
 
+chaos-api: setup ## Kill leaders under conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
+	NIMBUS_API_KILLS_ROUNDS=$${NIMBUS_API_KILLS_ROUNDS:-100} NIMBUS_API_KILLS_EXAMPLES=$${NIMBUS_API_KILLS_EXAMPLES:-20} \
+	$(PYTEST) -m thorough tests/chaos/test_api_kills.py
+
 chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds of publishers and syncers at once
 	NIMBUS_BLOB_KILLS=$${NIMBUS_BLOB_KILLS:-1000} NIMBUS_BLOB_ROUNDS=$${NIMBUS_BLOB_ROUNDS:-200} \
 	NIMBUS_BLOB_FAULT_RUNS=$${NIMBUS_BLOB_FAULT_RUNS:-20} NIMBUS_BLOB_DISKS=$${NIMBUS_BLOB_DISKS:-60} \
@@ -81,6 +94,9 @@ bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options
 
 bench-simulate: setup ## Measure `nimbus simulate` for 1,000 pipelines over a year, beside cronsim alone
 	$(PY) -m tests.benchmark.forecast
+
+bench-web: setup ## Measure bytes and times of pages, changes on the screen, streams, floods of connections; options in ARGS
+	$(PY) -m tests.benchmark.web $(ARGS)
 
 bench-engine: setup ## Measure the leader's engine against its goals; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.engine $(ARGS)

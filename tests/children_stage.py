@@ -10,8 +10,9 @@ from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import Command, QueuedCommand, StartRun
 from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run
+from nimbus.domain.run import Run
 from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.domain.writes import CreateRun, PutRun
 from nimbus.engine.agenda import Instant, about_rendering

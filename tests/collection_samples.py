@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from blobsync import Artifact, Manifest, ReleaseRef, RetryPolicy, Role
+from blobsync.bucket import keys
+from blobsync.bucket.leases import Lease, live_leases, store_time
+from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.releases import Publication, publication_key, stored_manifest
 from blobsync.collection.collector import collect_garbage
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport
 from blobsync.release.layout import Layout, Pack
-from blobsync.storage import keys
-from blobsync.storage.leases import Lease, live_leases, store_time
-from blobsync.storage.ports import ObjectStore
-from blobsync.storage.releases import Publication, publication_key, stored_manifest
 from blobsync.testing.memory import MemoryObjectStore
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

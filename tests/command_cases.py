@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nimbus.domain import commands as c
+from nimbus.domain import revisions
 from nimbus.domain import writes as w
 from nimbus.domain.access import AccessRole
 from nimbus.domain.backfill import BackfillRequest, BackfillState
@@ -15,9 +16,10 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Run, RunState, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
+from nimbus.domain.task_run import TaskState
 from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, RUN, WORKER
 
@@ -59,6 +61,8 @@ class Case:
     """Beside a pipeline whose active release is SPEC."""
     failed: bool = False
     """The attempt FIRST has failed."""
+    if_match: tuple[str, ...] = ()
+    """Its condition."""
 
 
 def run_put(found: Callable[[Run, Run], bool]) -> Effect:
@@ -135,6 +139,12 @@ CASES = {
     "set_variable": Case(
         c.SetVariable(name="day", value="1"),
         settings_put(lambda settings: settings.variables == {"day": "1"}),
+    ),
+    "set_variable_if_unchanged": Case(
+        c.SetVariable(name="day", value="2"),
+        settings_put(lambda settings: settings.variables == {"day": "2"}),
+        (c.SetVariable(name="day", value="1"),),
+        if_match=(revisions.of_variable("day", "1"),),
     ),
     "remove_variable": Case(
         c.RemoveVariable(name="day"),

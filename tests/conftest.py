@@ -22,6 +22,9 @@ from nimbus.java import JavaMissingError, JavaRuntime, find_java
 from nimbus.localstack.process import ManagedProcess
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests import spark_start
+
+pytest_plugins = ("tests.browser", "tests.web_flows")
 
 Server = TypeVar("Server", bound=ManagedProcess)
 
@@ -54,6 +57,16 @@ def pytest_assertrepr_compare(left: object, right: object) -> Generator[None, li
         if max(len(repr(left)), len(repr(right))) > LARGE_VALUE:
             for name in ("CI", "BUILD_NUMBER"):
                 patch.delenv(name, raising=False)
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let Spark start fast in the test and in fixtures of wider scope, which may start its worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("spark") is not None:
+            for name, value in spark_start.environment().items():
+                patch.setenv(name, value)
         return (yield)
 
 

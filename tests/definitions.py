@@ -50,6 +50,11 @@ def active(spec: PipelineSpec, **changes: Any) -> PipelineRecord:
     return PipelineRecord(**fields | changes)
 
 
+def on_disk(release: ReleaseOf, spec: PipelineSpec) -> None:
+    """Let a release have this definition."""
+    _on_disk[release] = spec
+
+
 class OnDisk:
     """See `nimbus.ports.Definitions`."""
 

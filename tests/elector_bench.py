@@ -1,4 +1,4 @@
-"""Electors of every kind, behind one face: for the suites that hold all of them to their port."""
+"""Electors of every kind, behind one interface: for the suites that hold all of them to their port."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from leader import (
     ZooKeeperSession,
     fenced_transaction,
 )
-from leader.electors.factory import ElectorSetup, make_elector
-from leader.electors.memory import MemoryElection
+from leader.factory import ElectorSetup, make_elector
+from leader.local.memory import MemoryElection
 
 LONG = timedelta(seconds=10)
 SHARED = ("zookeeper", "memory")

@@ -20,13 +20,15 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run
+from nimbus.domain.run import Run
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.terms import Leader
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import BuildRun, Effect
 from nimbus.engine.news import AttemptChanged, CommandsChanged, WorkersChanged
 from nimbus.engine.policy import Policy
-from nimbus.engine.reign import Reign
+from nimbus.engine.reign import Follow, Reign
 from nimbus.telemetry.engine import EngineMetrics
 from tests.definitions import active, built, digest_of
 from tests.loading import recover
@@ -70,6 +72,7 @@ class Bench:
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     clocks: Clocks = field(default_factory=Clocks)
     effects: list[Effect] = field(default_factory=list)
+    follow: Follow | None = None
 
     def __post_init__(self) -> None:
         self.cluster.change(pipelines={NAME: RECORD}, workers={WORKER.id: WORKER})
@@ -86,12 +89,14 @@ class Bench:
         self.reign = Reign(
             epoch=epoch,
             schema=self.cluster.world.schema,
+            leader=Leader(id=f"s{epoch}", host="h", boot_id=f"b{epoch}", version="1"),
             store=store(self.cluster, epoch),
             inbox=lambda _news: None,
             start_effect=self._start,
             policy=policy or Policy(),
             clock=self.clocks,
             metrics=EngineMetrics(self.registry),
+            follow=self.follow,
         )
         recover(self.reign)
         return self.reign
@@ -103,10 +108,10 @@ class Bench:
         else:
             self.effects.append(effect)
 
-    def submit(self, command: Command, by: str = "") -> CommandId:
+    def submit(self, command: Command, by: str = "", if_match: tuple[str, ...] = ()) -> CommandId:
         world = self.cluster.world
         key = CommandId(f"cmd-{len(world.commands) + len(world.outcomes):010d}")
-        queued = QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by)
+        queued = QueuedCommand(id=key, command=command, submitted_at=NOW, submitted_by=by, if_match=if_match)
         self.cluster.change(commands={**world.commands, key: queued})
         return key
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,9 +70,11 @@ class StoreReader:
     def workers(self) -> tuple[Any, ...]:
         return tuple(self._world.workers[name] for name in sorted(self._world.workers))
 
-    def busy(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, int]:
-        orders = Counter(worker for worker, _ in self._world.orders)
-        return {worker: orders[worker] for worker in workers}
+    def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
+        return {
+            wanted: [str(attempt) for worker, attempt in self._world.orders if worker == wanted]
+            for wanted in workers
+        }
 
     def commands(self) -> tuple[Any, ...]:
         return tuple(self._world.commands[key] for key in sorted(self._world.commands))
@@ -149,6 +150,7 @@ def services_over(
         health=health,
         metrics=CollectorRegistry(),
         clock=clock,
+        releases=None,  # type: ignore[arg-type]  # nobody asks for one
         changes=Commands().changes(),
         max_running=max_running,
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from blobsync import ObjectInfo, ObjectStore
-from blobsync.storage.ports import GoingOn, UnfinishedUpload, go_on
+from blobsync.bucket.ports import OnProgress, UnfinishedUpload, ignore_progress
 
 
 class TravelledStore:
@@ -24,11 +24,11 @@ class TravelledStore:
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         return self._store.read(key, start=start, size_bytes=size_bytes)
 
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
-        self._store.copy(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
+        self._store.copy(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
-        self._store.write(key, data, going_on=going_on)
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+        self._store.write(key, data, on_progress=on_progress)
         self._written[key] = self.passed
 
     def size(self, key: str) -> int | None:
@@ -42,8 +42,8 @@ class TravelledStore:
     def delete(self, key: str) -> None:
         self._store.delete(key)
 
-    def delete_many(self, keys: Iterable[str]) -> None:
-        self._store.delete_many(keys)
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+        self._store.delete_many(keys, before_each)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         return self._store.unfinished_uploads(prefix)

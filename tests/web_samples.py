@@ -7,8 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nimbus.domain.catalog import PipelineRecord, PipelineState
-from nimbus.domain.ids import AttemptId, PipelineName, TaskName, WorkerId
+from nimbus.definition.backfill_dates import dates_left, interval_of_date
+from nimbus.domain.access import AccessRole, Principal, PrincipalSource
+from nimbus.domain.backfill import Backfill, BackfillRequest, Reprocess
+from nimbus.domain.catalog import PipelineRecord, PipelineState, ReleaseOf
+from nimbus.domain.commands import CommandOutcome, CordonWorker, PausePipeline, StopRun
+from nimbus.domain.ids import AttemptId, BackfillId, CommandId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.pipeline import (
     CatchUp,
     ParameterSpec,
@@ -18,9 +23,11 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Attempt, Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
-from tests.definitions import active
+from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
+from tests.definitions import active, on_disk
 
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}\x1b[31m</pre></title>\u202e"""
 """A text that harms a page that does not escape it."""
@@ -155,6 +162,73 @@ def pipeline(world: Any, name: str, **changes: Any) -> PipelineRecord:
     return record
 
 
+def backfill(world: Any, of: PipelineRecord, name: str, **changes: Any) -> Backfill:
+    """A backfill of ten days of a pipeline that fires daily; three runs were started, one date was skipped.
+
+    Its runs of the first two dates have ended, that of the third is under way, the fourth date had a run.
+    """
+    now = world.clock.now()
+    request = BackfillRequest(
+        first=now - timedelta(days=10), last=now, max_parallel=2, reprocess=Reprocess.FAILED, total=10
+    )
+    made: dict[str, Any] = {
+        "id": BackfillId(name),
+        "pipeline": of.name,
+        "release": of.release,
+        "schedule": of.profile.schedule,
+        "request": request,
+        "created_at": now - timedelta(hours=1),
+        "created_by": "ann",
+        "started": 3,
+        "succeeded": 1,
+        "failed": 1,
+        "skipped": 1,
+    }
+    found = Backfill(**made | changes)
+    index, dates = IntervalIndex(begins=now - timedelta(days=99)), list(dates_left(found))
+    states = (RunState.SUCCEEDED, RunState.FAILED, RunState.RUNNING, RunState.SUCCEEDED)
+    for number, (state, date) in enumerate(zip(states, dates, strict=False)):
+        interval = interval_of_date(found, date)
+        run_id = "by-schedule" if number == 3 else found.run_id(date)
+        run = world.new_run(
+            run_id, pipeline=of.name, backfill=found.id, data_interval=interval, started_at=now, state=state
+        )
+        if state is RunState.RUNNING:
+            world.cluster.put(run)
+        else:
+            ended_at = now - timedelta(hours=2) if number == 3 else now
+            run = replace(run, finished_at=ended_at)
+            world.history.store(run)
+            index = index.with_run(run)
+        found = replace(found, position=date)
+    world.cluster.put_intervals(of.name, index)
+    world.cluster.put(found)
+    return found
+
+
+def terms(world: Any, count: int = 3) -> None:
+    """Terms that ended in different ways, the last one under way; one with a text that harms."""
+    began = world.clock.now() - timedelta(hours=count)
+    before = None
+    for number in range(count):
+        leader = Leader(id=f"s{1 + number % 2}", host="h", boot_id=f"boot-s{1 + number % 2}", version="0.1.0")
+        term = begun(leader, max(7, count) - count + 1 + number, before, began + timedelta(hours=number))
+        term = replace(
+            term,
+            takeover_s=0.25,
+            adopted=Adopted(runs=2, claimed=3, unclaimed=1, ended=1, fenced=1),
+            decisions=12,
+        )
+        if number < count - 1:
+            cause = (EndCause.HANDED_OVER, EndCause.DIED, EndCause.STOPPED)[number % 3]
+            reason = HOSTILE if cause is EndCause.HANDED_OVER else ""
+            term = ended(term, cause, term.began_at + timedelta(minutes=59), reason=reason, by="ann")
+            if cause is EndCause.DIED and term.end is not None:
+                term = replace(term, end=replace(term.end, by="", noted_by=term.epoch + 1))
+        world.cluster.put(term)
+        before = term
+
+
 def catalog(world: Any) -> None:
     """Pipelines in every state, among them one with a text that harms wherever it takes any text."""
     pipeline(world, "daily")
@@ -166,3 +240,57 @@ def catalog(world: Any) -> None:
     )
     world.cluster.put(active(spec, owner=HOSTILE))
     world.cluster.put(replace(world.health.me, quarantined={"hostile": HOSTILE}, last_abdication=HOSTILE))
+
+
+def commands(world: Any) -> None:
+    """Commands that wait, that were decided lately and long ago, with texts that harm."""
+    asks = Principal(
+        name="ann",
+        role=AccessRole.ADMIN,
+        source=PrincipalSource.TOKEN,
+        token_id="tk-1",
+        address="10.0.0.7",
+        reason=HOSTILE,
+    )
+    world.cluster.submit(
+        StopRun(run_id=RunId("sums-live"), reason=HOSTILE), submitted_by="ann", asked_by=asks
+    )
+    world.cluster.submit(CordonWorker(worker=WorkerId("w1"), reason="disk"), submitted_by=HOSTILE)
+    world.cluster.submit(PausePipeline(pipeline=PipelineName("daily")), submitted_by="bob")
+    decided = [
+        CommandOutcome(
+            command=CommandId(f"cmd-{number:010d}"),
+            accepted=bool(number % 3),
+            code="ok" if number % 3 else "busy",
+            message=HOSTILE if number == 3 else "run sums-old is being stopped",
+            decided_at=world.clock.now() - timedelta(hours=number),
+            epoch=5,
+            kind="stop_run" if number % 2 else "pause_pipeline",
+            pipeline=PipelineName("sums"),
+            names={"run": "sums-old"} if number % 2 else {},
+            submitted_by="ann" if number % 2 else "bob",
+            asked_by=asks,
+        )
+        for number in range(120)
+    ]
+    world.history.store_outcomes(decided)
+
+
+HOSTILE_NAME = "<img src=x onerror=alert(3)>'\".py"
+"""Of a file: names of files have no slash and no control characters."""
+
+
+def releases(world: Any) -> list[ReleaseOf]:
+    """Two releases of `daily`, the newer one active, with texts that harm; and one in storage alone."""
+    text = "\n".join(f"line {number}" for number in range(30))
+    old = world.releases.publish("daily", {"load.py": text.encode(), "gone.py": b"x", "m.bin": b"\0"})
+    new = {"load.py": f"{text}\n{HOSTILE}".encode(), HOSTILE_NAME: HOSTILE.encode(), "m.bin": b"\0\1"}
+    found = [old, world.releases.publish("daily", new)]
+    found.append(world.releases.publish("daily", {"load.py": b""}, here=False))
+    record = world.cluster.pipeline("daily")
+    spec = world.services().definitions.definition(ReleaseOf(record.name, record.release))
+    tasks = (replace(spec.tasks[0], script=HOSTILE, when=HOSTILE), *spec.tasks[1:])
+    on_disk(found[0], spec)
+    on_disk(found[1], replace(spec, description=HOSTILE, tasks=tasks))
+    world.cluster.put(replace(record, release=found[1].digest, published=found[1].digest))
+    return found

@@ -38,7 +38,7 @@ class AlertingRole(EngineRole):
             {TARGET: target},
             cluster="test",
             public_url="http://127.0.0.1",
-            leads=self._leads,
+            leads_in=self._leads_in,
             tell=self.engine.tell,
         )
 

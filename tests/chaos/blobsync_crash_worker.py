@@ -1,4 +1,4 @@
-"""Publishes, adopts, syncs, scrubs and collects without end, to be killed.
+"""Publishes, syncs, scrubs and collects without end, to be killed.
 
 Forks a worker for each line on stdin: `<role> <seed> <digest of the release that stays>`. Not a test: started
 by `test_blobsync_crash`. Forking spares each worker the start of an interpreter.
@@ -26,7 +26,6 @@ from blobsync import (
     S3ObjectStore,
     StoreUnavailableError,
     Syncer,
-    adopt,
     collect,
     gc,
     list_releases,
@@ -36,7 +35,6 @@ from blobsync.collection.collector import collect_garbage
 from tests.chaos.blobsync_truth import VERSIONS
 
 NAME = "p"
-LOOSE = "data"
 RETRY = RetryPolicy(first_wait=timedelta(milliseconds=20), max_wait=timedelta(milliseconds=200))
 OFTEN = timedelta(milliseconds=100)
 
@@ -77,14 +75,6 @@ def publishing(work: Work) -> None:
             repair=work.dice.random() < 0.3,
             scratch=work.folder / "scratch",
         )
-
-
-def adopting(work: Work) -> None:
-    """Any version, of the plain objects that the test has put there."""
-    store = work.connected()
-    while True:
-        prefix = f"{LOOSE}/{work.dice.randrange(VERSIONS)}"
-        adopt(store, name=NAME, prefix=prefix, retry=RETRY)
 
 
 def syncing(work: Work) -> None:
@@ -129,7 +119,6 @@ def collecting(work: Work) -> None:
 
 ROLES: dict[str, Callable[[Work], None]] = {
     "publish": publishing,
-    "adopt": adopting,
     "sync": syncing,
     "scrub": scrubbing,
     "gc": collecting,

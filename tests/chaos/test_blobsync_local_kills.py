@@ -95,7 +95,7 @@ def check(root: Path, known: list[Sample]) -> None:
             for item, data in release.objects.items():
                 if local.has(item):
                     assert local.object_path(item).read_bytes() == data
-            lacking = local.lacks(release.manifest, release.layout)
+            lacking = local.missing(release.manifest, release.layout)
             if local.kept(release.manifest.ref) is not None and not lacking:
                 assert contents(local.materialise(release.manifest)) == dict(release.files)
         assert list((root / "quarantine").iterdir()) == []
@@ -115,6 +115,6 @@ def finish(root: Path, known: list[Sample]) -> None:
         wanted = {local.object_path(item) for item in last.objects}
         wanted |= {root / "releases" / "p" / f"{digest}{suffix}" for suffix in RELEASE_FILES}
         wanted |= {root / "trees" / f"{digest}.files", root / "LOCK", root / "verified", root / "gc.json"}
-        tree, session = root / "trees" / digest, local.session.new_path().parent
+        tree, session = root / "trees" / digest, local.context.session.new_path().parent
         left = {path for path in root.rglob("*") if path.is_file()}
         assert {path for path in left if not path.is_relative_to(tree)} == {*wanted, session / "lock"}

@@ -34,8 +34,8 @@ from nimbus.adapters.zookeeper.cluster import (
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain.commands import Command, CommandOutcome, PublishRelease
 from nimbus.domain.ids import CommandId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.chaos.forked_leaders import ForkedLeaders, Notes, wait
 from tests.chaos.report import append, number_from, say
@@ -161,7 +161,7 @@ class Stage:
         self._prepare(CASES[name], paths, queue)
         if steps_of == TAKEOVER:
             os.kill(pid, signal.SIGKILL)
-        command = queue.submit(CASES[name].command, submitted_by="ann")
+        command = queue.submit(CASES[name].command, submitted_by="ann", if_match=CASES[name].if_match)
         self.asked.append((paths, command))
         if steps_of == TAKEOVER:
             leader, pid = start(step)

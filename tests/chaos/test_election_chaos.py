@@ -17,7 +17,7 @@ from tests.chaos.election.election_report import report
 from tests.chaos.election.stage import stage
 from tests.chaos.report import number_from, say
 
-LENGTH = timedelta(seconds=number_from("NIMBUS_CHAOS_SECONDS", 60))
+LENGTH = timedelta(seconds=number_from("NIMBUS_CHAOS_SECONDS", 30))
 SESSION = timedelta(milliseconds=number_from("NIMBUS_CHAOS_SESSION_MS", 2_000))
 START_LIMIT = timedelta(seconds=60)
 

@@ -26,7 +26,7 @@ from tests.chaos.cluster import NAME, PIPELINE, Cluster, moment
 from tests.chaos.journal import read_journal
 from tests.chaos.report import number_from, say
 
-ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 4)
+ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 2)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
 RUN_BOUND_S = 240.0
 TASKS = {"start", "short", "middle", "long", "join", "finish"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.elector_bench import Bench
+from tests.zookeeper_bench import Bench as ZooKeeperBench
 
 
 @pytest.fixture
@@ -16,3 +17,17 @@ def bench(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Bench]:
     bench = Bench(request.param, zk_root, hosts)
     yield bench
     bench.end()
+
+
+@pytest.fixture(params=["memory", "real"])
+def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[ZooKeeperBench]:
+    """Makes clients of a ZooKeeper in memory, then of a real one."""
+    hosts: str | None = None
+    root = "/election"
+    if request.param == "real":
+        hosts, root = request.getfixturevalue("zookeeper").hosts, request.getfixturevalue("zk_root")
+    made = ZooKeeperBench(root, hosts)
+    try:
+        yield made
+    finally:
+        made.end()

@@ -21,8 +21,8 @@ from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import TaskKind, TaskSpec
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError

@@ -10,7 +10,7 @@ import pytest
 
 from nimbus.domain.checkpoints import inherited
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptWithdrawnError
 from tests.contract.test_attempt_board import (
     ATTEMPT,

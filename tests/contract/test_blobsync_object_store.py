@@ -25,9 +25,7 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
 )
-from blobsync.errors import CorruptBlobError
-from blobsync.storage.many import Whole, read_many
-from blobsync.storage.ports import CHUNK_BYTES
+from blobsync.bucket.ports import CHUNK_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
@@ -205,7 +203,7 @@ def test_range_of_a_missing_object_is_missing(store: ObjectStore, tmp_path: Path
     with pytest.raises(BlobNotFoundError):
         list(store.read("nobody", start=3, size_bytes=2))
     with (tmp_path / "file").open("wb") as file, pytest.raises(BlobNotFoundError):
-        store.copy("nobody", file.fileno(), start=3, size_bytes=2, going_on=nothing)
+        store.copy("nobody", file.fileno(), start=3, size_bytes=2, on_progress=nothing)
 
 
 def test_negative_range_is_a_defect_of_the_caller(store: ObjectStore) -> None:
@@ -228,7 +226,7 @@ def test_copy_writes_a_range_at_its_offset_and_tells_every_piece(
     (tmp_path / "file").write_bytes(before)
 
     with (tmp_path / "file").open("r+b") as file:
-        store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, going_on=told.append)
+        store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, on_progress=told.append)
         assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 0
 
     end = start + size_bytes
@@ -244,7 +242,7 @@ def test_several_threads_fill_one_file(store: ObjectStore, tmp_path: Path) -> No
         threads = [
             threading.Thread(
                 target=lambda at=at: store.copy(  # type: ignore[misc]
-                    "k", file.fileno(), start=at, size_bytes=step, going_on=nothing
+                    "k", file.fileno(), start=at, size_bytes=step, on_progress=nothing
                 )
             )
             for at in range(0, len(data), step)
@@ -262,7 +260,7 @@ def test_copy_of_more_than_there_is_is_unavailable(store: ObjectStore, tmp_path:
     with (tmp_path / "file").open("wb") as file:
         for start, size_bytes in ((0, 11), (5, 6), (10, 1), (50, 1)):
             with pytest.raises(StoreUnavailableError):
-                store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, going_on=nothing)
+                store.copy("k", file.fileno(), start=start, size_bytes=size_bytes, on_progress=nothing)
 
 
 def test_copy_stops_when_told_and_the_store_goes_on_working(store: ObjectStore, tmp_path: Path) -> None:
@@ -273,7 +271,7 @@ def test_copy_stops_when_told_and_the_store_goes_on_working(store: ObjectStore, 
             raise InterruptedError("enough")
 
     with (tmp_path / "file").open("wb") as file, pytest.raises(InterruptedError, match="enough"):
-        store.copy("k", file.fileno(), start=0, size_bytes=3 * CHUNK_BYTES, going_on=stop)
+        store.copy("k", file.fileno(), start=0, size_bytes=3 * CHUNK_BYTES, on_progress=stop)
 
     assert len(content(store, "k")) == 3 * CHUNK_BYTES
 
@@ -283,7 +281,7 @@ def test_file_that_cannot_be_written_is_a_local_fault(store: ObjectStore, tmp_pa
     (tmp_path / "file").touch()
 
     with (tmp_path / "file").open("rb") as read_only, pytest.raises(LocalStoreError):
-        store.copy("k", read_only.fileno(), start=0, size_bytes=2 * CHUNK_BYTES, going_on=nothing)
+        store.copy("k", read_only.fileno(), start=0, size_bytes=2 * CHUNK_BYTES, on_progress=nothing)
 
     assert len(content(store, "k")) == 2 * CHUNK_BYTES
 
@@ -334,7 +332,7 @@ def test_large_object_comes_back_as_it_was_written(store: ObjectStore, tmp_path:
     told: list[int] = []
     (tmp_path / "file").write_bytes(LARGE)
 
-    store.write("large", LARGE if kind == "bytes" else tmp_path / "file", going_on=told.append)
+    store.write("large", LARGE if kind == "bytes" else tmp_path / "file", on_progress=told.append)
 
     assert content(store, "large") == LARGE
     assert sum(told) == len(LARGE)
@@ -351,7 +349,7 @@ def test_upload_that_is_stopped_shows_nothing_and_may_be_taken_up_or_abandoned(
     (tmp_path / "file").write_bytes(LARGE)
     for key in ("u/one", "u/other", "v"):
         with pytest.raises(InterruptedError, match="enough"):
-            store.write(key, tmp_path / "file", going_on=stop)
+            store.write(key, tmp_path / "file", on_progress=stop)
 
     assert list(store.list("")) == []
     assert sorted(upload.key for upload in store.unfinished_uploads("u/")) == ["u/one", "u/other"]
@@ -372,7 +370,7 @@ def test_upload_is_as_old_as_it_is(store: ObjectStore) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        store.write("u", LARGE, going_on=stop)
+        store.write("u", LARGE, on_progress=stop)
 
     (upload,) = store.unfinished_uploads("")
     assert timedelta(0) <= upload.age < timedelta(minutes=5)
@@ -509,44 +507,3 @@ def test_fake_breaks_off_a_truncated_read_as_a_dropped_connection_does() -> None
         got.extend(fake.read("k"))
 
     assert got == [b"0123"]
-
-
-def test_many_objects_are_read_in_their_order_each_whole_or_with_its_own_error(store: ObjectStore) -> None:
-    files = {f"many/{number:03} +ü": bytes([number]) * (number * 700) for number in range(60)}
-    for key, data in files.items():
-        store.write(key, data)
-    wanted = [Whole(key, len(data)) for key, data in files.items()]
-    wanted[7] = Whole("many/gone", 1)
-    wanted[20], wanted[21] = Whole(wanted[20].key, 1), Whole(wanted[21].key, 1 << 20)
-    seen = list[int]()
-
-    found = list(read_many(store, wanted, seen.append))
-
-    assert len(found) == len(wanted)
-    assert isinstance(found[7], BlobNotFoundError)
-    assert isinstance(found[20], CorruptBlobError)
-    assert isinstance(found[21], CorruptBlobError)
-    right = [data for number, data in enumerate(found) if number not in {7, 20, 21}]
-    assert right == [files[item.key] for number, item in enumerate(wanted) if number not in {7, 20, 21}]
-    assert sum(seen) >= sum(len(data) for data in right if isinstance(data, bytes))
-
-
-def test_reading_many_may_end_early_and_goes_on_with_another_series(store: ObjectStore) -> None:
-    store.write("many/a", b"1")
-    store.write("many/b", b"2" * 100_000)
-    wanted = [Whole("many/a", 1), Whole("many/b", 100_000)] * 20
-
-    for _ in range(3):
-        series = iter(read_many(store, wanted, nothing))
-        assert next(series) == b"1"
-        del series
-
-    assert list(read_many(store, wanted, nothing)) == [b"1", b"2" * 100_000] * 20
-    assert list(read_many(store, [], nothing)) == []
-
-
-def test_key_that_no_store_takes_is_refused_among_many(store: ObjectStore) -> None:
-    with pytest.raises(InvalidKeyError):
-        for found in read_many(store, [Whole("../x", 1)], nothing):
-            if isinstance(found, InvalidKeyError):
-                raise found

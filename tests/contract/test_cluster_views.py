@@ -79,13 +79,15 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import ListedRun, Outcome, Paused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import ListedRun, Paused, Run, RunCause, RunState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import Leader, Term, begun
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
 from nimbus.ports import Catalog, ClusterReader, CommandQueue, Enqueue
 from tests.definitions import active
@@ -186,7 +188,7 @@ COMMANDS: tuple[Command, ...] = (
 class Bench:
     reader: ClusterReader
     queue: CommandQueue
-    put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings], None]
+    put: Callable[[PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings | Term], None]
     claim: Callable[[Claim], None]
     answer: Callable[[CommandOutcome], None]
     drop_run: Callable[[RunId], None]
@@ -249,7 +251,7 @@ def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
     reader = ZooKeeperClusterReader(session, root)
     registrations = ZooKeeperRegistrations(session, root)
 
-    def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings) -> None:
+    def put(record: PipelineRecord | Run | SchedulerInfo | WorkerInfo | ClusterSettings | Term) -> None:
         match record:
             case PipelineRecord():
                 was = reader.pipeline(record.name)
@@ -262,6 +264,8 @@ def _bench(session: StoreSession, root: str, token: FencingToken) -> Bench:
                 registrations.publish_worker(record)
             case ClusterSettings():
                 commit(store, [w.PutSettings(record)])
+            case Term():
+                commit(store, [w.CreateTerm(record)])
 
     def claim(claim: Claim) -> None:
         commit(store, [w.CreateAttempt(AttemptId.parse(claim.attempt))])
@@ -318,6 +322,13 @@ def test_a_command_waits_as_it_was_submitted(bench: Bench, command: Command) -> 
     assert (queued.id, queued.command, queued.submitted_by) == (key, command, "me")
     assert queued.submitted_at.utcoffset() == timedelta(0)
     assert bench.queue.outcome(key) is None
+
+
+def test_a_command_waits_with_its_condition(bench: Bench) -> None:
+    bench.queue.submit(COMMANDS[0], submitted_by="me")
+    bench.queue.submit(COMMANDS[0], submitted_by="me", if_match=("a1", "b2"))
+
+    assert [queued.if_match for queued in bench.reader.commands()] == [(), ("a1", "b2")]
 
 
 def test_settings_are_read_as_they_were_written_last(bench: Bench) -> None:
@@ -393,7 +404,7 @@ def test_newest_refusal_of_a_start_is_found_by_its_run(bench: Bench) -> None:
 def test_nothing_is_there_at_first(bench: Bench) -> None:
     reader = bench.reader
     assert (reader.pipelines(), tuple(reader.run_list().values()), reader.commands()) == ((), (), ())
-    assert (reader.runs([RUN.id]), reader.busy([WORKER.id])) == ({}, {WORKER.id: 0})
+    assert (reader.runs([RUN.id]), dict(reader.orders([WORKER.id]))) == ({}, {WORKER.id: ()})
     assert (reader.schedulers(), reader.workers()) == ((), ())
     assert reader.pipeline(SPEC.name) is None
     assert reader.run(RUN.id) is None
@@ -409,6 +420,17 @@ def test_records_are_read_as_they_were_written(bench: Bench) -> None:
     assert (reader.runs([RUN.id]), reader.run(RUN.id)) == ({RUN.id: RUN}, RUN)
     assert tuple(reader.run_list().values()) == (listed(RUN),)
     assert (reader.schedulers(), reader.workers()) == ((SCHEDULER,), (WORKER,))
+
+
+def test_the_newest_terms_are_read_newest_first(bench: Bench) -> None:
+    leader = Leader(id="s1", host="h", boot_id="b", version="1")
+    terms = [begun(leader, epoch, None, NOW) for epoch in (9, 10, 11)]
+    assert bench.reader.terms(5) == ()
+    for term in terms:
+        bench.put(term)
+
+    assert bench.reader.terms(5) == tuple(terms[::-1])
+    assert bench.reader.terms(2) == (terms[2], terms[1])
 
 
 def test_pipelines_and_workers_are_in_the_order_of_their_names(bench: Bench) -> None:
@@ -480,27 +502,27 @@ def test_the_newest_registration_of_a_worker_is_read(bench: Bench) -> None:
         assert bench.reader.workers() == (replace(WORKER, draining=draining),)
 
 
-def test_a_worker_is_busy_with_its_open_attempts_and_those_that_it_reaps(bench: Bench) -> None:
+def test_orders_of_a_worker_are_its_open_attempts_and_those_that_it_reaps(bench: Bench) -> None:
     names = [WORKER.id, WorkerId("reaper"), WorkerId("gone")]
 
-    def busy() -> list[int]:
-        found = bench.reader.busy(names)
-        return [found[name] for name in names]
+    def orders() -> list[list[str]]:
+        found = bench.reader.orders(names)
+        return [list(found[name]) for name in names]
 
     for name in names[:2]:
         bench.put(replace(WORKER, id=name))
-    assert busy() == [0, 0, 0]
+    assert orders() == [[], [], []]
     run = replace(RUN, tasks=Tasks([TaskRun(spec=TASK)]))
     bench.put(run)
     opened = lifecycle.open_attempt(run, TASK.name, worker=WORKER.id, epoch=1, now=NOW)
     bench.put(opened)
-    assert busy() == [1, 0, 0]
+    assert orders() == [[str(ATTEMPT)], [], []]
     reaped = lifecycle.ask_to_reap(opened, ATTEMPT, names[1])
     bench.put(reaped)
-    assert busy() == [0, 1, 0]
+    assert orders() == [[], [str(ATTEMPT)], []]
     end = End(attempt=str(ATTEMPT), outcome=Outcome.LOST, written_by="worker", ended_at=NOW)
     bench.put(lifecycle.close_attempt(reaped, ATTEMPT, end, max_mishaps=9, now=NOW))
-    assert busy() == [0, 0, 0]
+    assert orders() == [[], [], []]
 
 
 # The catalog's watch, and what only ZooKeeper can refuse.

@@ -12,8 +12,8 @@ import pytest
 
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.pipeline import Isolation, SparkDeploy, SparkPlace
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, Holder
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs
 from nimbus.worker.executor import Executor, Sight

@@ -19,9 +19,11 @@ from nimbus.domain.ids import CommandId, PipelineName, ReleaseDigest, RunId, Tas
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.run_order import place
+from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import EndCause, Leader, begun, ended
 from nimbus.localstack.s3 import S3Server
 from nimbus.ports import History
 
@@ -165,6 +167,20 @@ def a_refusal(number: int, pipeline: str = "p") -> CommandOutcome:
         pipeline=PipelineName(pipeline),
         submitted_by="ann",
     )
+
+
+def test_terms_are_listed_newest_first_below_an_epoch(bench: Bench) -> None:
+    leader = Leader(id="s1", host="h", boot_id="b", version="1")
+    terms = [ended(begun(leader, epoch, None, NOW), EndCause.STOPPED, NOW) for epoch in (8, 9, 10, 11)]
+    assert bench.history.terms(100, 5) == ()
+    bench.history.store_terms(terms[:3])
+    bench.history.store_terms(terms[2:])
+
+    assert bench.history.terms(100, 5) == tuple(terms[::-1])
+    assert bench.history.terms(11, 2) == (terms[2], terms[1])
+    bench.break_down()
+    with pytest.raises(NimbusError):
+        bench.history.terms(11, 2)
 
 
 def test_refusals_are_listed_newest_first_each_once_and_by_pipeline(bench: Bench) -> None:

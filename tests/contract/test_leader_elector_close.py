@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leader import ElectionConfig, ElectionStateError, Leadership, LogJournal, Participant, Phase, Verdict
-from leader.electors.single import SingleElector
+from leader.local.single import SingleElector
 from tests.elector_bench import ALL, LONG, Bench, Member
 
 Eventually = Callable[..., None]
@@ -127,6 +127,65 @@ def test_who_closes_within_its_journal_comes_to_its_end_soon(bench: Bench, event
 
     eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="it led, and leads no more")
     eventually(lambda: member.elector.status().phase is Phase.CLOSED, what="it has ended")
+
+
+@every_kind
+@pytest.mark.parametrize("call", ["guard", "elected", "revoked"])
+def test_who_closes_within_a_callback_comes_back_and_is_told_of_the_end_once(
+    bench: Bench, eventually: Eventually, call: str
+) -> None:
+    member = bench.member("a", handover_timeout=timedelta(milliseconds=200))
+    returned = threading.Event()
+
+    def close(_leadership: Leadership | None = None) -> None:
+        member.elector.close(LONG)
+        returned.set()
+
+    def guard() -> Verdict:
+        if call == "guard":
+            close()
+        return Verdict(True)
+
+    member.guard = guard
+    if call == "elected":
+        member.on_elected = close
+    elif call == "revoked":
+        member.on_revoked = close
+    member.elector.add_to_leader_lock_queue()
+    if call == "revoked":
+        eventually(lambda: member.told == [("elected", 1)], what="it leads")
+        member.elector.abdicate("enough")
+
+    eventually(returned.is_set, within_s=LONG.total_seconds() / 2, what="its own call returns")
+    told = [] if call == "guard" else [("elected", 1), ("revoked", 1)]
+    eventually(lambda: member.told == told, what="it is told of what it led, and no more")
+    assert member.elector.status().phase is Phase.CLOSED
+    assert member.elector.get_leader() is None
+
+
+@every_kind
+@pytest.mark.parametrize("refuses", ["leader-callbacks", "leader-election"])
+def test_without_room_for_one_of_its_threads_it_has_none_and_is_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    member = bench.member("a")
+    before, start = set(threading.enumerate()), threading.Thread.start
+
+    def start_most(thread: threading.Thread) -> None:
+        if thread.name == refuses:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_most)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            member.elector.add_to_leader_lock_queue()
+
+    for thread in set(threading.enumerate()) - before:
+        thread.join(LONG.total_seconds())
+        assert not thread.is_alive()
+    with pytest.raises(ElectionStateError, match="closed"):
+        member.elector.add_to_leader_lock_queue()
 
 
 @every_kind

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from leader import (
     ElectionStateError,
     FencedOutError,
-    GatePolicy,
     Leadership,
     Phase,
     Verdict,
@@ -82,6 +83,30 @@ def test_an_elector_leads_tells_once_and_on_close_is_deposed_once(
     assert member.elector.get_leader() is None
     with pytest.raises(ElectionStateError, match="closed"):
         member.elector.add_to_leader_lock_queue()
+
+
+@every_kind
+def test_is_leader_runs_through_at_most_five_files_of_the_package(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member = bench.member("a")
+    member.elector.add_to_leader_lock_queue()
+    eventually(member.elector.is_leader, what="it leads")
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call" and "/leader/" in frame.f_code.co_filename:
+            files.add(Path(frame.f_code.co_filename).name)
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        leads = member.elector.is_leader()
+    finally:
+        sys.settrace(before)
+
+    assert leads
+    assert 1 < len(files) <= 5, sorted(files)
 
 
 @every_kind
@@ -179,6 +204,10 @@ def test_a_guard_that_raises_or_hangs_means_no(bench: Bench, eventually: Eventua
             ),
             what="silence means no",
         )
+        eventually(
+            lambda: "the guard still hangs" in (member.elector.status().trouble or ""),
+            what="it says what it waits for",
+        )
         assert member.told == []
         assert not member.elector.is_leader()
     finally:
@@ -200,7 +229,7 @@ def test_a_poke_ends_a_back_off(bench: Bench, eventually: Eventually) -> None:
 
 
 @every_kind
-def test_who_cannot_take_office_does_not_keep_it(bench: Bench, eventually: Eventually) -> None:
+def test_who_cannot_take_the_lead_does_not_keep_it(bench: Bench, eventually: Eventually) -> None:
     member = bench.member("a")
 
     def refuse(leadership: Leadership) -> None:
@@ -248,9 +277,14 @@ def test_a_slow_electable_does_not_make_is_leader_wait(bench: Bench, eventually:
         eventually(lambda: not member.elector.is_leader())
         eventually(lambda: member.elector.status().phase is Phase.LATENT, what="the lock is let go")
         assert member.told == []
+        eventually(
+            lambda: "elected() or revoked() of epoch 1" in (member.elector.status().trouble or ""),
+            what="it says what it waits for",
+        )
     finally:
         release.set()
     eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="told in order all the same")
+    eventually(lambda: member.elector.status().trouble is None, what="nothing hangs any more")
 
 
 @shared_kinds
@@ -360,7 +394,6 @@ def test_a_guard_is_overruled_after_the_configured_time_if_so_wanted(
     member = bench.member(
         "a",
         guard_timeout=timedelta(milliseconds=200),
-        gate_policy=GatePolicy.FORCED,
         forced_takeover_after=timedelta(milliseconds=600),
     )
     member.guard = lambda: NO
@@ -386,6 +419,30 @@ def test_who_loses_its_session_in_memory_is_deposed_at_once_and_queues_again(
     with pytest.raises(FencedOutError):
         bench.write(first, old)
     eventually(lambda: [v.participant.id for v in second.elector.get_all_participants()] == ["b", "a"])
+
+
+@pytest.mark.parametrize("bench", ["memory"], indirect=True)
+def test_a_guard_that_hung_when_the_session_was_lost_delays_no_revoked_of_the_term_that_follows(
+    bench: Bench, eventually: Eventually
+) -> None:
+    member, go_on = bench.member("a", guard_timeout=LONG), threading.Event()
+
+    def hang() -> Verdict:
+        _wait(go_on)
+        return Verdict(True)
+
+    member.guard = hang
+    member.elector.add_to_leader_lock_queue()
+    eventually(lambda: member.asked == 1, what="its guard hangs")
+    member.elector.lose_session()  # type: ignore[attr-defined]  # MemoryElector's
+    eventually(lambda: member.elector.status().epoch == 2, what="it holds the lock again")
+    assert member.told == []
+    go_on.set()
+    eventually(lambda: member.told == [("elected", 2)], what="it leads on the answer about this epoch")
+
+    member.elector.abdicate("enough")
+
+    eventually(lambda: member.told[:2] == [("elected", 2), ("revoked", 2)], what="it is told at once")
 
 
 @pytest.fixture

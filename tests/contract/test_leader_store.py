@@ -47,11 +47,13 @@ from nimbus.domain.lifecycle import open_attempt, stop
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
 from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.skipped import Skips
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import Adopted, EndCause, Leader, begun, ended
 from nimbus.domain.workers import Assignment, AssignmentKind, WorkerInfo
 from nimbus.ports import (
     FencedOutError,
@@ -283,6 +285,32 @@ def test_what_was_written_is_loaded_unchanged(bench: Bench) -> None:
     assert snapshot.registered.workers == (INFO,)
     assert set(snapshot.slots) == {ATTEMPT}
     assert snapshot.slots[ATTEMPT].claim is None
+
+
+def test_terms_are_loaded_newest_first_and_the_oldest_are_forgotten(bench: Bench) -> None:
+    leader = Leader(id="s1", host="h", boot_id="b", version="1")
+    terms = [
+        replace(begun(leader, epoch, None, NOW), adopted=Adopted(runs=epoch)) for epoch in (8, 9, 10, 11)
+    ]
+    closed = ended(terms[-1], EndCause.HANDED_OVER, NOW + timedelta(hours=1), reason="move", by="ann")
+    loaded(bench.store)
+
+    commit(bench.store, *([w.CreateTerm(term)] for term in terms), [w.PutTerm(closed)])
+
+    assert loaded(bench.store).registered.terms == (closed, terms[2]) == bench.store.read_terms()
+    assert bench.store.old_terms(2) == (terms[0], terms[1])
+    assert bench.store.old_terms(4) == ()
+    with pytest.raises(SlotTakenError):
+        commit(bench.store, [w.CreateTerm(terms[0])])
+    with pytest.raises(StaleStateError):
+        commit(bench.store, [w.PutTerm(begun(leader, 12, None, NOW))])
+    bench.store.forget_terms([8, 7])
+    assert bench.store.old_terms(2) == (terms[0], terms[1]), "one of them is not there"
+    bench.store.forget_terms([8, 9])
+    assert bench.store.old_terms(2) == ()
+    bench.depose()
+    with pytest.raises(FencedOutError):
+        bench.store.forget_terms([10])
 
 
 def test_a_backfill_is_loaded_as_it_was_written_until_it_is_removed(bench: Bench) -> None:

@@ -2,92 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
-from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.errors import ZooKeeperUnavailableError
-from leader.memory.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
-from leader.protocol.requests import Steps
-from leader.testing.clock import VirtualClock
-from leader.zookeeper.executor import SessionExecutor
-from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.zookeeper_bench import Bench, Client
 
 T = TypeVar("T")
 Eventually = Callable[..., None]
 
-_TIMEOUT = timedelta(seconds=10)
 
-
-class Runs(Protocol):
-    """What both can do."""
-
-    def run(self, steps: Steps[T]) -> T: ...
-
-
-@dataclass(slots=True)
-class Client:
-    """One client of whichever ZooKeeper."""
-
-    port: Runs
-    fired: list[tuple[str, bool]]
-    session_id: int
-    end: Callable[[], None]
-
-    def run(self, steps: Steps[T]) -> T:
-        return self.port.run(steps)
-
-
-class Bench:
-    """Makes clients and ends them."""
-
-    def __init__(self, root: str, hosts: str | None) -> None:
-        self.root, self._hosts = root, hosts
-        self._memory = MemoryZooKeeper(VirtualClock())
-        self._clients: list[Client] = []
-
-    def client(self) -> Client:
-        fired: list[tuple[str, bool]] = []
-
-        def on_watch(path: str, gone: bool) -> None:
-            fired.append((path, gone))
-
-        client = self._in_memory(fired, on_watch) if self._hosts is None else self._real(fired, on_watch)
-        self._clients.append(client)
-        return client
-
-    def end(self) -> None:
-        for client in self._clients:
-            client.end()
-
-    def _in_memory(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
-        connection: MemoryConnection = self._memory.connect(_TIMEOUT, on_watch)
-        return Client(connection, fired, connection.session_id, connection.close)
-
-    def _real(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
-        session = ZooKeeperSession(ZooKeeperConfig(hosts=self._hosts or "", session_timeout=_TIMEOUT))
-        session.start(_TIMEOUT)
-        executor = SessionExecutor(session, on_watch)
-        return Client(executor, fired, session.session_id or 0, lambda: session.close(_TIMEOUT))
-
-
-@pytest.fixture(params=["memory", "real"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    hosts: str | None = None
-    root = "/election"
-    if request.param == "real":
-        server: ZooKeeperServer = request.getfixturevalue("zookeeper")
-        hosts, root = server.hosts, request.getfixturevalue("zk_root")
-    made = Bench(root, hosts)
-    try:
-        yield made
-    finally:
-        made.end()
+@pytest.fixture
+def bench(zookeeper_bench: Bench) -> Bench:
+    return zookeeper_bench
 
 
 @pytest.fixture
@@ -112,6 +43,30 @@ def test_many_nodes_are_read_at_once_and_what_is_gone_is_left_out(client: Client
     assert list(found) == paths[::2]
     assert all(data == path.encode() for path, (data, _) in found.items())
     assert {stat.owner for _, stat in found.values()} == {client.session_id}
+
+
+def test_a_node_that_comes_between_two_questions_is_read_and_watched_after_all(
+    client: Client, root: str, eventually: Eventually
+) -> None:
+    steps = rq.watched(f"{root}/late")
+    assert isinstance(next(steps), rq.Get)
+    assert isinstance(steps.throw(rq.NodeMissingError(f"{root}/late")), rq.Exists)
+    client.run(rq.create(f"{root}/late", b"now"))
+
+    def asks_on() -> rq.Steps[tuple[bytes, rq.Stat] | None]:
+        request = steps.send(client.run(rq.exists(f"{root}/late")))
+        while True:
+            try:
+                request = steps.send((yield request))
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+
+    found = client.run(asks_on())
+
+    assert found is not None
+    assert found[0] == b"now"
+    client.run(rq.delete(f"{root}/late"))
+    eventually(lambda: (f"{root}/late", True) in client.fired, what="the watch fires")
 
 
 # --- nodes --------------------------------------------------------------------------------------

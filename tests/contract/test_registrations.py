@@ -16,6 +16,9 @@ from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store_session import calls_on
 from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader, ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.api.services import QueuePlace
+from nimbus.api.views import participants_model
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.refusals import Refusals
@@ -245,6 +248,25 @@ def test_a_registration_of_an_older_version_names_no_worker_that_backs_off() -> 
 
     assert records.SCHEDULER.decode(told, "").refusals == refused
     assert records.SCHEDULER.decode(json.dumps(body).encode(), "").refusals == {}
+
+
+def test_schedulers_of_two_releases_are_listed_together_during_a_rolling_upgrade(
+    any_sessions: Sessions | SqliteSessions, zk_root: str
+) -> None:
+    """The release before also wrote its place in the queue, and none of what came later."""
+    old, new = any_sessions.new(), any_sessions.new()
+    ZooKeeperRegistrations(new, zk_root).publish_scheduler(SCHEDULER)
+    body = json.loads(records.SCHEDULER.encode(replace(SCHEDULER, id="old", ready=True)))
+    data = json.dumps(body | {"queue_position": 1}).encode()
+    calls_on(old).create(Paths(zk_root).scheduler("old"), data, ephemeral=True)
+
+    found = {one.id: one for one in ZooKeeperClusterReader(new, zk_root).schedulers()}
+    place = QueuePlace(id="old", boot_id="b", position=1, is_leader=False)
+    rows = {row.id: row for row in participants_model([place], list(found.values()), None).participants}
+
+    assert found == {SCHEDULER.id: SCHEDULER, "old": replace(SCHEDULER, id="old", ready=True)}
+    assert (rows["old"].registered, rows["old"].ready, rows["old"].queue_position) == (True, True, 1)
+    assert (rows[SCHEDULER.id].registered, rows[SCHEDULER.id].queue_position) == (True, None)
 
 
 def test_token_is_seen_by_every_scheduler_and_a_change_is_told(

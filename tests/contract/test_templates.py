@@ -13,7 +13,8 @@ from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError
 from nimbus.templates.checking import NAMES

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
 from nimbus.access.gate import Gate
 from nimbus.adapters.memory import MemoryCluster, MemoryHistory, MemoryLogs
-from nimbus.api.app import create_app
+from nimbus.api import submitting
 from nimbus.api.server import ApiServer
 from nimbus.api.services import AlertTests, ApiServices, Check, LeaderView, QueuePlace
+from nimbus.api.submitting import await_outcome
+from nimbus.cli.main import cli
+from nimbus.config.shown import Shown
 from nimbus.domain import lifecycle
-from nimbus.domain.commands import CommandOutcome, QueuedCommand, StartRun
+from nimbus.domain.backfill import Backfill
+from nimbus.domain.commands import Command, CommandOutcome, CreateBackfill, QueuedCommand, StartRun
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.ids import AttemptId, HostId, PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.succession import FailoverTimes
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import AlertNotSentError
-from nimbus.web.app import add_pages
+from nimbus.ports import AlertNotSentError, CommandQueue
 from tests.definitions import OnDisk, active
+from tests.one_application import application
+from tests.release_stage import ReleaseStage
 
 T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 
@@ -110,20 +118,23 @@ class World:
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
         self.deciding = True
+        self.accepted: list[Command] = []
         self.hook_secrets = HookProvider()
+        self.releases = ReleaseStage()
+        self.settings: list[Shown] = []
         self.gate = Gate()
         self.gate.know_store({}, b"k" * 32)
         self.cluster = MemoryCluster(decide=self._decide)
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
         lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
-        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, queue_position=0)
+        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0)
         two = _scheduler("s2", ready=False, missing=(lacks,), missing_count=1, missing_bytes=9)
         self.health = FakeHealth(
             me=one,
             queue=[
                 QueuePlace(id="s1", boot_id="boot-s1", position=0, is_leader=True),
-                QueuePlace(id="s2", boot_id="boot-s2", position=1, is_leader=False),
+                QueuePlace(id="s2", boot_id="boot-s2", position=1, is_leader=False, is_next=True),
             ],
             leading=LeaderView(id="s1", address="http://s1:8700", epoch=7),
             checks=[
@@ -169,6 +180,9 @@ class World:
             health=self.health,
             metrics=self.registry,
             clock=self.clock,
+            releases=self.releases,
+            settings=self.settings,
+            failover=FailoverTimes(session_timeout_s=10, has_sentinel=True),
             changes=self.cluster.changes(),
             hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),
@@ -187,6 +201,10 @@ class World:
         if isinstance(command, StartRun) and code == "ok" and self.cluster.run(command.run_id) is None:
             given = {"parameters": dict(command.parameters), "data_interval": command.data_interval}
             self.cluster.put(self.new_run(command.run_id, timezone="UTC", **given))
+        if isinstance(command, CreateBackfill) and code == "ok":
+            self.cluster.put(self._backfill(command))
+        if code == "ok":
+            self.accepted.append(command)
         return CommandOutcome(
             command=queued.id,
             accepted=code == "ok",
@@ -195,6 +213,16 @@ class World:
             decided_at=T0,
             epoch=7,
             run_id=command.run_id if isinstance(command, StartRun) else None,
+        )
+
+    def _backfill(self, command: CreateBackfill) -> Backfill:
+        return Backfill(
+            id=command.backfill,
+            pipeline=command.pipeline,
+            release=self.record.published,
+            schedule=None,
+            request=command.request,
+            created_at=T0,
         )
 
     def decide(self) -> None:
@@ -282,12 +310,10 @@ def world() -> World:
 
 
 @pytest.fixture
-def server(world: World) -> Iterator[ApiServer]:
+def server(world: World, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
     """A real server over `world`, on a free port."""
-    services = world.services()
-    app = create_app(services)
-    add_pages(app, services)
-    server = ApiServer(app)
+    is_own = request.node.get_closest_marker("own_application") is not None
+    server = ApiServer(application(world.services(), own=is_own))
     server.start()
     yield server
     server.stop()
@@ -304,3 +330,22 @@ def api(api_url: str) -> Iterator[httpx.Client]:
     """A client of that server."""
     with httpx.Client(base_url=f"{api_url}/api/v1", timeout=30) as client:
         yield client
+
+
+@pytest.fixture
+def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Call a command in this process, on the server of the test.
+
+    The server does not wait for a decision: the leader of `world` decides at once, or never.
+    """
+
+    async def outcome_now(queue: CommandQueue, command: CommandId, _wait_s: float) -> CommandOutcome | None:
+        return await await_outcome(queue, command, 0)
+
+    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+    monkeypatch.setattr(submitting, "await_outcome", outcome_now)
+
+    def invoke(*words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, list(words), input=stdin)
+
+    return invoke

@@ -18,8 +18,8 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.notifier import Electable
-from leader.service import LeaderElection, LeaderElectionService
+from leader.flink.service import LeaderElection, LeaderElectionService
+from leader.runtime.callbacks import Electable
 
 LONG = timedelta(seconds=10)
 

@@ -8,6 +8,7 @@ import json
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from nimbus.adapters.alerts.mail import Mailbox
 from nimbus.adapters.alerts.webhook import Webhook
 from nimbus.bootstrap.alerts import alert_targets, alert_tests
+from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.cli.alert_checks import alert_targets_of
 from nimbus.cli.findings import Verdict
 from nimbus.config import Settings, load_settings
@@ -29,6 +31,7 @@ from nimbus.engine.news import AlertTried, News
 from nimbus.engine.sending import AlertSender
 from nimbus.ports import AlertNotSentError
 from tests.alert_receivers import mail_server, webhook_server
+from tests.elector_bench import Bench
 
 WITHIN_S = 10.0
 ALERT = Alert(
@@ -57,8 +60,8 @@ def test_webhook_gets_a_signed_message_with_the_id_of_the_alert() -> None:
     assert headers["Idempotency-Key"] == ALERT.id
     said = json.loads(body)
     assert (said["event"], said["run"], said["may_repeat"]) == ("failed", "p-1", True)
-    assert said["link"] == "http://s1:8470/api/v1/runs/p-1"
-    assert "nimbus run explain p-1" in said["text"]
+    assert said["link"] == "http://s1:8470/ui/runs/p-1"
+    assert "nimbus run explain p-1; nimbus run logs p-1 TASK\n" in said["text"]
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
@@ -73,7 +76,7 @@ def test_webhook_that_does_not_accept_is_an_error_without_its_path(status: int) 
 def test_webhook_that_is_not_there_is_an_error_without_its_path() -> None:
     with webhook_server() as server:
         url = server.url
-    with pytest.raises(AlertNotSentError, match=r"^127\.0\.0\.1: ConnectError$"):
+    with pytest.raises(AlertNotSentError, match=r"^127\.0\.0\.1 cannot be reached: .*Connection refused$"):
         Webhook(url, lambda: None).send(WORDS)
 
 
@@ -134,7 +137,7 @@ def test_target_that_hangs_delays_no_other() -> None:
         {"dead": hanging, "oncall": quick},
         cluster="c",
         public_url="http://s",
-        leads=lambda: True,
+        leads_in=lambda _: True,
         tell=told.put,
     )
     try:
@@ -156,7 +159,9 @@ def test_target_that_hangs_delays_no_other() -> None:
 def test_scheduler_that_does_not_know_whether_it_leads_sends_nothing_and_tries_again() -> None:
     quick, told = Quick(), queue.SimpleQueue[Any]()
 
-    sender = AlertSender({"oncall": quick}, cluster="c", public_url="", leads=lambda: False, tell=told.put)
+    sender = AlertSender(
+        {"oncall": quick}, cluster="c", public_url="", leads_in=lambda _: False, tell=told.put
+    )
     sender.start(ALERT)
     news = told.get(timeout=WITHIN_S)
     sender.close()
@@ -166,6 +171,33 @@ def test_scheduler_that_does_not_know_whether_it_leads_sends_nothing_and_tries_a
         "this scheduler did not know whether it leads",
         False,
     )
+
+
+def test_scheduler_that_leads_again_does_not_send_what_it_claimed_in_an_earlier_epoch(
+    eventually: Callable[..., None],
+) -> None:
+    """The leader in between has sent it: this try would be a double that does not say so."""
+    quick, told, board, bench = Quick(), queue.SimpleQueue[Any](), Switchboard(), Bench("memory", "/e", "")
+    member = bench.member("s1")
+    board.election = member.elector
+    sender = AlertSender(
+        {"oncall": quick}, cluster="c", public_url="", leads_in=board.leads_in, tell=told.put
+    )
+    try:
+        member.elector.add_to_leader_lock_queue()
+        eventually(lambda: len(member.terms) == 1, what="it leads")
+        member.elector.abdicate("the test asks for it")
+        eventually(lambda: len(member.terms) == 2 and member.elector.is_leader(), what="it leads again")
+        earlier, current = (term.epoch for term in member.terms)
+        sender.start(replace(ALERT, epoch=earlier))
+        assert told.get(timeout=WITHIN_S).failure is not None
+        assert not quick.got
+        sender.start(replace(ALERT, epoch=current))
+        assert told.get(timeout=WITHIN_S).failure is None
+        assert quick.got == [ALERT.id]
+    finally:
+        sender.close()
+        bench.end()
 
 
 def settings(tmp_path: Path, alerts: str) -> Settings:

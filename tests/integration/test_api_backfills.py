@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from nimbus.cli.main import cli
 from nimbus.domain import lifecycle
 from nimbus.domain.backfill import Backfill, BackfillRequest, BackfillState, OnFailure, Order, Reprocess
 from nimbus.domain.catalog import PipelineState
@@ -30,13 +29,6 @@ Invoke = Callable[..., Result]
 DAY = timedelta(days=1)
 ID = BackfillId("b1")
 RANGE = ("--from", "2026-02-01", "--to", "2026-02-03")
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    return lambda *words: CliRunner().invoke(cli, list(words))
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +128,11 @@ def test_dry_run_says_which_dates_would_get_a_run_and_creates_nothing(world: Any
             ("queued", "running"),
             "1 of its 2 runs are queued, and wait for the concurrency limit 1 of sums",
         ),
-        ({}, ("running", "running"), "max_parallel, 2, is under way: the end of one starts the next"),
+        (
+            {},
+            ("running", "running"),
+            "max_parallel (2) is reached: the end of one run starts the next",
+        ),
         ({}, ("running",), "its next date starts as soon as the leader has release 000000000000"),
         ({"position": T0}, ("running",), "all dates are dealt with: it ends with the last of its runs"),
         (

@@ -26,6 +26,8 @@ from nimbus.domain.commands import Abdicate
 from nimbus.ports import ChangeFeed
 from tests.event_client import EventClient, streaming
 
+pytestmark = pytest.mark.own_application
+
 SECONDS_30 = timedelta(seconds=30)
 
 

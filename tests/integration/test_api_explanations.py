@@ -8,22 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from nimbus.cli.main import cli
 from nimbus.domain.pipeline import Schedule
 from tests.definitions import active
 from tests.integration.conftest import T0
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    return lambda *words: CliRunner().invoke(cli, list(words))
 
 
 def test_command_line_explains_a_run_and_one_of_its_tasks(world: Any, nimbus: Invoke) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from nimbus.cli.main import cli
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Schedule
@@ -22,13 +21,6 @@ from tests.integration.conftest import T0
 
 Invoke = Callable[..., Result]
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    return lambda *words: CliRunner().invoke(cli, list(words))
 
 
 @pytest.fixture(autouse=True)

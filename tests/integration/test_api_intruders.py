@@ -24,8 +24,8 @@ from nimbus.api.server import ApiServer
 from nimbus.domain.access import AccessRole, PrincipalSource, Token
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.settings import ClusterSettings
-from nimbus.web.app import add_pages
 from tests.integration.conftest import World
+from tests.one_application import application
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 FILLED = {
@@ -37,6 +37,7 @@ FILLED = {
     "{run_id}": "r1",
     "{task}": "extract",
     "{token_id}": "0" * 12,
+    "{digest}": "a" * 64,
     "{verb}": "pause",
     "{worker}": "w1",
 }
@@ -68,7 +69,7 @@ class Secured:
 
 
 @pytest.fixture
-def secured(world: World) -> Iterator[Secured]:
+def secured(world: World, request: pytest.FixtureRequest) -> Iterator[Secured]:
     texts, tokens = {}, {}
     for name in ("viewer", "operator", "author", "admin"):
         made = new_token()
@@ -76,10 +77,8 @@ def secured(world: World) -> Iterator[Secured]:
         tokens[name] = Token(id=made.id, name=name, role=AccessRole(name), sha256=made.sha256, created_at=T0)
     world.deciding, world.gate.required = False, True
     world.gate._failures = RateLimit(1e9, 1e9)
-    services = world.services()
-    app = create_app(services)
-    add_pages(app, services)
-    server = ApiServer(app)
+    is_own = request.node.get_closest_marker("own_application") is not None
+    server = ApiServer(application(world.services(), own=is_own))
     server.start()
     secured = Secured(world, server.url, texts, tokens)
     secured.know(*tokens.values())
@@ -117,7 +116,14 @@ def test_every_route_is_refused_to_the_next_lower_role_and_queues_nothing(secure
 
 def test_pages_ask_who_sends_and_viewers_change_nothing(secured: Secured) -> None:
     pages = ["/ui/", "/ui/runs", "/ui/runs/r1", "/ui/runs/r1/tasks/extract/log", "/ui/search?q=r", "/ui/help"]
-    pages += ["/ui/pipelines", "/ui/pipelines/sums", "/ui/workers", "/ui/election"]
+    pages += [
+        "/ui/pipelines",
+        "/ui/pipelines/sums",
+        "/ui/pipelines/sums/releases",
+        "/ui/workers",
+        "/ui/election",
+    ]
+    pages += ["/ui/commands", "/ui/about"]
     forms = [f"/ui/runs/r1/{verb}" for verb in ("stop", "pause", "resume", "rerun", "tasks/extract/approval")]
     forms += [f"/ui/pipelines/sums/{verb}" for verb in ("start", "pause", "activate")]
     forms += ["/ui/election/abdicate"]
@@ -140,6 +146,7 @@ def test_strangers_learn_nothing_of_the_cluster_from_a_file_that_is_none(secured
     assert (answer.status_code, answer.text) == (404, "")
 
 
+@pytest.mark.own_application
 def test_streams_are_counted_by_token_and_not_by_address(secured: Secured) -> None:
     with ExitStack() as streams:
         answers = []
@@ -377,6 +384,27 @@ def test_login_leads_to_pages_of_this_server_alone(secured: Secured) -> None:
 
     page = httpx.get(f"{secured.url}/ui/login", params={"next": '/ui"><script>'}, timeout=30)
     assert "<script>" not in page.text
+
+
+def test_login_at_a_provider_that_there_is_not_is_not_found(secured: Secured) -> None:
+    answers = [secured.ask("GET", f"/ui/login/{step}") for step in ("provider", "callback?code=x&state=y")]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert "/ui/login/provider" not in secured.ask("GET", "/ui/login").text
+
+
+def test_other_methods_of_open_paths_are_not_found_and_name_nobody(secured: Secured) -> None:
+    for method, path in (("GET", "/ui/logout"), ("PUT", "/ui/login")):
+        answer = secured.ask(method, path)
+
+        assert 400 <= answer.status_code < 500, (method, path, answer.status_code)
+        assert "leader" not in answer.text
+
+
+def test_stranger_who_asks_for_a_file_that_is_not_there_is_told_so_and_nothing_else(secured: Secured) -> None:
+    answers = [secured.ask("GET", f"/ui/static/{place}") for place in ("x/none.js", "none", "a/b/c/d")]
+
+    assert [(answer.status_code, "<html" in answer.text) for answer in answers] == [(404, False)] * 3
 
 
 def test_login_form_that_is_none_is_refused_kindly(secured: Secured) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from nimbus.cli.main import cli
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import (
     CordonWorker,
@@ -22,17 +21,11 @@ from nimbus.domain.commands import (
 )
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.settings import ClusterSettings
 from tests.definitions import active
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    return lambda *words: CliRunner().invoke(cli, list(words))
 
 
 def submitted(world: Any) -> Any:
@@ -65,8 +58,8 @@ def test_command_line_submits_the_command_that_it_names(
     assert submitted(world) == command
 
 
-def test_pools_are_listed_with_what_open_attempts_take_and_how_many_tasks_wait(
-    world: Any, nimbus: Invoke, api_url: str
+def test_pools_are_listed_as_the_leader_says_and_counted_from_runs_while_nobody_leads(
+    world: Any, nimbus: Invoke, api_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.cluster.put(ClusterSettings(pools={"api": 4, "db": 5}))
     run = world.new_run("r1")
@@ -75,11 +68,29 @@ def test_pools_are_listed_with_what_open_attempts_take_and_how_many_tasks_wait(
     ]
     world.opened(replace(run, tasks=run.tasks.replaced(taking)), "extract")
 
+    world.cluster.put(replace(world.health.me, epoch=None, recovered_at=None))
     table = nimbus("pool", "list").stdout.splitlines()
-    found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
-
     assert [line.split() for line in table[-2:]] == [["api", "4", "0", "0"], ["db", "5", "2", "1"]]
-    assert found[1] == {"name": "db", "size": 5, "used": 2, "waiting": 1}
+
+    said = LeaderReport(limits=LimitUse(pools={"db": 3}, waiting={"db": 9}))
+    world.cluster.put(replace(world.health.me, epoch=7, recovered_at=world.clock.now(), report=said))
+    monkeypatch.setattr(world.cluster, "runs", None)  # they may be ten thousand
+    found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
+    assert found[1] == {"name": "db", "size": 5, "used": 3, "waiting": 9}
+
+
+def test_pools_are_counted_from_runs_while_a_new_leader_reads_the_state(world: Any, api_url: str) -> None:
+    world.cluster.put(ClusterSettings(pools={"db": 5}))
+    run = world.new_run("r1")
+    taking = [replace(task, spec=replace(task.spec, pools={"db": 2})) for task in run.tasks.values()]
+    world.opened(replace(run, tasks=run.tasks.replaced(taking)), "extract")
+    said = LeaderReport(limits=LimitUse(pools={"db": 4}))
+    former = replace(world.health.me, id="s2", epoch=7, recovered_at=world.clock.now(), report=said)
+    world.cluster.put(former, replace(world.health.me, epoch=8, recovered_at=None))
+
+    (found,) = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
+
+    assert found["used"] == 2
 
 
 def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke) -> None:
@@ -104,7 +115,7 @@ def test_cordoned_worker_is_shown_with_its_reason(world: Any, nimbus: Invoke, ap
 
     assert worker["cordoned"] == "new disk"
     assert "cordoned: new disk" in nimbus("cluster", "workers").stdout
-    assert waiting["why"].startswith("all 1 workers are draining or cordoned")
+    assert waiting["why"].startswith("the only worker is draining or cordoned")
 
 
 def test_queued_run_is_shown_with_its_place(world: Any, nimbus: Invoke, api_url: str) -> None:

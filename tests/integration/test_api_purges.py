@@ -10,25 +10,18 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from nimbus.cli.main import cli
 from nimbus.domain.commands import PurgeRuns
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.purge import Purged, Said
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Reused, Run, RunState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Reused
 
 Invoke = Callable[..., Result]
 SAID = Said(at=datetime(2026, 3, 1, tzinfo=UTC), by="retention", why="retention.logs is 30d")
 P = PipelineName("sums")
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-    return lambda *words: CliRunner().invoke(cli, list(words))
 
 
 def archived(world: Any, run_id: str) -> Run:
@@ -127,7 +120,7 @@ def test_plan_says_what_would_go_and_why_the_rest_is_kept(
         "r1": ([], "a later run reuses what its tasks did"),
         "r2": (["logs", "outputs", "history"], None),
         "r3": (["outputs", "history"], None),
-        "r4": ([], "it, or the run that started it, is in ZooKeeper: it has not ended, or only lately"),
+        "r4": ([], "it, or the run that started it, has not ended, or only lately"),
     }
     words = ("run", "purge", "--pipeline", "sums", "--before", before, "--dry-run")
     assert "outputs, history" in nimbus(*words).stdout
@@ -154,6 +147,24 @@ def test_plan_takes_a_run_that_only_runs_before_it_in_the_plan_reuse(
 
     kept = {"r1": "a later run reuses what its tasks did"}
     assert rows == ({"r1": None, "r2": None} if takes_rerun else kept)
+
+
+def test_plan_reads_of_live_runs_those_alone_that_may_reuse_another(
+    world: Any, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = archived(world, "r1")
+    task = next(iter(first.tasks.values()))
+    rerun = world.new_run("r3")
+    reused = Reused(run=first.id, attempt=task.attempts[-1])
+    tasks = rerun.tasks.replaced([replace(rerun.tasks[task.spec.name], reused=reused)])
+    world.cluster.put(world.new_run("r2"), replace(rerun, tasks=tasks, selected="failed"))
+    read, runs = list[str](), world.cluster.runs
+    monkeypatch.setattr(world.cluster, "runs", lambda ids: read.extend(ids) or runs(ids))
+
+    (row,) = api.post("/purge-plan", json={"run_id": "r1"}).json()["runs"]
+
+    assert row["kept"] == "a later run reuses what its tasks did"
+    assert read == ["r3"]
 
 
 def test_run_and_its_logs_say_that_the_logs_are_purged(world: Any, api: httpx.Client, nimbus: Invoke) -> None:

@@ -15,10 +15,11 @@ from nimbus.domain.ids import AttemptId, ReleaseDigest, RunId, TaskName, WorkerI
 from nimbus.domain.leader_report import LeaderReport, LimitUse
 from nimbus.domain.pipeline import SparkPlace, TaskKind
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Reused, TaskRun
 from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import Kept
+from tests.web_samples import HOSTILE, terms
 
 
 def test_participants_are_listed_in_queue_order_with_what_each_lacks(api: httpx.Client) -> None:
@@ -56,6 +57,59 @@ def test_leader_is_null_while_nobody_leads(world: Any, api: httpx.Client) -> Non
     assert api.get("/leader").json() == {"leader": None}
 
 
+def test_history_of_terms_is_read_page_by_page_from_the_store_and_then_from_storage(
+    world: Any, api: httpx.Client
+) -> None:
+    assert api.get("/cluster/history").json()["terms"] == []
+    terms(world, 5)
+    oldest = world.cluster.terms(5)[-1]
+    for epoch in (1, 2):
+        world.history.store_terms([replace(oldest, epoch=epoch, before=None)])
+    world.cluster.put(replace(oldest, before=2))
+
+    found, cursor = [], None
+    while cursor is not None or not found:
+        query = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+        page = api.get("/cluster/history", params=query).json()
+        found, cursor = [*found, *page["terms"]], page["next_cursor"]
+    assert [term["epoch"] for term in found] == [7, 6, 5, 4, 3, 2, 1]
+    assert (found[0]["cause"], found[0]["ended_at"], found[0]["is_exact"]) == (None, None, False)
+    assert (found[1]["cause"], found[1]["reason"], found[1]["by"]) == ("handed_over", HOSTILE, "ann")
+    assert (found[0]["gap_s"], found[0]["before"], found[0]["unrecorded"]) == (60, 6, 0)
+    assert found[0]["adopted"] == {"runs": 2, "claimed": 3, "unclaimed": 1, "ended": 1, "fenced": 1}
+    assert api.get("/cluster/history?cursor=WyJhIl0").json()["code"] == "unknown_cursor"
+    world.history.set_down(True)
+    page = api.get("/cluster/history").json()
+    assert (len(page["terms"]), page["history_complete"], page["next_cursor"]) == (5, False, None)
+
+
+def test_succession_says_who_would_lead_and_what_the_figures_are_made_of(
+    world: Any, api: httpx.Client
+) -> None:
+    world.opened(world.new_run("r1"), "extract")
+    terms(world)
+    lacking = api.get("/cluster/succession").json()
+    lacks = replace(world.health.me, id="s2", ready=False, missing_count=1, missing_bytes=9)
+    world.cluster.put(replace(lacks, missing_eta_s=30.0))
+    fetching = api.get("/cluster/succession").json()
+    world.cluster.put(replace(world.health.me, id="s2"))
+    answer = api.get("/cluster/succession").json()
+    said = api.get("/status").json()["succession"]
+    world.health.queue = world.health.queue[:1]
+    alone = api.get("/cluster/succession").json()
+
+    lacking_one = {"id": "s2", "ready": False, "missing_count": 1, "missing_bytes": 9}
+    assert lacking["successor"] == {**lacking_one, "missing_eta_s": None}
+    assert lacking["gap"] is None
+    assert fetching["successor"] == {**lacking_one, "missing_eta_s": 30.0}
+    assert (fetching["gap"]["expected_s"], fetching["gap"]["at_most_s"]) == (30.25, None)
+    assert (answer["successor"]["ready"], answer["successor"]["missing_count"]) == (True, 0)
+    assert (answer["leader"], answer["open_attempts"]) == ("s1", 1)
+    assert (answer["gap"]["expected_s"], answer["gap"]["at_most_s"]) == (0.25, 10.25)
+    assert answer["said"] == said
+    assert (alone["successor"], alone["gap"]) == (None, None)
+
+
 def test_status_counts_what_there_is(world: Any, api: httpx.Client) -> None:
     world.opened(world.new_run("r1"), "extract")
     world.succeeded("r2")
@@ -82,7 +136,7 @@ def test_a_run_says_that_a_target_is_full_and_workers_say_their_targets(
     (waiting,) = api.get("/runs/r2").json()["tasks"]
     (worker,) = api.get("/workers").json()["workers"]
 
-    assert waiting["why"] == "all 1 slots of target big are taken"
+    assert waiting["why"] == "the only slot of target big is taken"
     assert worker["targets"] == {"big": 1}
 
 
@@ -169,9 +223,9 @@ def test_one_run_is_shown_without_a_look_at_other_runs(
     for name in ("run_list", "runs"):
         monkeypatch.setattr(world.cluster, name, refuse)
     waits = api.get("/runs/r2").json()["tasks"][0]
-    assert waits["why"] == "no free worker: all 1 slots are busy"
+    assert waits["why"] == "no free worker: the only slot is busy"
 
-    for name in ("workers", "busy", "pipelines", "commands"):  # no task of r1 waits for a worker
+    for name in ("workers", "orders", "pipelines", "commands"):  # no task of r1 waits for a worker
         monkeypatch.setattr(world.cluster, name, refuse)
     assert api.get("/runs/r1").status_code == 200
 
@@ -185,7 +239,7 @@ def test_a_task_waits_for_workers_that_back_off_as_the_leader_says(world: Any, a
     (extract, _) = api.get("/runs/r2").json()["tasks"]
 
     assert extract["why"] == (
-        "no free worker: all 1 slots are busy; "
+        "no free worker: the only slot is busy; "
         "worker w2 did not start its last 2 attempts: none before 06:00:20Z"
     )
 
@@ -331,7 +385,7 @@ def test_metrics_count_requests_by_route_and_never_by_run(
 
 
 def test_openapi_describes_every_route(api_url: str) -> None:
-    paths = httpx.get(f"{api_url}/openapi.json").json()["paths"]
+    paths = httpx.get(f"{api_url}/openapi.json", timeout=60).json()["paths"]
 
     assert {"/api/v1/participants", "/api/v1/runs/{run_id}/tasks/{task}/log", "/readyz"} <= paths.keys()
     assert "delete" in paths["/api/v1/pipelines/{name}"]

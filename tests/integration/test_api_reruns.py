@@ -13,8 +13,9 @@ from nimbus.cli.main import cli
 from nimbus.domain import lifecycle
 from nimbus.domain.commands import MarkTask, StartRun, StopRun
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import RunState, TaskState
+from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import TaskState
 
 R = RunId("r1")
 EXTRACT, LOAD = TaskName("extract"), TaskName("load")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,27 +11,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-# The same requests in each run: those that the limits in the schema ask for, and a few drawn ones.
-CONFIG = """
-color = false
-# A busy machine is no fault of the API.
-request-timeout = 60
-suppress-health-check = ["all"]
+from nimbus.domain.commands import SteerBackfill, StopRun
+from tests import api_fuzz
 
-[generation]
-deterministic = true
-max-examples = 5
-
-[phases]
-coverage.enabled = {coverage}
-stateful.enabled = false
-
-[checks]
-not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", {more}]
-"""
-
-ENDLESS = "/api/v1/events"
-"""A stream; see `test_api_events`."""
+SLOW = pytest.mark.timeout(1200)
+"""Thousands of requests: a minute, and several on a busy machine."""
+CHAINED = r"^(runs\.(start|get|stop|rerun)|explanations\.run|backfills\..*|cluster\.command)$"
+"""Operations whose links are followed."""
 
 
 @pytest.fixture
@@ -44,47 +28,64 @@ def populated(world: Any, api_url: str) -> str:
     return api_url
 
 
+@pytest.mark.own_application
+@SLOW
 def test_api_answers_as_its_schema_says(populated: str, tmp_path: Path) -> None:
-    _schemathesis(populated, tmp_path, coverage="true")
+    _to_every_operation(populated, tmp_path, phases="examples,coverage,fuzzing")
 
 
+@pytest.mark.own_application
+@SLOW
 def test_api_fails_with_503_alone_while_zookeeper_is_away(world: Any, populated: str, tmp_path: Path) -> None:
     world.cluster.set_down(True)
 
-    _schemathesis(populated, tmp_path, more='"503"')
+    _to_every_operation(populated, tmp_path, more='"503"')
 
 
-def _schemathesis(url: str, folder: Path, *, coverage: str = "false", more: str = "") -> None:
-    """Send generated requests to every operation; each answer must be as the schema says."""
-    config = folder / "schemathesis.toml"
-    config.write_text(CONFIG.format(coverage=coverage, more=more))
+@pytest.mark.own_application
+@SLOW
+def test_links_lead_from_what_is_created_to_what_reads_and_changes_it(
+    world: Any, api_url: str, tmp_path: Path
+) -> None:
+    usual = {"pipeline": "sums", "from": "2026-01-01", "to": "2026-01-05", "every": "1d"}
+
+    _schemathesis(api_url, tmp_path, phases="stateful", operations=CHAINED, examples=20, usual=usual)
+
+    # At the ends of chains: the API queues these only for a run or backfill that it finds.
+    assert {StopRun, SteerBackfill} <= {type(command) for command in world.accepted}
+
+
+def _to_every_operation(url: str, folder: Path, **how: str) -> None:
+    said = _schemathesis(url, folder, **how)
+
+    paths = httpx.get(f"{url}/openapi.json").json()["paths"]
+    operations = sum(len(methods) for path, methods in paths.items() if path != api_fuzz.ENDLESS)
+    assert f"{operations} passed" in said
+
+
+def _schemathesis(url: str, folder: Path, **how: Any) -> str:
+    """Send generated requests, see `api_fuzz.command`; each answer must be as the schema says."""
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run"),
-            *("--exclude-path", ENDLESS, f"{url}/openapi.json"),
-        ],
+        api_fuzz.command(url, folder, **how),
         cwd=folder,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
+        env=api_fuzz.ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
         check=False,
     )
 
     if done.returncode:
         pytest.fail(done.stdout)
-    paths = httpx.get(f"{url}/openapi.json").json()["paths"]
-    operations = sum(len(methods) for path, methods in paths.items() if path != ENDLESS)
-    assert f"{operations} passed" in done.stdout
+    return done.stdout
 
 
 @pytest.mark.parametrize(
     "path", ["/healthz", "/metrics", "/openapi.json", "/api/v1/status", "/api/v1/runs/none"]
 )
 def test_head_is_answered_like_get_without_a_body(api_url: str, path: str) -> None:
-    got, parts = httpx.get(api_url + path), urlsplit(api_url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+    got, parts = httpx.get(api_url + path, timeout=60), urlsplit(api_url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         head, _, body = _to_its_end(connection).partition(b"\r\n\r\n")
 
@@ -99,6 +100,7 @@ def test_head_is_answered_like_get_without_a_body(api_url: str, path: str) -> No
         ("PUT", "/api/v1/runs", "GET, HEAD, POST"),
         ("OPTIONS", "/api/v1/pipelines/sums", "DELETE, GET, HEAD"),
         ("HEAD", "/api/v1/pipelines/sums/pause", "POST"),
+        ("POST", "/api/v1/pools/db", "DELETE, GET, HEAD, PUT"),
         ("POST", "/healthz", "GET, HEAD"),
         ("POST", "/openapi.json", "GET, HEAD"),
     ],
@@ -106,7 +108,7 @@ def test_head_is_answered_like_get_without_a_body(api_url: str, path: str) -> No
 def test_refused_method_names_all_methods_of_the_path(
     api_url: str, method: str, path: str, allowed: str
 ) -> None:
-    answer = httpx.request(method, api_url + path)
+    answer = httpx.request(method, api_url + path, timeout=60)
 
     assert answer.status_code == 405
     assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer, BindError, PortInUseError
 from nimbus.localstack.ports import free_port
+from nimbus.web.app import add_pages
 
 
 def test_a_busy_port_is_named_with_its_key_and_leaves_nothing_behind(world: Any) -> None:
@@ -61,3 +64,17 @@ def test_connections_are_answered_without_waiting_for_the_clients_acknowledgemen
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     finally:
         server.stop()
+
+
+def test_application_is_not_kept_after_its_use(world: Any) -> None:
+    services = world.services()
+    app = create_app(services)
+    add_pages(app, services)
+    server = ApiServer(app)
+    server.build_routes()
+    gone = weakref.ref(app)
+
+    del app, server
+    gc.collect()
+
+    assert gone() is None

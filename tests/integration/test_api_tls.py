@@ -8,17 +8,20 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
 import pytest
+from cryptography import x509
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
 
 from nimbus.api.server import ApiServer
 from nimbus.api.tls import CertificateError, ReloadingTls
+from nimbus.cli import checks
+from nimbus.cli.findings import Verdict
 from tests.integration.test_leader_tls import Authority
 
 Eventually = Callable[..., None]
@@ -45,7 +48,7 @@ class Served:
         self.install(self.one, self.one)
         self.tls = ReloadingTls(self.place / "api.pem", self.place / "api.key", self.registry)
         app = FastAPI()
-        app.state.events = SimpleNamespace(close=lambda: None)
+        app.get("/healthz")(lambda: {"id": "s1"})
         app.mount("/", PlainTextResponse("hello"))
         server = ApiServer(app, tls=self.tls.context)
         server.start()
@@ -58,6 +61,9 @@ class Served:
 
     def reloads(self, outcome: str) -> float | None:
         return self.registry.get_sample_value("nimbus_api_certificate_reloads_total", {"outcome": outcome})
+
+    def expires_at(self) -> float | None:
+        return self.registry.get_sample_value("nimbus_api_certificate_expiry_timestamp_seconds")
 
     def serial(self, server: ApiServer, name: str | None = None) -> bytes:
         """The certificate that a handshake is given, verified."""
@@ -98,6 +104,36 @@ def test_handshake_is_given_the_new_certificate_with_and_without_a_name(
 
     assert before != served.serial(server) == served.serial(server, "127.0.0.1")
     assert (served.reloads("loaded"), served.reloads("refused")) == (1, 0)
+
+
+def test_metric_says_when_the_served_certificate_expires(served: Served, server: ApiServer) -> None:
+    def of_handshake() -> float:
+        der = served.serial(server)
+        return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+
+    assert served.expires_at() == of_handshake()
+
+    far = served.authority.certificate(
+        "far", ends_in_h=40 * 365 * 24
+    )  # DER writes dates after 2049 differently
+    served.install(far, far)
+    served.tls.look()
+    assert served.expires_at() == of_handshake() > datetime(2050, 1, 1, tzinfo=UTC).timestamp()
+
+    put(served.place / "api.pem", served.one)  # the key does not fit, so the one before is served on
+    served.tls.look()
+    assert served.expires_at() == of_handshake()
+
+
+def test_certificate_of_the_chain_that_expires_first_counts(served: Served, server: ApiServer) -> None:
+    far = served.authority.certificate("far", ends_in_h=40 * 365 * 24)
+    chain = served.place / "chain.pem"
+    chain.write_bytes(far.read_bytes() + served.one.read_bytes())
+    served.install(chain, far)
+    served.tls.look()
+
+    first = x509.load_pem_x509_certificate(served.one.read_bytes())
+    assert served.expires_at() == first.not_valid_after_utc.timestamp()
 
 
 def test_wrong_pair_is_refused_and_the_old_one_kept_until_the_pair_is_whole(
@@ -164,3 +200,8 @@ def test_pair_that_cannot_be_used_keeps_the_api_from_being_built(served: Served)
     assert refused.value.exit_code == 2
     assert "api.tls" in str(refused.value)
     assert os.fspath(served.one) in str(refused.value)
+
+
+def test_doctor_knows_a_scheduler_that_serves_tls_on_its_port(server: ApiServer) -> None:
+    found = checks.port("127.0.0.1", server.port, tls=True)
+    assert (found.verdict, found.detail) == (Verdict.OK, "scheduler s1 serves there")

@@ -16,6 +16,8 @@ from nimbus.domain.pipeline import ParameterSpec
 from nimbus.domain.webhooks import Signed, Webhook, run_of, signature_of
 from tests.definitions import active
 
+pytestmark = pytest.mark.own_application
+
 BODY = json.dumps({"region": "eu", "order": {"count": 3}}).encode()
 SECRET = "a secret of tests"
 
@@ -98,6 +100,13 @@ def test_request_that_is_not_signed_as_it_is_sent_is_refused(
     answer = post(api, headers(hooked) | changed)
 
     assert (answer.status_code, answer.json()["code"]) == (401, "bad_signature")
+    assert hooked.cluster.commands() == ()
+
+
+def test_condition_is_refused_for_a_run_has_no_revision(hooked: Any, api: httpx.Client) -> None:
+    answer = post(api, {**headers(hooked), "If-Match": '"1-2"'})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "no_revision")
     assert hooked.cluster.commands() == ()
 
 

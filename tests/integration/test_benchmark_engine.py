@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tests.benchmark.engine.__main__ import main
 from tests.benchmark.engine.whole_run import MEASURES
+from tests.thorough import thorough
 
 
+@thorough
 def test_benchmark_of_the_engine_measures_everything_at_a_small_scale(tmp_path: Path) -> None:
     figures, data = tmp_path / "figures.json", tmp_path / "data"
 

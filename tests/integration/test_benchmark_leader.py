@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.benchmark.leader.__main__ import main
+from tests.thorough import thorough
 
 
+@thorough
 def test_benchmark_of_the_election_measures_hand_overs_calls_and_traffic(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     quick = "--sizes 3 --rounds 3 --warm-up 1 --first-warm-up 1 --pause-ms 1 --idle-s 0 --write-pairs 3"

@@ -11,8 +11,10 @@ import pytest
 from tests.benchmark.tasks import __main__ as benchmark
 from tests.benchmark.tasks import peers
 from tests.benchmark.tasks.shapes import QUICK
+from tests.thorough import thorough
 
 
+@thorough
 def test_benchmark_of_tasks_measures_pooled_tasks_at_a_small_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

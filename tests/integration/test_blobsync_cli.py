@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from blobsync import S3Config, Secret
-from blobsync.cli.exits import Exit
+from blobsync.bucket import keys
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.cli.main import Exit
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
-from blobsync.storage import keys
-from blobsync.storage.releases import fetch_layout, fetch_manifest
-from blobsync.storage.s3_store import S3ObjectStore
+from blobsync.s3.store import S3ObjectStore
 from nimbus.localstack.s3 import S3Server
 
 DEADLINE_S = 120

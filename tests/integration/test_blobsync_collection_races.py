@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from blobsync import ObjectInfo, collect, publish
+from blobsync.bucket import keys
+from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.collection.collector import collect_garbage
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport
 from blobsync.publishing.publisher import PublishedRelease
-from blobsync.storage import keys
-from blobsync.storage.ports import GoingOn, go_on
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY
@@ -43,14 +43,14 @@ class Jittery(MemoryObjectStore):
         self._jitter()
         return super().size(key)
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         self._jitter()
-        super().write(key, data, going_on=going_on)
+        super().write(key, data, on_progress=on_progress)
 
-    def delete_many(self, keys: Iterable[str]) -> None:
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         for key in keys:
             self._jitter()
-            super().delete_many([key])
+            super().delete_many([key], before_each)
 
 
 def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole(tmp_path: Path) -> None:

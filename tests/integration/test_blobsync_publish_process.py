@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret, collect, list_releases, publish
-from blobsync.storage import keys
-from blobsync.storage.leases import live_leases
-from blobsync.storage.releases import published
+from blobsync.bucket import keys
+from blobsync.bucket.leases import live_leases
+from blobsync.bucket.releases import published
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server

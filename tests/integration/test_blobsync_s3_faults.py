@@ -125,7 +125,7 @@ def test_broken_answer_is_unavailable_and_the_next_one_is_good(
     with pytest.raises(StoreUnavailableError, match="k"):
         b"".join(store.read("k"))
     with (tmp_path / "file").open("wb") as file, pytest.raises(StoreUnavailableError):
-        store.copy("k", file.fileno(), start=0, size_bytes=len(DATA), going_on=nothing)
+        store.copy("k", file.fileno(), start=0, size_bytes=len(DATA), on_progress=nothing)
 
     assert time.monotonic() - began < 60
     proxy.rule = no_fault
@@ -217,13 +217,13 @@ def test_copy_that_waits_can_be_stopped(proxy: FaultProxy, make_store: MakeStore
     proxy.rule = on_gets(Stall(MIB))
     told: list[int] = []
 
-    def going_on(size_bytes: int) -> None:
+    def on_progress(size_bytes: int) -> None:
         told.append(size_bytes)
         if size_bytes == 0:
             raise InterruptedError("enough")
 
     with (tmp_path / "file").open("wb") as file, pytest.raises(InterruptedError):
-        store.copy("k", file.fileno(), start=0, size_bytes=len(DATA), going_on=going_on)
+        store.copy("k", file.fileno(), start=0, size_bytes=len(DATA), on_progress=on_progress)
 
     assert sum(told) == MIB
 
@@ -236,7 +236,7 @@ def test_other_range_than_asked_for_is_refused_before_a_byte_is_used(
     (tmp_path / "file").write_bytes(b"-" * len(DATA))
 
     with (tmp_path / "file").open("r+b") as file, pytest.raises(StoreUnavailableError):
-        store.copy("k", file.fileno(), start=10, size_bytes=MIB, going_on=nothing)
+        store.copy("k", file.fileno(), start=10, size_bytes=MIB, on_progress=nothing)
 
     assert (tmp_path / "file").read_bytes() == b"-" * len(DATA)
 
@@ -247,7 +247,7 @@ def test_server_that_ignores_ranges_is_cut_right(
     proxy.rule = on_gets(IgnoreRange())
 
     with (tmp_path / "file").open("w+b") as file:
-        store.copy("k", file.fileno(), start=MIB, size_bytes=MIB, going_on=nothing)
+        store.copy("k", file.fileno(), start=MIB, size_bytes=MIB, on_progress=nothing)
         assert os.pread(file.fileno(), MIB, MIB) == DATA[MIB : 2 * MIB]
     assert b"".join(store.read("k", start=5, size_bytes=7)) == DATA[5:12]
     assert b"".join(store.read("k", start=len(DATA) - 3)) == DATA[-3:]
@@ -374,7 +374,7 @@ def test_random_faults_never_give_wrong_bytes_that_the_answer_owned_up_to(
                 start, size = dice.randrange(len(DATA)), dice.randrange(1, 400_000)
                 size = min(size, len(DATA) - start)
                 try:
-                    store.copy("k", file.fileno(), start=start, size_bytes=size, going_on=nothing)
+                    store.copy("k", file.fileno(), start=start, size_bytes=size, on_progress=nothing)
                     read = b"".join(store.read("k", start=start, size_bytes=size))
                 except BlobSyncError:
                     continue

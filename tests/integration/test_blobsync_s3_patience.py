@@ -17,7 +17,7 @@ from blobsync import RetryPolicy, S3Config, S3ObjectStore, Secret, StoreUnavaila
 from blobsync.testing.s3_proxy import FaultProxy
 from blobsync.testing.s3_proxy_faults import Fault, InterimAnswers, ProxiedRequest, Trickle, no_fault
 from nimbus.localstack.s3 import S3Server
-from tests.integration.test_blobsync_storage_tls import certificate
+from tests.integration.test_blobsync_s3_tls import certificate
 
 MIB = 1 << 20
 LARGE = random.Random(5).randbytes(11 * MIB)

@@ -65,7 +65,7 @@ def test_upload_that_broke_off_sends_only_what_the_store_lacks(
 
     proxy.rule = no_fault
     told: list[int] = []
-    store.write("large", file, going_on=told.append)
+    store.write("large", file, on_progress=told.append)
 
     assert b"".join(store.read("large")) == DATA
     assert sum(told) == len(DATA)
@@ -104,7 +104,7 @@ def test_upload_that_somebody_abandoned_meanwhile_begins_anew(
     abandoned: list[int] = []
     begun: list[str] = []
 
-    def going_on(size_bytes: int) -> None:
+    def on_progress(size_bytes: int) -> None:
         if size_bytes and not abandoned:
             abandoned.append(store.abandon_uploads("", timedelta(0)))
 
@@ -114,7 +114,7 @@ def test_upload_that_somebody_abandoned_meanwhile_begins_anew(
 
     proxy.rule = note
     # The server may close a connection on which a part of the abandoned upload still arrives, without a word.
-    call_retrying(lambda: store.write("large", file, going_on=going_on), RetryPolicy(), what="write")
+    call_retrying(lambda: store.write("large", file, on_progress=on_progress), RetryPolicy(), what="write")
 
     assert begun == ["large", "large"]
     assert b"".join(store.read("large")) == DATA
@@ -146,7 +146,7 @@ def test_file_that_changes_while_it_is_sent_does_not_become_visible(store: S3Obj
                 grown.write(b"more")
 
     with pytest.raises(LocalStoreError, match="changed"):
-        store.write("large", file, going_on=meddle)
+        store.write("large", file, on_progress=meddle)
 
     assert store.size("large") is None
     assert list(store.unfinished_uploads("")) == []

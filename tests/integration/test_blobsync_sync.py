@@ -23,7 +23,7 @@ from blobsync import (
     list_releases,
     publish,
 )
-from blobsync.storage import keys
+from blobsync.bucket import keys
 from nimbus.localstack.s3 import S3Server
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=50), max_wait=timedelta(milliseconds=500))

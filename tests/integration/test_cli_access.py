@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from nimbus import records
 from nimbus.access.tokens import digest_of
-from nimbus.cli.main import cli
 from nimbus.domain.access import AccessRole, Token
 from nimbus.domain.commands import CreateToken, RevokeToken, SetOwner
 from nimbus.domain.settings import ClusterSettings
@@ -22,13 +21,11 @@ from tests.integration.conftest import T0
 Invoke = Callable[..., Result]
 
 
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
-    """Call a command in this process, on the server of the test, as a user who has kept nothing."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
+@pytest.fixture(autouse=True)
+def _kept_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test is a user who has kept nothing."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("NIMBUS_TOKEN", raising=False)
-    return lambda *words, stdin=None: CliRunner().invoke(cli, list(words), input=stdin)
 
 
 def test_first_token_comes_from_a_file_and_lets_its_owner_log_in_and_work(
@@ -57,7 +54,8 @@ def test_first_token_comes_from_a_file_and_lets_its_owner_log_in_and_work(
     monkeypatch.setenv("NIMBUS_TOKEN", "nbs_wrong")
     assert nimbus("pipeline", "list").exit_code == 7, "the variable wins"
     monkeypatch.delenv("NIMBUS_TOKEN")
-    assert nimbus("login", "--forget").exit_code == 0
+    assert nimbus("login", "--forget").output.startswith(f"removed the token for {api_url} in ")
+    assert nimbus("login", "--forget").output.startswith(f"there was no token for {api_url} in ")
     assert nimbus("pipeline", "list").exit_code == 7
 
 
@@ -77,6 +75,7 @@ def test_token_is_made_listed_and_revoked_through_a_scheduler_that_never_sees_it
     world.deciding, world.health.leading = False, None
     nimbus("token", "create", "ci", "--role", "author", "--team", "sales", "--expires", "90d")
     nimbus("token", "revoke", "0" * 12)
+    name = nimbus("token", "revoke", "ada")
     nimbus("pipeline", "own", "sums", "sales")
     nimbus("pipeline", "own", "sums", "--nobody")
 
@@ -89,6 +88,8 @@ def test_token_is_made_listed_and_revoked_through_a_scheduler_that_never_sees_it
         False,
     )
     assert revoke == RevokeToken(id="0" * 12)
+    assert name.exit_code == 2
+    assert "'ada' is no id of a token: `nimbus token list` shows them" in name.output
     assert (own, nobody) == (SetOwner(pipeline="sums", owner="sales"), SetOwner(pipeline="sums", owner=None))  # type: ignore[arg-type]
 
     assert "no tokens" in nimbus("token", "list").output

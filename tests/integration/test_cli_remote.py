@@ -26,22 +26,12 @@ from nimbus.cli.client import Api, DoubtfulError, UnreachableError
 from nimbus.cli.main import cli
 from nimbus.domain.commands import Abdicate, DecideApproval, PauseRun, ResumeRun, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.run import Outcome
 from nimbus.domain.skipped import Skips
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import Kept
+from tests.web_samples import terms
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Call a command in this process, on the server of the test."""
-    monkeypatch.setenv("NIMBUS_SERVER", api_url)
-
-    def invoke(*words: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(cli, list(words), input=stdin)
-
-    return invoke
 
 
 @pytest.fixture
@@ -64,8 +54,48 @@ def test_participants_are_a_table_for_people_and_json_for_machines(nimbus: Invok
     assert table.exit_code == document.exit_code == 0
     first, second = table.stdout.splitlines()[2:4]
     assert re.search(r"^0 +s1 +leader +7 +ready", first)
-    assert re.search(r"^1 +s2 +queued +lacks 1 files, 9 B", second)
+    assert re.search(r"^1 +s2 +queued +lacks 1 file, 9 B", second)
     assert [row["id"] for row in json.loads(document.stdout)["participants"]] == ["s1", "s2"]
+
+
+def test_participants_say_how_long_missing_files_still_take(world: Any, nimbus: Invoke) -> None:
+    lacks = replace(world.health.me, id="s2", ready=False, missing_count=1, missing_bytes=9)
+    world.cluster.put(replace(lacks, missing_eta_s=185.0))
+    fetching = nimbus("cluster", "participants").stdout
+    world.cluster.put(lacks)
+
+    assert "lacks 1 file, 9 B, 3m05s left" in fetching
+    assert "left" not in nimbus("cluster", "participants").stdout, "nothing comes: nobody knows"
+
+
+def test_history_says_which_times_are_bounds_and_how_much_was_decided(world: Any, nimbus: Invoke) -> None:
+    terms(world, 4)
+    table = nimbus("cluster", "history").stdout.splitlines()
+    newest, stopped, died, first = table[2:6]
+
+    assert re.search(r" +1m00s +0\.2s .* 12 *$", newest), "the term before was ended by its own leader"
+    assert re.search(r"Z +59m00s +stopped by ann +at most 1m00s +", stopped)
+    assert re.search(r"Z +at least 59m00s +died +1m00s ", died)
+    assert re.search(r"Z +59m00s +handed over by ann: ", first)
+
+
+def test_history_of_terms_is_a_table_for_people_and_json_for_machines(world: Any, nimbus: Invoke) -> None:
+    terms(world, 4)
+    world.cluster.put(replace(world.health.me, id="s2"))
+    table, document = nimbus("cluster", "history"), nimbus("cluster", "history", "--limit", "3", "-o", "json")
+    succession, status = nimbus("cluster", "succession"), nimbus("cluster", "status")
+
+    newest, stopped, died = table.stdout.splitlines()[2:5]
+    assert re.search(r"^7 +s2 +0\.1\.0 .* leads, or nobody has led since +1m00s +0\.2s", newest)
+    assert "2 runs, 4 attempts, 1 ended, 1 fenced" in newest
+    assert "stopped by ann" in stopped
+    assert "died" in died
+    assert [term["epoch"] for term in json.loads(document.stdout)["terms"]] == [7, 6, 5]
+    assert succession.stdout.startswith(
+        "If the leader died now, s2, which is ready, would lead after about 0.2 s and adopt"
+    )
+    assert "At most 10s: the crash sentinel ends" in succession.stderr
+    assert "succession" in status.stdout
 
 
 def test_leader_exits_6_while_nobody_leads(world: Any, nimbus: Invoke) -> None:
@@ -417,20 +447,15 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
     world.deciding = False
     world.health.leading = None  # so that nobody waits for a decision
     world.cluster.put(world.new_run("r1"))
-    client_wait = client_module._WAIT_S
-    client_module._WAIT_S = 0
-    try:
-        stopped = nimbus("run", "stop", "r1", "--reason", "late")
-        assert _command(world) == StopRun(run_id=RunId("r1"), reason="late")
-        nimbus("cluster", "abdicate", "--reason", "update")
-        nimbus("run", "pause", "r1")
-        nimbus("run", "resume", "r1")
-    finally:
-        client_module._WAIT_S = client_wait
+    stopped = nimbus("run", "stop", "r1", "--reason", "late")
+    assert _command(world) == StopRun(run_id=RunId("r1"), reason="late")
+    nimbus("cluster", "abdicate", "--reason", "update", "--to", "s2")
+    nimbus("run", "pause", "r1")
+    nimbus("run", "resume", "r1")
 
     assert {queued.submitted_by for queued in world.cluster.commands()} == {getpass.getuser()}
     assert [queued.command for queued in world.cluster.commands()][1:] == [
-        Abdicate(reason="update"),
+        Abdicate(reason="update", to="s2"),
         PauseRun(run_id=RunId("r1")),
         ResumeRun(run_id=RunId("r1")),
     ]

@@ -111,6 +111,19 @@ def test_scheduler_without_a_credential_says_that_it_checks_nothing(
     assert [line["event"] for line in lines] == ["access_lists_not_checked"]
 
 
+def test_command_without_the_credential_of_a_closed_cluster_says_what_to_give(
+    configure: Configure, stranger: KazooClient, tmp_path: Path
+) -> None:
+    assert _acl(configure(), "--fix").exit_code == 0
+    config = configure(username=None, password=None)
+
+    words = ["cluster", "export", str(tmp_path / "state.zip"), "--config", str(config)]
+    denied = CliRunner().invoke(cli, words)
+
+    assert denied.exit_code == 7
+    assert "give zookeeper.username and password" in denied.stderr
+
+
 def test_acl_lists_open_nodes_and_closes_them_with_fix(
     configure: Configure, stranger: KazooClient, zk_root: str
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from blobsync.storage.keys import manifest as manifest_key
+from blobsync.bucket.keys import manifest as manifest_key
 from leader import EpochRecord, FencingToken, ZooKeeperConfig, ZooKeeperSession
 from leader.protocol.terms import encode_epoch
 from nimbus.adapters.sqlite.calls import begin_term, last_term
@@ -37,9 +37,10 @@ from nimbus.domain import lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, CommandOutcome
 from nimbus.domain.ids import TaskName
-from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.run import RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -343,9 +344,11 @@ def test_state_is_read_again_until_nothing_changes_between_two_readings(
     session.start()
     calls, read, changes = calls_on(session), moving._read, [3]
     calls.ensure("/nimbus/runs")
+    calls.ensure("/nimbus/terms")
 
     def reading(session: StoreSession, root: str) -> moving.ClusterState:
         found = read(session, root)
+        calls.create("/nimbus/terms/sign-of-life", b"", sequence=True)
         if changes[0]:
             changes[0] -= 1
             calls.create("/nimbus/runs/r", b"", sequence=True)

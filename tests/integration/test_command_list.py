@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -99,6 +100,24 @@ def test_reason_of_a_command_is_that_of_the_list(world: Any, api: httpx.Client) 
     api.post("/runs/r1/stop", json={"reason": "wrong month"})
 
     assert [row["reason"] for row in api.get("/commands").json()["commands"]] == ["wrong month"]
+
+
+def test_list_of_one_kind_or_of_who_asked_looks_through_all_of_history(world: Any, api: httpx.Client) -> None:
+    old = [
+        replace(
+            _old_refusal(world),
+            command=CommandId(f"cmd-{number:010d}"),
+            kind="stop_run" if number == 0 else "pause_run",
+            submitted_by="ann" if number == 0 else "bob",
+            names={"run": "r1"},
+        )
+        for number in range(200)
+    ]
+    world.history.store_outcomes(old)
+    for query in ({"kind": "stop_run"}, {"submitted_by": "ann"}):
+        (one,) = api.get("/commands", params=query).json()["commands"]
+
+        assert (one["command_id"], one["names"]) == ("cmd-0000000000", {"run": "r1"})
 
 
 def test_the_list_says_when_history_is_down(world: Any, api: httpx.Client) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from leader.testing.proxy import FaultProxy
 from leader.zookeeper.session import ZooKeeperSession
 from nimbus.localstack.ensemble import Ensemble, EnsembleServer
 from nimbus.localstack.ports import LOOPBACK, free_port
 from tests.conftest import LongLived
-from tests.integration.curator.latch_crew import LONG, Crew
-from tests.integration.curator.office_crew import Offices
+from tests.fault_proxy.proxy import FaultProxy
+from tests.integration.curator.latches import LONG, Latches
 from tests.integration.curator.overlaps import Overlaps
+from tests.integration.curator.participants import Participants
 
 SESSION = timedelta(seconds=4)
 TICK = timedelta(milliseconds=500)
@@ -54,55 +54,55 @@ def test_when_the_server_of_the_leader_is_killed_one_of_the_others_leads(
 ) -> None:
     """TestLeaderLatchCluster.testInCluster"""
     survivor = ensemble.servers[2]
-    with Crew(survivor.hosts, f"{zk_root}/latch", SESSION) as crew:
+    with Latches(survivor.hosts, f"{zk_root}/latch", SESSION) as latches:
         made = []
         for number, server in enumerate(ensemble.servers):
-            made.append(crew.started(f"id{number}", crew.session(server.hosts)))
-            eventually(lambda n=number: len(crew.nodes()) == n + 1)
-        eventually(lambda: crew.leaders() == [made[0]])
+            made.append(latches.started(f"id{number}", latches.session(server.hosts)))
+            eventually(lambda n=number: len(latches.nodes()) == n + 1)
+        eventually(lambda: latches.leaders() == [made[0]])
 
-        with Overlaps(lambda: [str(member.latch.id) for member in crew.leaders()]) as overlaps:
+        with Overlaps(lambda: [str(member.latch.id) for member in latches.leaders()]) as overlaps:
             ensemble.servers[0].kill()
             eventually(lambda: made[0].words == ["is", "not"])
-            eventually(lambda: crew.leaders() == [made[1]], what="the next leads")
+            eventually(lambda: latches.leaders() == [made[1]], what="the next leads")
 
         assert overlaps.seen == []
         ensemble.servers[0].start()
-        eventually(lambda: len(crew.nodes()) == 3, what="the first queues again")
-        assert crew.leaders() == [made[1]]
+        eventually(lambda: len(latches.nodes()) == 3, what="the first queues again")
+        assert latches.leaders() == [made[1]]
 
 
 def test_a_leader_whose_server_is_killed_moves_with_its_session_and_leads_again_with_the_same_node(
     ensemble: Ensemble, zk_root: str, eventually: Eventually
 ) -> None:
     """TestLeaderSelectorCluster.testRestart"""
-    with Offices(ensemble.hosts, zk_root) as offices:
-        (one,) = offices.queued(eventually, "a")
-        assert offices.ids() == ["a"], "its own node is visible when it leads"
-        node, session = offices.nodes(), one.session.session_id
+    with Participants(ensemble.hosts, zk_root) as participants:
+        (one,) = participants.queued(eventually, "a")
+        assert participants.ids() == ["a"], "its own node is visible when it leads"
+        node, session = participants.nodes(), one.session.session_id
 
         _server_of(one.session, ensemble).kill()
 
         eventually(lambda: one.words == ["elected", "revoked", "elected"])
         assert one.session.session_id == session
-        eventually(lambda: offices.nodes() == node)
+        eventually(lambda: participants.nodes() == node)
 
 
 def test_a_leader_without_any_server_does_not_lead_and_leads_again_when_they_are_back(
     ensemble: Ensemble, zk_root: str, eventually: Eventually
 ) -> None:
     """TestLeaderSelectorCluster.testLostRestart"""
-    with Offices(ensemble.hosts, zk_root) as offices:
-        first, second = offices.queued(eventually, "a", "b")
+    with Participants(ensemble.hosts, zk_root) as participants:
+        first, second = participants.queued(eventually, "a", "b")
 
         ensemble.kill()
         eventually(lambda: first.words == ["elected", "revoked"])
-        assert offices.leaders() == []
+        assert participants.leaders() == []
         first.queue.add_to_leader_lock_queue()
         ensemble.start()
 
-        eventually(lambda: len(offices.leaders()) == 1, what="one leads again")
-        eventually(lambda: len(offices.ids()) == 2)
+        eventually(lambda: len(participants.leaders()) == 1, what="one leads again")
+        eventually(lambda: len(participants.ids()) == 2)
         epochs = first.epochs + second.epochs
         assert len(epochs) == len(set(epochs))
 
@@ -188,31 +188,37 @@ def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_th
     lonely, *mainland = island.servers
     assert lonely.mode == "follower", "the highest number leads at first"
     hosts = ",".join(server.hosts for server in mainland)
-    with Offices(hosts, "/election", SESSION) as offices, Crew(hosts, "/latch", SESSION) as crew:
-        cut, heir = offices.official("cut", offices.session(lonely.hosts)), offices.official("heir")
-        first, second = crew.latch("cut", cut.session), crew.latch("heir", heir.session)
+    with (
+        Participants(hosts, "/election", SESSION) as participants,
+        Latches(hosts, "/latch", SESSION) as latches,
+    ):
+        cut, heir = (
+            participants.official("cut", participants.session(lonely.hosts)),
+            participants.official("heir"),
+        )
+        first, second = latches.latch("cut", cut.session), latches.latch("heir", heir.session)
         heir.queue.add_to_leader_lock_queue()
         second.latch.start()
         eventually(lambda: heir.leads and second.leads)
 
-        with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+        with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
             cut.queue.add_to_leader_lock_queue()
             first.latch.start()
             for number in range(1, 3):
-                eventually(lambda: set(offices.ids()) == {"cut", "heir"} and len(crew.nodes()) == 2)
+                eventually(lambda: set(participants.ids()) == {"cut", "heir"} and len(latches.nodes()) == 2)
                 while not (cut.leads and first.leads):  # a busy machine may depose it again
                     if heir.leads:
                         heir.queue.abdicate("the other's turn")
                     if second.leads:  # by hand: the two servers may tell the next one first
-                        crew.delete(second.latch.own_node)
+                        latches.delete(second.latch.own_node)
                     eventually(lambda: not heir.leads and not second.leads)
-                    eventually(lambda: offices.leaders() and crew.leaders())
+                    eventually(lambda: participants.leaders() and latches.leaders())
 
-                with Overlaps(lambda: [member.latch.id for member in crew.leaders()]) as latch_overlaps:
+                with Overlaps(lambda: [member.latch.id for member in latches.leaders()]) as latch_overlaps:
                     island.cut_off()
                     eventually(lambda: heir.leads, what=f"the heir leads, round {number}")
                     eventually(
-                        lambda: crew.leaders() == [second], what=f"the other latch leads, round {number}"
+                        lambda: latches.leaders() == [second], what=f"the other latch leads, round {number}"
                     )
                     assert not cut.leads
                     assert not first.leads

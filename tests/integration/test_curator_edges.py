@@ -8,16 +8,16 @@ from datetime import timedelta
 import pytest
 
 from leader.clock import boottime
-from leader.latch import events as ev
-from leader.latch import states as st
-from leader.latch.steps import LatchSteps, PlainClaimant
+from leader.core.latch import events as ev
+from leader.core.latch import states as st
+from leader.core.latch.steps import LatchSteps, PlainClaimant
 from leader.protocol.requests import Create, Delete, Exists, GetChildren, Stat
-from leader.testing.proxy import FaultProxy, Op, Request
 from leader.zookeeper.session import ZooKeeperSession
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy, Op, Request
 from tests.integration.curator.hand_driven import HandDriven
-from tests.integration.curator.latch_crew import LONG, Crew
-from tests.integration.curator.office_crew import Offices
+from tests.integration.curator.latches import LONG, Latches
+from tests.integration.curator.participants import Participants
 
 SHORT = timedelta(seconds=2)
 Eventually = Callable[..., None]
@@ -30,14 +30,14 @@ def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
-    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
+    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
         yield made
 
 
 @pytest.fixture
-def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
-    with Offices(zookeeper.hosts, zk_root) as made:
+def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
+    with Participants(zookeeper.hosts, zk_root) as made:
         yield made
 
 
@@ -53,88 +53,88 @@ def test_a_latch_cut_off_just_when_its_node_was_made_never_leads_and_leaves_none
     zookeeper: ZooKeeperServer, zk_root: str, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """flappingTest"""
-    with Crew(zookeeper.hosts, f"{zk_root}/latch", SHORT) as crew:
-        crew.make_queue()
+    with Latches(zookeeper.hosts, f"{zk_root}/latch", SHORT) as latches:
+        latches.make_queue()
         trap = proxy.cut_after(when=_makes_a_latch)
-        flapping = crew.started("flapping", crew.session(proxy.hosts))
+        flapping = latches.started("flapping", latches.session(proxy.hosts))
         assert trap.wait(LONG)
-        assert len(crew.nodes()) == 1, "the node was made"
+        assert len(latches.nodes()) == 1, "the node was made"
         proxy.refuse()  # and it may not come back, until its session is over
-        eventually(lambda: crew.nodes() == [], what="its session has ended, and its node with it")
+        eventually(lambda: latches.nodes() == [], what="its session has ended, and its node with it")
         flapping.latch.close(timeout=timedelta(milliseconds=100))
         assert flapping.words == []
 
         proxy.heal()
-        fresh = crew.started("fresh")
+        fresh = latches.started("fresh")
         eventually(lambda: fresh.leads)
-        assert crew.nodes() == [fresh.latch.own_node]
+        assert latches.nodes() == [fresh.latch.own_node]
 
 
 def test_a_participant_cut_off_just_when_its_node_was_made_returns_with_one_node_and_a_new_session(
     zookeeper: ZooKeeperServer, zk_root: str, proxy: FaultProxy, eventually: Eventually
 ) -> None:
     """flappingTest, for the lock queue, which comes back by itself"""
-    with Offices(zookeeper.hosts, zk_root, SHORT) as offices:
-        offices.make_queue()
-        one = offices.official("a", offices.session(proxy.hosts))
+    with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
+        participants.make_queue()
+        one = participants.official("a", participants.session(proxy.hosts))
         old = one.session.session_id
         trap = proxy.cut_after(when=_makes_a_latch)
         one.queue.add_to_leader_lock_queue()
         assert trap.wait(LONG)
         proxy.refuse()
-        orphan = offices.nodes()
+        orphan = participants.nodes()
         assert len(orphan) == 1, "the node was made"
-        eventually(lambda: offices.nodes() == [], what="its session has ended, and its node with it")
+        eventually(lambda: participants.nodes() == [], what="its session has ended, and its node with it")
         assert one.told == []
 
         proxy.heal()
 
         eventually(lambda: one.words == ["elected"])
         assert one.session.session_id != old
-        assert len(offices.nodes()) == 1
-        assert offices.nodes() != orphan
+        assert len(participants.nodes()) == 1
+        assert participants.nodes() != orphan
 
 
 @pytest.mark.parametrize("cuts", [1, 3])
 def test_a_latch_that_closes_after_its_create_was_interrupted_leaves_no_node(
-    proxy: FaultProxy, crew: Crew, eventually: Eventually, cuts: int
+    proxy: FaultProxy, latches: Latches, eventually: Eventually, cuts: int
 ) -> None:
     """createProtectedNodeInBackgroundTest, createProtectedNodeInBackgroundTestNoRetry"""
-    crew.make_queue()
+    latches.make_queue()
     traps = [proxy.cut_after(nth=nth, when=_of_a_latch) for nth in range(1, cuts + 1)]
-    member = crew.started("a", crew.session(proxy.hosts))
+    member = latches.started("a", latches.session(proxy.hosts))
     assert traps[0].wait(LONG)
 
     member.latch.close(timeout=LONG)
 
-    assert crew.nodes() == []
+    assert latches.nodes() == []
 
 
 @pytest.fixture
-def latch(crew: Crew) -> HandDriven:
-    return HandDriven(crew.session(), crew.path, "a")
+def latch(latches: Latches) -> HandDriven:
+    return HandDriven(latches.session(), latches.path, "a")
 
 
-def test_a_node_whose_reply_was_lost_is_found_and_not_made_twice(crew: Crew, latch: HandDriven) -> None:
-    crew.make_queue()
+def test_a_node_whose_reply_was_lost_is_found_and_not_made_twice(latches: Latches, latch: HandDriven) -> None:
+    latches.make_queue()
     latch.begin(ev.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
     latch.finish()
-    orphan = crew.nodes()
+    orphan = latches.nodes()
     assert len(orphan) == 1
     assert isinstance(latch.core.state, st.Joining)
 
     latch.expire()
 
-    assert crew.nodes() == orphan
+    assert latches.nodes() == orphan
     assert latch.node == orphan[0]
     assert latch.core.state == st.Holding(st.Node(orphan[0], latch.session.session_id or 0))
 
 
-def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(crew: Crew, latch: HandDriven) -> None:
+def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(latches: Latches, latch: HandDriven) -> None:
     """The lock counts only from proofs that were submitted since."""
-    crew.make_queue()
+    latches.make_queue()
     latch.begin(ev.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
@@ -144,22 +144,22 @@ def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(crew: Crew, latch
     latch.expire()
 
     assert latch.holds
-    age = latch.tenure.proof_age()
+    age = latch.lease.proof_age()
     assert age is not None
     assert age <= boottime() - before
 
 
-def test_a_node_of_an_older_session_is_not_adopted_but_deleted(crew: Crew, latch: HandDriven) -> None:
+def test_a_node_of_an_older_session_is_not_adopted_but_deleted(latches: Latches, latch: HandDriven) -> None:
     """CURATOR-498, CURATOR-696, kazoo's K3"""
     latch.do(ev.Started())
     old, old_session = latch.node, latch.session.session_id
-    newer = crew.session()
+    newer = latches.session()
     _exchange(latch, newer)
 
     latch.do(ev.LinkUp(newer.session_id or 0))
 
     assert newer.session_id != old_session
-    assert crew.nodes() == [latch.node] != [old]
+    assert latches.nodes() == [latch.node] != [old]
     assert latch.holds
     assert latch.words == ["is", "not", "is"]
 
@@ -167,26 +167,29 @@ def test_a_node_of_an_older_session_is_not_adopted_but_deleted(crew: Crew, latch
 def _exchange(latch: HandDriven, session: ZooKeeperSession) -> None:
     """As when a client is started again while its old session still lives."""
     latch.session = session
-    for part in (latch.core, latch.tenure, latch.core._steps, latch._executor):
+    for part in (latch.core, latch.core._steps, latch._executor):
         part._session = session
+    latch.lease._liveness = session.liveness
 
 
-def test_withdrawing_leaves_nothing_even_of_a_node_it_never_heard_of(crew: Crew, latch: HandDriven) -> None:
-    crew.make_queue()
+def test_withdrawing_leaves_nothing_even_of_a_node_it_never_heard_of(
+    latches: Latches, latch: HandDriven
+) -> None:
+    latches.make_queue()
     latch.begin(ev.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
     latch.finish()
-    assert len(crew.nodes()) == 1
+    assert len(latches.nodes()) == 1
 
     latch.do(ev.CloseAsked())
 
-    assert crew.nodes() == []
+    assert latches.nodes() == []
     assert latch.core.closed
 
 
 def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
-    crew: Crew, latch: HandDriven
+    latches: Latches, latch: HandDriven
 ) -> None:
     """CURATOR-678"""
     latch.do(ev.Started())
@@ -201,7 +204,7 @@ def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
     latch.finish()
 
     assert latch.core.closed
-    assert crew.nodes() == []
+    assert latches.nodes() == []
 
 
 class _Session:
@@ -238,15 +241,15 @@ def test_an_orphan_is_found_whatever_number_it_was_given(sequence: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_lock_queue_recovers_from_four_cuts_in_a_row(
-    proxy: FaultProxy, offices: Offices, eventually: Eventually, when: str
+    proxy: FaultProxy, participants: Participants, eventually: Eventually, when: str
 ) -> None:
-    offices.make_queue()
+    participants.make_queue()
     cut = proxy.cut_before if when == "before" else proxy.cut_after
     traps = [cut(nth=nth, when=_of_a_latch) for nth in range(1, 5)]
-    one = offices.official("a", offices.session(proxy.hosts))
+    one = participants.official("a", participants.session(proxy.hosts))
 
     one.queue.add_to_leader_lock_queue()
 
     eventually(lambda: all(trap.sprung for trap in traps))
     eventually(lambda: one.leads)
-    assert len(offices.nodes()) == 1
+    assert len(participants.nodes()) == 1

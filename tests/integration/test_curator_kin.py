@@ -27,10 +27,10 @@ from leader import (
     read_leader,
 )
 from leader.protocol.paths import ElectionPaths
-from leader.testing.proxy import Direction, FaultProxy, Op
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.integration.curator.latch_crew import LONG, PATIENT, end_session
-from tests.integration.curator.office_crew import Offices
+from tests.fault_proxy.proxy import Direction, FaultProxy, Op
+from tests.integration.curator.latches import LONG, PATIENT, end_session
+from tests.integration.curator.participants import Participants
 
 Eventually = Callable[..., None]
 
@@ -42,14 +42,14 @@ def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
-    with Offices(zookeeper.hosts, zk_root) as made:
+def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
+    with Participants(zookeeper.hosts, zk_root) as made:
         yield made
 
 
-def _leader(offices: Offices) -> str | None:
+def _leader(participants: Participants) -> str | None:
     try:
-        info = read_leader(offices.witness, offices.root)
+        info = read_leader(participants.witness, participants.root)
     except RecordError:  # somebody wrote something else
         return None
     return None if info is None else info.participant.id
@@ -59,32 +59,32 @@ def _leader(offices: Offices) -> str | None:
 
 
 def test_leader_information_that_somebody_changes_is_left_alone_by_who_does_not_lead(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """testLeaderInformationChangedWithNoCorrespondingSessionIDBeingSetYet and kin"""
-    (one,) = offices.queued(eventually, "a")
+    (one,) = participants.queued(eventually, "a")
     one.queue.remove_from_leader_lock_queue()
-    eventually(lambda: offices.ids() == [] and _leader(offices) is None)
-    path = ElectionPaths(offices.root).leader
-    client = offices.witness.client
-    offices.witness.call(client.create_async, path, b"somebody else's")
+    eventually(lambda: participants.ids() == [] and _leader(participants) is None)
+    path = ElectionPaths(participants.root).leader
+    client = participants.witness.client
+    participants.witness.call(client.create_async, path, b"somebody else's")
 
-    other = offices.official("b")
+    other = participants.official("b")
     other.guard = lambda: Verdict(False, ("not ready",))
     other.queue.add_to_leader_lock_queue()
     eventually(lambda: other.queue.status().phase is Phase.BACKING_OFF)
 
-    assert offices.witness.call(client.get_async, path)[0] == b"somebody else's"
+    assert participants.witness.call(client.get_async, path)[0] == b"somebody else's"
     other.guard = lambda: Verdict(True)
     other.queue.poke()
-    eventually(lambda: _leader(offices) == "b", what="who leads takes it over")
+    eventually(lambda: _leader(participants) == "b", what="who leads takes it over")
 
 
 def test_what_happens_after_closing_is_ignored(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """testOnGrantLeadershipIsIgnoredAfterBeingStopped, ...LeaderInformationChange..., ...Error..."""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
 
     second.queue.close(LONG)
     first.queue.close(LONG)
@@ -99,15 +99,15 @@ def test_what_happens_after_closing_is_ignored(
     assert first.queue.status().phase is second.queue.status().phase is Phase.CLOSED
     with pytest.raises(ElectionStateError):
         first.queue.add_to_leader_lock_queue()
-    assert offices.ids() == []
-    assert _leader(offices) is None
+    assert participants.ids() == []
+    assert _leader(participants) is None
 
 
 def test_an_old_confirmation_does_not_confirm_a_new_term(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """testOldConfirmLeaderInformationWhileHavingNewLeadership (FLINK-11524)"""
-    one = offices.official("a")
+    one = participants.official("a")
     asked, release, ready = threading.Event(), threading.Event(), threading.Event()
 
     def guard() -> Verdict:
@@ -134,10 +134,12 @@ def test_an_old_confirmation_does_not_confirm_a_new_term(
     assert one.epochs[0] > 1
 
 
-def test_an_electable_may_close_its_queue_when_it_is_told(offices: Offices, eventually: Eventually) -> None:
+def test_an_electable_may_close_its_queue_when_it_is_told(
+    participants: Participants, eventually: Eventually
+) -> None:
     """testNestedDeadlockInLeadershipConfirmation and kin: five deadlocks of Flink's came from callbacks"""
     closed = threading.Event()
-    first, second = offices.official("a"), offices.official("b")
+    first, second = participants.official("a"), participants.official("b")
 
     def then(word: str) -> None:
         if word == "elected":
@@ -151,12 +153,12 @@ def test_an_electable_may_close_its_queue_when_it_is_told(offices: Offices, even
 
     eventually(lambda: second.words == ["elected"])
     eventually(lambda: first.words == ["elected", "revoked"])
-    assert offices.ids() == ["b"]
+    assert participants.ids() == ["b"]
 
 
-def test_a_guard_may_close_its_queue(offices: Offices, eventually: Eventually) -> None:
+def test_a_guard_may_close_its_queue(participants: Participants, eventually: Eventually) -> None:
     closed = threading.Event()
-    one = offices.official("a")
+    one = participants.official("a")
 
     def guard() -> Verdict:
         one.queue.close(timedelta(hours=1))
@@ -167,95 +169,99 @@ def test_a_guard_may_close_its_queue(offices: Offices, eventually: Eventually) -
     one.queue.add_to_leader_lock_queue()
 
     assert closed.wait(LONG.total_seconds()), "it waits for itself"
-    eventually(lambda: offices.ids() == [])
+    eventually(lambda: participants.ids() == [])
     assert one.told == []
 
 
 # --- etcd: concurrency/election_test.go -----------------------------------------------------------
 
 
-def test_observers_see_each_of_the_leaders_in_turn(offices: Offices, eventually: Eventually) -> None:
+def test_observers_see_each_of_the_leaders_in_turn(
+    participants: Participants, eventually: Eventually
+) -> None:
     """TestElectionWait, TestElectionObserveFreshResponsesOnProclaim"""
-    made = offices.queued(eventually, "a", "b", "c")
+    made = participants.queued(eventually, "a", "b", "c")
     seen: list[tuple[str, int]] = []
     for one in made:
-        eventually(lambda o=one: _leader(offices) == o.name)
-        info = read_leader(offices.witness, offices.root)
+        eventually(lambda o=one: _leader(participants) == o.name)
+        info = read_leader(participants.witness, participants.root)
         assert info is not None
         seen.append((info.participant.id, info.epoch))
         assert [other.queue.get_leader() for other in made] == [info] * 3
         one.queue.remove_from_leader_lock_queue()
 
-    eventually(lambda: _leader(offices) is None)
+    eventually(lambda: _leader(participants) is None)
     assert [name for name, _ in seen] == ["a", "b", "c"]
     epochs = [epoch for _, epoch in seen]
     assert epochs == sorted(set(epochs))
 
 
 def test_the_next_leads_when_the_session_of_the_leader_is_closed(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestElectionFailover"""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
 
     first.session.close(LONG)
 
-    eventually(lambda: second.words == ["elected"] and _leader(offices) == "b")
+    eventually(lambda: second.words == ["elected"] and _leader(participants) == "b")
     assert not first.leads
 
 
-def test_one_session_may_campaign_again_and_again(offices: Offices, eventually: Eventually) -> None:
+def test_one_session_may_campaign_again_and_again(participants: Participants, eventually: Eventually) -> None:
     """TestElectionSessionRecampaign, TestElectionResumeElection"""
-    (one,) = offices.queued(eventually, "a")
-    nodes = offices.nodes()
+    (one,) = participants.queued(eventually, "a")
+    nodes = participants.nodes()
 
     one.queue.remove_from_leader_lock_queue()
     one.queue.add_to_leader_lock_queue()
 
     eventually(lambda: one.words == ["elected", "revoked", "elected"])
-    assert offices.nodes() != nodes
-    assert len(offices.nodes()) == 1
+    assert participants.nodes() != nodes
+    assert len(participants.nodes()) == 1
 
 
 def test_two_queues_on_one_session_are_two_elections(
-    offices: Offices, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
     """TestElectionOnPrefixOfExistingKey: the one root begins like the other"""
     with (
-        Offices(zookeeper.hosts, f"{zk_root}/election") as one,
-        Offices(zookeeper.hosts, f"{zk_root}/e") as two,
+        Participants(zookeeper.hosts, f"{zk_root}/election") as one,
+        Participants(zookeeper.hosts, f"{zk_root}/e") as two,
     ):
-        first = one.official("a", offices.witness)
-        second = two.official("b", offices.witness)
+        first = one.official("a", participants.witness)
+        second = two.official("b", participants.witness)
         first.queue.add_to_leader_lock_queue()
         second.queue.add_to_leader_lock_queue()
         eventually(lambda: first.words == second.words == ["elected"])
         assert (_leader(one), _leader(two)) == ("a", "b")
 
 
-def test_strangers_in_the_queue_node_are_overlooked(offices: Offices, eventually: Eventually) -> None:
+def test_strangers_in_the_queue_node_are_overlooked(
+    participants: Participants, eventually: Eventually
+) -> None:
     """TestElectionOnPrefixOfExistingKey, kazoo #309"""
-    offices.make_queue()
-    queue = ElectionPaths(offices.root).queue
-    client = offices.witness.client
+    participants.make_queue()
+    queue = ElectionPaths(participants.root).queue
+    client = participants.witness.client
     for name in ("aaa", "latch", "-latch-", "x-latch-12a", "lock-0000000000"):
-        offices.witness.call(client.create_async, f"{queue}/{name}")
+        participants.witness.call(client.create_async, f"{queue}/{name}")
 
-    (one,) = offices.queued(eventually, "a")
+    (one,) = participants.queued(eventually, "a")
 
     assert one.words == ["elected"]
-    assert offices.ids() == ["a"]
+    assert participants.ids() == ["a"]
 
 
 def test_a_candidate_whose_session_restarts_campaigns_again_with_the_new_one(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """TestElectionOnSessionRestart; etcd #19597: neither a zombie candidate nor a phantom leader"""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
 
     end_session(zookeeper.hosts, second.session)
 
-    eventually(lambda: second.session.state is SessionState.CONNECTED and len(offices.ids()) == 2)
+    eventually(lambda: second.session.state is SessionState.CONNECTED and len(participants.ids()) == 2)
     first.queue.remove_from_leader_lock_queue()
     eventually(lambda: second.words == ["elected"])
 
@@ -264,10 +270,10 @@ def test_a_candidate_whose_session_restarts_campaigns_again_with_the_new_one(
 
 
 def test_releasing_is_tried_again_until_it_is_done(
-    proxy: FaultProxy, offices: Offices, eventually: Eventually
+    proxy: FaultProxy, participants: Participants, eventually: Eventually
 ) -> None:
     """TestReleaseLease, release retried on conflict"""
-    one = offices.official("a", offices.session(proxy.hosts))
+    one = participants.official("a", participants.session(proxy.hosts))
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.words == ["elected"])
     traps = [
@@ -278,18 +284,18 @@ def test_releasing_is_tried_again_until_it_is_done(
     one.queue.close(LONG)
 
     assert all(trap.sprung for trap in traps)
-    assert offices.ids() == []
-    assert _leader(offices) is None
+    assert participants.ids() == []
+    assert _leader(participants) is None
 
 
 @pytest.mark.parametrize("verb", ["get", "update"])
 def test_closing_while_a_request_is_under_way_releases(
-    proxy: FaultProxy, offices: Offices, eventually: Eventually, verb: str
+    proxy: FaultProxy, participants: Participants, eventually: Eventually, verb: str
 ) -> None:
     """TestReleaseOnCancellation, during get and during update"""
-    heir = offices.official("heir")
-    offices.make_queue()
-    one = offices.official("a", offices.session(proxy.hosts))
+    heir = participants.official("heir")
+    participants.make_queue()
+    one = participants.official("a", participants.session(proxy.hosts))
     asked = threading.Event()
     operations = (Op.GET_DATA, Op.EXISTS, Op.GET_CHILDREN2, Op.GET_CHILDREN) if verb == "get" else (Op.MULTI,)
 
@@ -305,7 +311,7 @@ def test_closing_while_a_request_is_under_way_releases(
 
     one.queue.close(LONG)
 
-    assert offices.ids() == []
+    assert participants.ids() == []
     assert not one.leads
     assert one.words in ([], ["elected", "revoked"])
     heir.queue.add_to_leader_lock_queue()
@@ -323,7 +329,7 @@ def test_closing_while_a_request_is_under_way_releases(
         ({"handover_timeout": timedelta(seconds=-1)}, "negative"),
         ({"root": "relative"}, "absolute"),
         ({"priority": 1}, "0 or less"),
-        ({"forced_takeover_after": timedelta(minutes=1)}, "belong together"),
+        ({"forced_takeover_after": timedelta(seconds=1)}, "must not be below guard_timeout"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(
@@ -342,15 +348,15 @@ def test_a_configuration_that_cannot_work_is_refused(
 
 
 def test_an_epoch_that_somebody_raised_meanwhile_is_read_again(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestFastPathLeaderElection: the fast path falls back"""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
     eventually(lambda: second.queue.status().position == 1)
-    epoch = ElectionPaths(offices.root).epoch
-    data, stat = offices.witness.call(offices.witness.client.get_async, epoch)
+    epoch = ElectionPaths(participants.root).epoch
+    data, stat = participants.witness.call(participants.witness.client.get_async, epoch)
 
-    offices.witness.call(offices.witness.client.set_async, epoch, data, stat.version)
+    participants.witness.call(participants.witness.client.set_async, epoch, data, stat.version)
 
     eventually(lambda: first.words == ["elected", "revoked", "elected"], what="its fence has moved")
     assert first.epochs[1] > first.epochs[0]

@@ -18,62 +18,62 @@ from kazoo.exceptions import NoNodeError
 from kazoo.security import make_acl
 
 from leader import Phase, Verdict
+from leader.core.latch.machine import SuspendedPolicy
+from leader.core.latch.states import Node
+from leader.core.latch.steps import PlainClaimant
+from leader.core.participant.claim import EpochClaimant
+from leader.core.participant.control import Eligibility
 from leader.errors import LeaderError
-from leader.latch.machine import SuspendedPolicy
-from leader.latch.states import Node
-from leader.latch.steps import PlainClaimant
-from leader.office.claim import EpochClaimant
-from leader.office.control import Eligibility
 from leader.protocol.card import Card, Rank
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.integration.curator.latch_crew import LONG, Crew, Heard, end_session
-from tests.integration.curator.office_crew import Offices, Official
+from tests.integration.curator.latches import LONG, Heard, Latches, end_session
+from tests.integration.curator.participants import Official, Participants
 
 Eventually = Callable[..., None]
 
 
 @pytest.fixture
-def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
-    with Offices(zookeeper.hosts, zk_root) as made:
+def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
+    with Participants(zookeeper.hosts, zk_root) as made:
         yield made
 
 
 @pytest.fixture
-def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
-    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
+    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
         yield made
 
 
 @pytest.fixture
-def own_offices(own_zookeeper: ZooKeeperServer) -> Iterator[Offices]:
-    with Offices(own_zookeeper.hosts, "/election") as made:
+def own_participants(own_zookeeper: ZooKeeperServer) -> Iterator[Participants]:
+    with Participants(own_zookeeper.hosts, "/election") as made:
         yield made
 
 
 def test_an_interrupted_leader_releases_the_lock_and_queues_again(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testInterruption, testInterruptLeadership"""
-    first, second = offices.queued(eventually, "a", "b")
-    old = offices.nodes()[0]
+    first, second = participants.queued(eventually, "a", "b")
+    old = participants.nodes()[0]
 
     first.queue.abdicate("interrupted")
 
     eventually(lambda: second.told == [("elected", 2)])
     eventually(lambda: first.told == [("elected", 1), ("revoked", 1)])
-    eventually(lambda: offices.ids() == ["b", "a"])
+    eventually(lambda: participants.ids() == ["b", "a"])
     assert first.reasons == ["interrupted"]
-    assert old not in offices.nodes()
+    assert old not in participants.nodes()
 
 
 def test_a_leader_interrupted_twice_in_a_row_still_queues_again(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testInterruptLeadershipWithRequeue (CURATOR-518)"""
-    (leader,) = offices.queued(eventually, "a")
+    (leader,) = participants.queued(eventually, "a")
 
     for number in range(2):
         leader.queue.abdicate(f"interruption {number}")
@@ -85,10 +85,10 @@ def test_a_leader_interrupted_twice_in_a_row_still_queues_again(
 
 
 def test_a_leader_that_gives_up_each_term_at_once_leads_again_and_again(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testAutoRequeue"""
-    one = offices.official("a")
+    one = participants.official("a")
     one.then = lambda word: one.queue.abdicate("done") if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
 
@@ -96,12 +96,12 @@ def test_a_leader_that_gives_up_each_term_at_once_leads_again_and_again(
     assert one.epochs == sorted(set(one.epochs))
 
 
-def test_a_loss_between_winning_and_taking_office_is_never_followed_by_taking_it(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+def test_a_loss_between_winning_and_taking_the_lead_is_never_followed_by_taking_it(
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testRaceAtStateChanged"""
     asked, release = threading.Event(), threading.Event()
-    one = offices.official("a")
+    one = participants.official("a")
 
     def guard() -> Verdict:
         first = not asked.is_set()
@@ -127,10 +127,10 @@ def test_a_loss_between_winning_and_taking_office_is_never_followed_by_taking_it
 
 @pytest.mark.parametrize("verb", ["close", "remove"])
 def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
-    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually, verb: str
+    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually, verb: str
 ) -> None:
     """TestLeaderSelector.testLeaderNodeDeleteOnInterrupt"""
-    first, second = own_offices.queued(eventually, "a", "b")
+    first, second = own_participants.queued(eventually, "a", "b")
     own_zookeeper.kill()
     eventually(lambda: first.words == ["elected", "revoked"])
 
@@ -142,7 +142,7 @@ def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
     own_zookeeper.start()
 
     eventually(lambda: second.leads, what="the second leads")
-    eventually(lambda: own_offices.ids() == ["b"])
+    eventually(lambda: own_participants.ids() == ["b"])
     if verb == "close":
         closing.join(LONG.total_seconds())
         assert not closing.is_alive()
@@ -150,11 +150,11 @@ def test_a_leader_that_leaves_while_the_server_is_down_leaves_no_node(
 
 
 def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_return(
-    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testServerDying"""
     release = threading.Event()
-    one = own_offices.official("a")
+    one = own_participants.official("a")
     one.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.leads and one.words == ["elected"])
@@ -170,24 +170,24 @@ def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_retu
 
 
 def test_when_a_leaders_session_is_killed_and_it_closes_the_next_leads(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader"""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
 
     end_session(zookeeper.hosts, first.session)
     first.queue.close(LONG)
 
     eventually(lambda: second.words == ["elected"])
-    eventually(lambda: offices.ids() == ["b"])
+    eventually(lambda: participants.ids() == ["b"])
     assert first.told == [("elected", 1), ("revoked", 1)]
 
 
 def test_when_the_server_is_killed_and_the_leader_closes_the_next_leads(
-    own_offices: Offices, own_zookeeper: ZooKeeperServer, eventually: Eventually
+    own_participants: Participants, own_zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testKillServerThenCloseShouldElectNewLeader"""
-    first, second = own_offices.queued(eventually, "a", "b")
+    first, second = own_participants.queued(eventually, "a", "b")
 
     own_zookeeper.kill()
     eventually(lambda: first.words == ["elected", "revoked"])
@@ -195,23 +195,23 @@ def test_when_the_server_is_killed_and_the_leader_closes_the_next_leads(
     first.queue.close(LONG)
 
     eventually(lambda: second.leads)
-    eventually(lambda: own_offices.ids() == ["b"])
-    assert own_offices.leaders() == [second]
+    eventually(lambda: own_participants.ids() == ["b"])
+    assert own_participants.leaders() == [second]
 
 
-def test_a_leader_that_closes_while_it_still_takes_office_makes_room(
-    offices: Offices, eventually: Eventually
+def test_a_leader_that_closes_while_it_still_takes_the_lead_makes_room(
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testClosing"""
     release = threading.Event()
-    first = offices.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
-    second = offices.official("b")
+    second = participants.official("b")
     try:
         first.queue.add_to_leader_lock_queue()
         eventually(lambda: first.words == ["elected"])
         second.queue.add_to_leader_lock_queue()
-        eventually(lambda: offices.ids() == ["a", "b"])
+        eventually(lambda: participants.ids() == ["a", "b"])
 
         first.queue.close(timedelta(seconds=1))
         eventually(lambda: second.leads, what="the second leads")
@@ -221,7 +221,9 @@ def test_a_leader_that_closes_while_it_still_takes_office_makes_room(
     eventually(lambda: first.words == ["elected", "revoked"])
 
 
-def test_five_participants_lead_in_turn_three_rounds_long(offices: Offices, eventually: Eventually) -> None:
+def test_five_participants_lead_in_turn_three_rounds_long(
+    participants: Participants, eventually: Eventually
+) -> None:
     """TestLeaderSelector.testRotatingLeadership"""
     turns: list[str] = []
     names = [f"id{number}" for number in range(5)]
@@ -235,11 +237,11 @@ def test_five_participants_lead_in_turn_three_rounds_long(offices: Offices, even
 
         return then
 
-    made = [offices.official(name) for name in names]
+    made = [participants.official(name) for name in names]
     for one in made:
         one.then = gives_way(one)
         one.queue.add_to_leader_lock_queue()
-        eventually(lambda n=one.name: n in offices.ids() or n in turns)
+        eventually(lambda n=one.name: n in participants.ids() or n in turns)
 
     # Once all five have joined, each turn goes to who has waited longest.
     eventually(lambda: set(turns) == set(names), what="each has led")
@@ -251,9 +253,9 @@ def test_five_participants_lead_in_turn_three_rounds_long(offices: Offices, even
     assert len(epochs) == len(set(epochs))
 
 
-def test_the_id_of_a_participant_is_what_it_was_given(crew: Crew, eventually: Eventually) -> None:
+def test_the_id_of_a_participant_is_what_it_was_given(latches: Latches, eventually: Eventually) -> None:
     """TestLeaderSelectorParticipants.testId"""
-    member = crew.started("A is A")
+    member = latches.started("A is A")
     eventually(lambda: member.leads)
 
     view = member.latch.get_leader()
@@ -263,14 +265,14 @@ def test_the_id_of_a_participant_is_what_it_was_given(crew: Crew, eventually: Ev
 
 
 def test_ten_participants_all_see_the_same_queue_with_one_leader(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelectorParticipants.testBasic"""
     names = [f"id{number}" for number in range(10)]
-    made = [offices.official(name, offices.witness) for name in names]
+    made = [participants.official(name, participants.witness) for name in names]
     for number, one in enumerate(made):
         one.queue.add_to_leader_lock_queue()
-        eventually(lambda n=number: len(offices.ids()) == n + 1)
+        eventually(lambda n=number: len(participants.ids()) == n + 1)
     eventually(lambda: made[0].queue.get_leader() is not None)
 
     views = [one.queue.get_all_participants() for one in made]
@@ -279,30 +281,32 @@ def test_ten_participants_all_see_the_same_queue_with_one_leader(
     assert [view.participant.id for view in views[0]] == names
     assert [view.is_leader for view in views[0]] == [True] + [False] * 9
     assert {str(one.queue.get_leader()) for one in made} == {str(made[0].queue.get_leader())}
-    assert offices.leaders() == [made[0]]
+    assert participants.leaders() == [made[0]]
 
 
-def test_listeners_run_on_an_outer_executor_in_order(crew: Crew, eventually: Eventually) -> None:
+def test_listeners_run_on_an_outer_executor_in_order(latches: Latches, eventually: Eventually) -> None:
     """TestLeaderSelectorWithExecutor.test"""
     threads: list[str] = []
     with ThreadPoolExecutor(4, thread_name_prefix="outer") as executor:
-        member = crew.latch("a", executor=executor)
+        member = latches.latch("a", executor=executor)
         member.heard.then = lambda _word: threads.append(threading.current_thread().name)
         member.latch.start()
         for number in range(1, 4):
             eventually(lambda n=number: member.words.count("is") == n)
-            crew.delete(member.latch.own_node)
+            latches.delete(member.latch.own_node)
         eventually(lambda: member.words == ["is", "not"] * 3 + ["is"])
     assert threads
     assert all(name.startswith("outer") for name in threads)
 
-    crew.delete(member.latch.own_node)  # nobody listens any more; the latch goes on
+    latches.delete(member.latch.own_node)  # nobody listens any more; the latch goes on
     eventually(lambda: member.leads)
 
 
-def test_a_listener_that_was_removed_or_raises_troubles_no_other(crew: Crew, eventually: Eventually) -> None:
+def test_a_listener_that_was_removed_or_raises_troubles_no_other(
+    latches: Latches, eventually: Eventually
+) -> None:
     """Curator has no such case."""
-    member = crew.latch("a")
+    member = latches.latch("a")
     removed, good = Heard(), Heard()
 
     def raises(_word: str) -> None:
@@ -315,7 +319,7 @@ def test_a_listener_that_was_removed_or_raises_troubles_no_other(crew: Crew, eve
     member.latch.start()
 
     eventually(lambda: good.words == ["is"])
-    crew.delete(member.latch.own_node)
+    latches.delete(member.latch.own_node)
     eventually(lambda: good.words == ["is", "not", "is"] and member.words == good.words)
     assert removed.words == []
 
@@ -340,30 +344,30 @@ def _open_to_all(owner: KazooClient, path: str) -> None:
 
 
 def test_a_latch_that_may_not_queue_says_so_and_queues_when_it_may(
-    crew: Crew, owner: KazooClient, zk_root: str, eventually: Eventually
+    latches: Latches, owner: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     """TestLeaderAcls.testAclErrorWithLeader (CURATOR-365)"""
     _close_to_others(owner, zk_root)
 
-    member = crew.started("a")
+    member = latches.started("a")
 
     eventually(lambda: "access list" in (member.latch.trouble or ""), what="it says what is wrong")
     assert not member.leads
     with pytest.raises(LeaderError, match="access list"):
-        _close_to_others(owner, crew.path)
+        _close_to_others(owner, latches.path)
         member.latch.get_participants()
-    for path in (crew.path, zk_root):
+    for path in (latches.path, zk_root):
         _open_to_all(owner, path)
     eventually(lambda: member.leads, what="it leads once it may")
     assert member.latch.trouble is None
 
 
 def test_an_election_that_may_not_be_held_says_so_and_is_held_when_it_may(
-    offices: Offices, owner: KazooClient, zk_root: str, eventually: Eventually
+    participants: Participants, owner: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     """TestLeaderAcls.testAclErrorWithLeader, for the lock queue"""
     _close_to_others(owner, zk_root)
-    one = offices.official("a")
+    one = participants.official("a")
 
     one.queue.add_to_leader_lock_queue()
 
@@ -375,15 +379,15 @@ def test_an_election_that_may_not_be_held_says_so_and_is_held_when_it_may(
 
 @pytest.mark.parametrize("node", ["own latch", "queue"])
 def test_a_latch_whose_access_list_is_changed_under_it_stops_leading_and_can_be_closed(
-    crew: Crew, owner: KazooClient, eventually: Eventually, node: str
+    latches: Latches, owner: KazooClient, eventually: Eventually, node: str
 ) -> None:
     """Missing everywhere: access list removed while leading"""
-    member = crew.started("a")
+    member = latches.started("a")
     eventually(lambda: member.words == ["is"])
-    path = f"{crew.path}/{member.latch.own_node}" if node == "own latch" else crew.path
+    path = f"{latches.path}/{member.latch.own_node}" if node == "own latch" else latches.path
 
     _close_to_others(owner, path)
-    crew.shared.reconnect()  # it looks, at once
+    latches.shared.reconnect()  # it looks, at once
 
     eventually(lambda: member.words == ["is", "not"])
     eventually(lambda: "access list" in (member.latch.trouble or ""))
@@ -393,13 +397,13 @@ def test_a_latch_whose_access_list_is_changed_under_it_stops_leading_and_can_be_
 
 @pytest.mark.parametrize("node", ["latch", "queue", "epoch", "leader"])
 def test_an_election_whose_access_list_is_changed_under_it_ends_leadership_or_bears_it_and_heals(
-    offices: Offices, owner: KazooClient, zk_root: str, eventually: Eventually, node: str
+    participants: Participants, owner: KazooClient, zk_root: str, eventually: Eventually, node: str
 ) -> None:
     """Missing everywhere: access list removed while leading, in the lock queue"""
     paths = ElectionPaths(zk_root)
-    (one,) = offices.queued(eventually, "a")
+    (one,) = participants.queued(eventually, "a")
     path = {
-        "latch": paths.latch(offices.nodes()[0]),
+        "latch": paths.latch(participants.nodes()[0]),
         "queue": paths.queue,
         "epoch": paths.epoch,
         "leader": paths.leader,
@@ -421,7 +425,7 @@ def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() ->
     node = Node("mine", 7)
     paths, me = ElectionPaths("/e"), Participant("a")
     eligibility = Eligibility(paths, lambda: Card(me, 7, Rank()))
-    claimant = EpochClaimant(paths, me, eligibility, newest_schema=1, on_claim=lambda _: None)
+    claimant = EpochClaimant(paths, me, eligibility, newest_schema=1, hanging=lambda: None)
     for steps in (PlainClaimant("/q").claim(node), PlainClaimant("/q").prove(node), claimant.prove(node)):
         next(steps)
         with pytest.raises(NotPermittedError):
@@ -429,18 +433,18 @@ def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() ->
 
 
 def test_under_the_session_policy_ten_latches_outlive_a_broken_connection_without_a_word(
-    crew: Crew, eventually: Eventually
+    latches: Latches, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testErrorPolicies, session"""
-    made = crew.queued(10, eventually, policy=SuspendedPolicy.SESSION)
+    made = latches.queued(10, eventually, policy=SuspendedPolicy.SESSION)
     eventually(lambda: made[0].words == ["is"])
-    before: Any = crew.nodes()
+    before: Any = latches.nodes()
 
     for _ in range(2):
-        generation = crew.shared.generation
-        crew.shared.reconnect()
-        eventually(lambda g=generation: crew.shared.is_connected and crew.shared.generation > g)
-        assert crew.leaders() == [made[0]]
+        generation = latches.shared.generation
+        latches.shared.reconnect()
+        eventually(lambda g=generation: latches.shared.is_connected and latches.shared.generation > g)
+        assert latches.leaders() == [made[0]]
 
-    assert crew.nodes() == before
+    assert latches.nodes() == before
     assert [member.words for member in made] == [["is"]] + [[]] * 9

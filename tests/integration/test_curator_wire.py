@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leader.observers import read_latches
 from leader.protocol.paths import ElectionPaths
+from leader.zookeeper.observers import read_latches
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.conftest import LongLived
 from tests.integration.curator.jvm_gateway import CuratorClient, CuratorLatch, JvmGateway
-from tests.integration.curator.latch_crew import PATIENT, Crew, Member, end_session
-from tests.integration.curator.office_crew import Offices
+from tests.integration.curator.latches import PATIENT, Latches, Member, end_session
+from tests.integration.curator.participants import Participants
 
 Eventually = Callable[..., None]
 Curator = Callable[[str, str], CuratorLatch]
@@ -44,54 +44,54 @@ def curator(jvm: JvmGateway, zookeeper: ZooKeeperServer) -> Iterator[Curator]:
 
 
 @pytest.fixture
-def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
-    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
+    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
         yield made
 
 
 @pytest.fixture
-def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
-    with Offices(zookeeper.hosts, zk_root) as made:
+def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
+    with Participants(zookeeper.hosts, zk_root) as made:
         yield made
 
 
-def _ids(crew: Crew) -> list[tuple[str, bool]]:
-    return [(view.participant.id, view.is_leader) for view in read_latches(crew.shared, crew.path)]
+def _ids(latches: Latches) -> list[tuple[str, bool]]:
+    return [(view.participant.id, view.is_leader) for view in read_latches(latches.shared, latches.path)]
 
 
 def test_each_sees_the_participants_of_both_in_the_same_order_with_the_same_leader(
-    crew: Crew, curator: Curator, eventually: Eventually
+    latches: Latches, curator: Curator, eventually: Eventually
 ) -> None:
-    ours = crew.started("ours-1")
-    eventually(lambda: len(crew.nodes()) == 1)
-    theirs = curator(crew.path, "theirs-2")
-    eventually(lambda: len(crew.nodes()) == 2)
-    crew.started("ours-3 ÄÖ/%s")
-    eventually(lambda: len(crew.nodes()) == 3)
-    last = curator(crew.path, "")
-    eventually(lambda: len(crew.nodes()) == 4)
+    ours = latches.started("ours-1")
+    eventually(lambda: len(latches.nodes()) == 1)
+    theirs = curator(latches.path, "theirs-2")
+    eventually(lambda: len(latches.nodes()) == 2)
+    latches.started("ours-3 ÄÖ/%s")
+    eventually(lambda: len(latches.nodes()) == 3)
+    last = curator(latches.path, "")
+    eventually(lambda: len(latches.nodes()) == 4)
     eventually(lambda: ours.leads)
 
     expected = [("ours-1", True), ("theirs-2", False), ("ours-3 ÄÖ/%s", False), ("", False)]
-    assert _ids(crew) == expected
+    assert _ids(latches) == expected
     assert theirs.participants == expected
     assert last.participants == expected
     assert theirs.leader == "ours-1"
     leader = ours.latch.get_leader()
     assert leader is not None
     assert leader.participant.id == "ours-1"
-    assert crew.nodes()[1] == theirs.node
+    assert latches.nodes()[1] == theirs.node
     assert [theirs.leads, last.leads] == [False, False]
 
 
 def test_leadership_passes_between_ours_and_curators_and_only_one_leads(
-    crew: Crew, curator: Curator, eventually: Eventually
+    latches: Latches, curator: Curator, eventually: Eventually
 ) -> None:
     rounds = 6
-    ours = crew.started("ours-0")
+    ours = latches.started("ours-0")
     eventually(lambda: ours.leads)
-    theirs = curator(crew.path, "theirs-0")
-    eventually(lambda: len(crew.nodes()) == 2)
+    theirs = curator(latches.path, "theirs-0")
+    eventually(lambda: len(latches.nodes()) == 2)
     both: list[str] = []
     done = threading.Event()
     live: dict[str, Member | CuratorLatch] = {"ours": ours, "theirs": theirs}
@@ -109,56 +109,56 @@ def test_leadership_passes_between_ours_and_curators_and_only_one_leads(
             ours.latch.close()
             eventually(lambda: live["theirs"].leads, what="Curator's latch follows ours")
             assert not ours.leads
-            ours = crew.started(f"ours-{number}")
+            ours = latches.started(f"ours-{number}")
             live["ours"] = ours
-            eventually(lambda: len(crew.nodes()) == 2)
+            eventually(lambda: len(latches.nodes()) == 2)
             assert not ours.leads
 
             theirs.close()
             eventually(lambda: live["ours"].leads, what="ours follows Curator's")
             assert not theirs.leads
-            theirs = curator(crew.path, f"theirs-{number}")
+            theirs = curator(latches.path, f"theirs-{number}")
             live["theirs"] = theirs
-            eventually(lambda: len(crew.nodes()) == 2)
+            eventually(lambda: len(latches.nodes()) == 2)
             assert not theirs.leads
     finally:
         done.set()
         watcher.join()
 
     assert both == []
-    assert _ids(crew) == theirs.participants == [(f"ours-{rounds}", True), (f"theirs-{rounds}", False)]
+    assert _ids(latches) == theirs.participants == [(f"ours-{rounds}", True), (f"theirs-{rounds}", False)]
 
 
 def test_when_the_session_of_either_ends_the_other_leads(
-    crew: Crew, curator: Curator, zookeeper: ZooKeeperServer, eventually: Eventually
+    latches: Latches, curator: Curator, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
-    ours = crew.started("ours", crew.session())
+    ours = latches.started("ours", latches.session())
     eventually(lambda: ours.leads)
-    theirs = curator(crew.path, "theirs")
-    eventually(lambda: len(crew.nodes()) == 2)
+    theirs = curator(latches.path, "theirs")
+    eventually(lambda: len(latches.nodes()) == 2)
 
     end_session(zookeeper.hosts, ours.session)
     eventually(lambda: theirs.leads, what="Curator's leads when our session has ended")
-    eventually(lambda: _ids(crew) == [("theirs", True), ("ours", False)], what="ours queues again")
+    eventually(lambda: _ids(latches) == [("theirs", True), ("ours", False)], what="ours queues again")
 
     theirs.client.close()
     eventually(lambda: ours.leads, what="ours leads when Curator's session has ended")
 
 
 def test_curators_latch_whose_node_before_it_is_reset_by_ours_keeps_its_place(
-    crew: Crew, curator: Curator, eventually: Eventually
+    latches: Latches, curator: Curator, eventually: Eventually
 ) -> None:
-    first, second = crew.started("first"), crew.latch("second")
+    first, second = latches.started("first"), latches.latch("second")
     eventually(lambda: first.leads)
     second.latch.start()
-    eventually(lambda: len(crew.nodes()) == 2)
-    theirs = curator(crew.path, "theirs")
-    eventually(lambda: len(crew.nodes()) == 3)
+    eventually(lambda: len(latches.nodes()) == 2)
+    theirs = curator(latches.path, "theirs")
+    eventually(lambda: len(latches.nodes()) == 3)
 
     second.latch.close()
-    eventually(lambda: len(crew.nodes()) == 2)
+    eventually(lambda: len(latches.nodes()) == 2)
     assert not theirs.leads
-    crew.delete(first.latch.own_node)
+    latches.delete(first.latch.own_node)
 
     eventually(lambda: theirs.leads)
     eventually(lambda: theirs.participants == [("theirs", True), ("first", False)])
@@ -166,12 +166,12 @@ def test_curators_latch_whose_node_before_it_is_reset_by_ours_keeps_its_place(
 
 
 def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epoch_when_it_leads(
-    offices: Offices, curator: Curator, zk_root: str, eventually: Eventually
+    participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:
-    (ours,) = offices.queued(eventually, "ours")
+    (ours,) = participants.queued(eventually, "ours")
     queue = ElectionPaths(zk_root).queue
     theirs = curator(queue, "theirs")
-    eventually(lambda: offices.ids() == ["ours", "theirs"])
+    eventually(lambda: participants.ids() == ["ours", "theirs"])
     assert theirs.participants == [("ours", True), ("theirs", False)]
     views = ours.queue.get_all_participants()
     assert [(view.participant.id, view.is_leader, view.card is None) for view in views] == [
@@ -181,7 +181,7 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
 
     ours.queue.abdicate("let Curator have it")
     eventually(lambda: theirs.leads, what="Curator's leads")
-    eventually(lambda: offices.ids() == ["theirs", "ours"])
+    eventually(lambda: participants.ids() == ["theirs", "ours"])
     eventually(lambda: ours.words == ["elected", "revoked"])
     assert ours.queue.get_leader() is None, "Curator's latch publishes nothing"
     assert theirs.participants == [("theirs", True), ("ours", False)]
@@ -195,15 +195,15 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
 
 
 def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_card(
-    offices: Offices, curator: Curator, zk_root: str, eventually: Eventually
+    participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:
     """A stranger's readiness is not known, so it is not taken for better; the guard decides."""
-    ours = offices.official("ours")
+    ours = participants.official("ours")
     ours.queue.publish_readiness(False, reasons=("not synced",))
     ours.queue.add_to_leader_lock_queue()
     eventually(lambda: ours.leads)
     theirs = curator(ElectionPaths(zk_root).queue, "theirs")
-    eventually(lambda: offices.ids() == ["ours", "theirs"])
+    eventually(lambda: participants.ids() == ["ours", "theirs"])
 
     ours.session.reconnect()
 

@@ -21,9 +21,10 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest,
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import DataSource, Look, Seen
 from nimbus.engine.agenda import Subject
@@ -154,8 +155,10 @@ class Bench:
             definitions=self,
             renderer=self.renderer,
             look=self.look,
-            sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=self.told.append),
-            resign=self.resigned.append,
+            sender=AlertSender(
+                {}, cluster="c", public_url="", leads_in=lambda _: True, tell=self.told.append
+            ),
+            resign=lambda reason, _to: self.resigned.append(reason),
             tell=self.told.append,
         )
 

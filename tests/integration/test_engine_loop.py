@@ -26,9 +26,11 @@ from nimbus.domain.commands import (
 from nimbus.domain.drafts import Draft, new_run
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, RunCause, RunState
+from nimbus.domain.run import RunCause, RunState
 from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.tasks import Tasks
+from nimbus.domain.terms import Leader
 from nimbus.domain.waits import Seen
 from nimbus.engine import loop, reign
 from nimbus.engine.agenda import Subject
@@ -239,7 +241,7 @@ def test_a_result_beside_a_look_that_fails_is_not_lost(bench: Bench, eventually:
     eventually(lambda: bench.outcome(asked), what="the activation is answered")
 
 
-def test_an_engine_that_cannot_take_office_resigns_and_takes_the_next(
+def test_an_engine_that_cannot_take_the_lead_resigns_and_takes_the_next(
     bench: Bench, eventually: Eventually
 ) -> None:
     bench.no_store = True
@@ -370,6 +372,7 @@ def reign_of(bench: Bench, clock: Clock, effects: list[Effect]) -> Reign:
     ours = Reign(
         epoch=1,
         schema=1,
+        leader=Leader(id="s1", host="h", boot_id="b", version="1"),
         store=MemoryLeaderStore(bench.cluster, 1),
         inbox=lambda _news: None,
         start_effect=effects.append,
@@ -414,8 +417,8 @@ def test_a_template_that_breaks_the_limits_is_refused_and_the_leader_leads_on(
         definitions=OnDisk(),
         renderer=TemplateHelper(cpu_s=0.5),
         look=lambda _look: Seen(False, "no"),
-        sender=AlertSender({}, cluster="c", public_url="", leads=lambda: True, tell=bench.engine.tell),
-        resign=lambda _reason: None,
+        sender=AlertSender({}, cluster="c", public_url="", leads_in=lambda _: True, tell=bench.engine.tell),
+        resign=lambda _reason, _to: None,
         tell=bench.engine.tell,
     )
     bench.start_effect = effects.start

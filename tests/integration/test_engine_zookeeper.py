@@ -46,9 +46,10 @@ from nimbus.domain.ids import (
     WorkerId,
 )
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.supervision import Timings
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine import loop, reign
 from nimbus.engine.decision import ArchiveRun, BuildRun, Effect, PrepareRelease, ResignLeadership

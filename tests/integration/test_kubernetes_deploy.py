@@ -15,7 +15,7 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.application.kubernetes import pod_name
 from nimbus.worker.testing_bench import eventually

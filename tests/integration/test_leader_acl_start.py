@@ -19,7 +19,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.doctor import examine
+from leader.cli.doctor import examine
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Eventually = Callable[..., None]

@@ -19,8 +19,8 @@ from leader import (
     ZooKeeperSession,
 )
 from leader.protocol.card import Card, Rank, encode_card
-from leader.testing.proxy import FaultProxy, Op
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy, Op
 
 LONG = timedelta(seconds=10)
 
@@ -85,7 +85,7 @@ def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_
     # The first is that of the connection, the second that of joining: both find the name in use. The
     # third is that of the next try to join.
     cut = proxy.cut_after if after else proxy.cut_before
-    trap = cut(Op.CREATE, nth=3, when=lambda request: request.mentions(card))
+    trap = cut(Op.MULTI, nth=3, when=lambda request: request.mentions(card))
 
     queue.add_to_leader_lock_queue()
     assert trap.wait(LONG)

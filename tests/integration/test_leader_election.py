@@ -246,7 +246,7 @@ def test_a_guard_that_hangs_means_no_and_hangs_nobody_else(
         release.set()
 
 
-def test_who_cannot_take_office_does_not_keep_it(
+def test_who_cannot_take_the_lead_does_not_keep_it(
     members: Callable[[str], Member], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = members("a")
@@ -364,6 +364,7 @@ def test_the_leader_corrects_its_leader_node(
     member = _queue_up(members, eventually, "a")[0]
     eventually(member.queue.is_leader)
     path = ElectionPaths(zk_root).leader
+    eventually(lambda: operator.exists(path) is not None)  # it is written just after the grant
     _, before = operator.get(path)
 
     if vandalism == "overwritten":

@@ -20,8 +20,8 @@ from leader import (
     ZooKeeperSession,
     read_participants,
 )
-from leader.testing.proxy import FaultProxy
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 
 SESSION = timedelta(seconds=3)
 LONG = timedelta(seconds=10)

@@ -18,15 +18,15 @@ import pytest
 
 from leader import LeaderError, Phase, SessionState, Verdict, read_leader
 from leader.clock import boottime
-from leader.latch import events as ev
-from leader.testing.proxy import FaultProxy
+from leader.core.latch import events as ev
 from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 from tests.forked import exit_code_of_child
 from tests.integration.curator.hand_driven import HandDriven
-from tests.integration.curator.latch_crew import LONG, PATIENT, Crew, Heard, wipe
-from tests.integration.curator.office_crew import Offices
+from tests.integration.curator.latches import LONG, PATIENT, Heard, Latches, wipe
 from tests.integration.curator.overlaps import Overlaps
+from tests.integration.curator.participants import Participants
 
 SHORT = timedelta(seconds=2)
 Eventually = Callable[..., None]
@@ -39,14 +39,14 @@ def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def offices(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Offices]:
-    with Offices(zookeeper.hosts, zk_root) as made:
+def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participants]:
+    with Participants(zookeeper.hosts, zk_root) as made:
         yield made
 
 
 @pytest.fixture
-def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
-    with Crew(zookeeper.hosts, f"{zk_root}/latch") as made:
+def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
+    with Latches(zookeeper.hosts, f"{zk_root}/latch") as made:
         yield made
 
 
@@ -54,42 +54,44 @@ def crew(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Crew]:
 
 
 def test_a_latch_whose_node_is_deleted_by_hand_loses_and_queues_at_the_end(
-    crew: Crew, eventually: Eventually
+    latches: Latches, eventually: Eventually
 ) -> None:
-    first, second = crew.queued(2, eventually)
+    first, second = latches.queued(2, eventually)
     eventually(lambda: first.words == ["is"])
 
-    crew.delete(first.latch.own_node)
+    latches.delete(first.latch.own_node)
 
     eventually(lambda: second.leads and second.words == ["is"])
-    eventually(lambda: first.words == ["is", "not"] and len(crew.nodes()) == 2)
-    assert crew.nodes() == [second.latch.own_node, first.latch.own_node]
+    eventually(lambda: first.words == ["is", "not"] and len(latches.nodes()) == 2)
+    assert latches.nodes() == [second.latch.own_node, first.latch.own_node]
 
 
-def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anything(crew: Crew) -> None:
+def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anything(
+    latches: Latches,
+) -> None:
     """Who is next hears of it at the same moment."""
-    latch = HandDriven(crew.shared, crew.path, "a")
+    latch = HandDriven(latches.shared, latches.path, "a")
     latch.do(ev.Started())
     deleted = latch.node
-    crew.delete(deleted)
+    latches.delete(deleted)
 
-    heard = latch.core.heard(f"{crew.path}/{deleted}", True)
+    heard = latch.core.heard(f"{latches.path}/{deleted}", True)
     assert heard is not None
     latch.begin(heard)
 
     assert latch.pending is not None
     assert latch.words == ["is", "not"]
-    assert not latch.tenure.stands()
+    assert not latch.lease.stands(latch.lease.hold)
     latch.finish()
     assert latch.holds
-    assert crew.nodes() == [latch.node] != [deleted]
+    assert latches.nodes() == [latch.node] != [deleted]
 
 
-def test_a_watch_that_wakes_twice_elects_once(crew: Crew) -> None:
-    leader, second = (HandDriven(crew.shared, crew.path, name) for name in "ab")
+def test_a_watch_that_wakes_twice_elects_once(latches: Latches) -> None:
+    leader, second = (HandDriven(latches.shared, latches.path, name) for name in "ab")
     leader.do(ev.Started())
     second.do(ev.Started())
-    gone = f"{crew.path}/{leader.node}"
+    gone = f"{latches.path}/{leader.node}"
 
     leader.do(ev.CloseAsked())
     for _ in range(3):
@@ -97,15 +99,15 @@ def test_a_watch_that_wakes_twice_elects_once(crew: Crew) -> None:
 
     assert second.holds
     assert second.words == ["is"]
-    assert crew.nodes() == [second.node]
+    assert latches.nodes() == [second.node]
     assert second.core.heard(gone, True) is None, "who holds the lock need not even step through it"
 
 
-def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(crew: Crew) -> None:
-    first, second, third = (HandDriven(crew.shared, crew.path, name) for name in "abc")
+def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(latches: Latches) -> None:
+    first, second, third = (HandDriven(latches.shared, latches.path, name) for name in "abc")
     for latch in (first, second, third):
         latch.do(ev.Started())
-    gone = f"{crew.path}/{second.node}"
+    gone = f"{latches.path}/{second.node}"
 
     second.do(ev.CloseAsked())
     for _ in range(3):
@@ -114,12 +116,12 @@ def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(cre
 
     oldest = first.node
     first.do(ev.CloseAsked())
-    third.hear_of_the_end_of(f"{crew.path}/{oldest}")
+    third.hear_of_the_end_of(f"{latches.path}/{oldest}")
     assert third.words == ["is"]
 
 
 def test_a_latch_woken_by_each_of_its_watches_twice_is_told_once(
-    crew: Crew, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    latches: Latches, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired = SessionExecutor._fired
 
@@ -129,19 +131,21 @@ def test_a_latch_woken_by_each_of_its_watches_twice_is_told_once(
 
     twice.only_enqueues = True  # type: ignore[attr-defined]
     monkeypatch.setattr(SessionExecutor, "_fired", twice)
-    first, second, third = crew.queued(3, eventually)
+    first, second, third = latches.queued(3, eventually)
     eventually(lambda: first.words == ["is"])
 
     second.latch.close()
     first.latch.close()
 
     eventually(lambda: third.words == ["is"])
-    assert crew.leaders() == [third]
+    assert latches.leaders() == [third]
 
 
-def test_a_listener_that_never_returns_holds_up_nobody_but_itself(crew: Crew, eventually: Eventually) -> None:
+def test_a_listener_that_never_returns_holds_up_nobody_but_itself(
+    latches: Latches, eventually: Eventually
+) -> None:
     release = threading.Event()
-    first, second = crew.latch("a"), crew.latch("b")
+    first, second = latches.latch("a"), latches.latch("b")
     first.heard.then = lambda _word: release.wait(60) and None
     good = Heard()
     first.latch.add_listener(good)
@@ -149,9 +153,9 @@ def test_a_listener_that_never_returns_holds_up_nobody_but_itself(crew: Crew, ev
         first.latch.start()
         eventually(lambda: first.words == ["is"] and good.words == ["is"])
         second.latch.start()
-        eventually(lambda: len(crew.nodes()) == 2)
+        eventually(lambda: len(latches.nodes()) == 2)
 
-        crew.delete(first.latch.own_node)
+        latches.delete(first.latch.own_node)
 
         eventually(lambda: good.words == ["is", "not"], what="the other listener is told")
         eventually(lambda: second.words == ["is"], what="the other latch leads")
@@ -164,23 +168,23 @@ def test_a_listener_that_never_returns_holds_up_nobody_but_itself(crew: Crew, ev
 
 
 def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_time_and_no_more(
-    offices: Offices, zookeeper: ZooKeeperServer, eventually: Eventually
+    participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     release = threading.Event()
-    first = offices.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda _word: release.wait(60) and None
     first.queue.add_to_leader_lock_queue()
     eventually(lambda: first.words == ["elected"])
     try:
-        second = offices.official("b")
+        second = participants.official("b")
         second.queue.add_to_leader_lock_queue()
-        eventually(lambda: offices.ids() == ["a", "b"])
+        eventually(lambda: participants.ids() == ["a", "b"])
 
         first.queue.abdicate("for the other")
 
         eventually(lambda: second.leads and second.words == ["elected"])
         assert not first.leads
-        eventually(lambda: offices.ids() == ["b", "a"], what="it queues again meanwhile")
+        eventually(lambda: participants.ids() == ["b", "a"], what="it queues again meanwhile")
     finally:
         release.set()
     eventually(lambda: first.words == ["elected", "revoked"])
@@ -190,7 +194,7 @@ def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_tim
 
 
 def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_question(
-    offices: Offices, crew: Crew, eventually: Eventually
+    participants: Participants, latches: Latches, eventually: Eventually
 ) -> None:
     """As CLOCK_BOOTTIME does when the machine has slept."""
     ahead = timedelta(0)
@@ -198,9 +202,9 @@ def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_ques
     def clock() -> timedelta:
         return boottime() + ahead
 
-    one = offices.official("a", clock=clock)
+    one = participants.official("a", clock=clock)
     one.queue.add_to_leader_lock_queue()
-    latch = crew.started("a", clock=clock)
+    latch = latches.started("a", clock=clock)
     eventually(lambda: one.words == ["elected"] and latch.words == ["is"])
     assert one.leads
     assert latch.leads
@@ -216,34 +220,34 @@ def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_ques
 
 
 def test_steps_of_the_wall_clock_change_nothing(
-    offices: Offices, crew: Crew, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    participants: Participants, latches: Latches, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step_s = 0.0
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + step_s)
-    (one,) = offices.queued(eventually, "a")
-    latch = crew.started("a")
+    (one,) = participants.queued(eventually, "a")
+    latch = latches.started("a")
     eventually(lambda: latch.words == ["is"])
 
     for step_s in (86_400.0, -86_400.0, 3e9):  # noqa: B007 - time.time() reads it
-        before = offices.witness.client.last_zxid
-        offices.witness.call(offices.witness.client.sync_async, "/")
-        eventually(lambda b=before: _last_zxid(offices) > b, what="a proof was committed since")
+        before = participants.witness.client.last_zxid
+        participants.witness.call(participants.witness.client.sync_async, "/")
+        eventually(lambda b=before: _last_zxid(participants) > b, what="a proof was committed since")
         assert one.leads
         assert latch.leads
 
     assert one.words == ["elected"]
     assert latch.words == ["is"]
-    second = offices.official("b")
+    second = participants.official("b")
     second.queue.add_to_leader_lock_queue()
-    eventually(lambda: offices.ids() == ["a", "b"])
+    eventually(lambda: participants.ids() == ["a", "b"])
     one.queue.abdicate("test")
     eventually(lambda: second.words == ["elected"])
 
 
-def _last_zxid(offices: Offices) -> int:
-    offices.witness.call(offices.witness.client.exists_async, "/")
-    zxid: int = offices.witness.client.last_zxid
+def _last_zxid(participants: Participants) -> int:
+    participants.witness.call(participants.witness.client.exists_async, "/")
+    zxid: int = participants.witness.client.last_zxid
     return zxid
 
 
@@ -254,13 +258,13 @@ def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its
     proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
     """K1: kazoo looks for missing pings only when it has nothing to send."""
-    with Offices(zookeeper.hosts, zk_root, SHORT) as offices:
-        cut = offices.official("cut", offices.session(proxy.hosts))
+    with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
+        cut = participants.official("cut", participants.session(proxy.hosts))
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: cut.words == ["elected"])
-        heir = offices.official("heir")
+        heir = participants.official("heir")
         heir.queue.add_to_leader_lock_queue()
-        eventually(lambda: offices.ids() == ["cut", "heir"])
+        eventually(lambda: participants.ids() == ["cut", "heir"])
         done = threading.Event()
 
         def load() -> None:
@@ -271,13 +275,13 @@ def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its
         sender = threading.Thread(target=load)
         sender.start()
         try:
-            with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+            with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
                 proxy.black_hole()
                 eventually(lambda: heir.leads, what="the heir leads")
                 eventually(lambda: cut.words[:2] == ["elected", "revoked"])
                 assert not cut.leads
                 proxy.heal()
-                eventually(lambda: offices.ids() == ["heir", "cut"], what="the other queues again")
+                eventually(lambda: participants.ids() == ["heir", "cut"], what="the other queues again")
             assert overlaps.seen == []
         finally:
             done.set()
@@ -293,44 +297,44 @@ def _forget_session(session: Any) -> None:
 
 @pytest.mark.parametrize("role", ["leader", "heir"])
 def test_a_session_that_is_replaced_without_a_word_costs_leadership_and_leaves_no_node(
-    offices: Offices, eventually: Eventually, role: str
+    participants: Participants, eventually: Eventually, role: str
 ) -> None:
     """K2: as with ClickHouse Keeper."""
-    first, second = offices.queued(eventually, "a", "b")
+    first, second = participants.queued(eventually, "a", "b")
     struck, other = (first, second) if role == "leader" else (second, first)
     old = struck.session.session_id
-    nodes = offices.nodes()
-    with Overlaps(lambda: [one.name for one in offices.leaders()]) as overlaps:
+    nodes = participants.nodes()
+    with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
         _forget_session(struck.session)
 
         eventually(lambda: struck.session.is_connected and struck.session.session_id != old)
         eventually(lambda: other.leads, what="the other leads")
-        eventually(lambda: offices.ids() == [other.name, struck.name], what="it queues again")
+        eventually(lambda: participants.ids() == [other.name, struck.name], what="it queues again")
 
     assert overlaps.seen == []
     struck_node = nodes[0] if role == "leader" else nodes[1]
-    assert struck_node not in offices.nodes(), "the old session lives, so we delete its node ourselves"
+    assert struck_node not in participants.nodes(), "the old session lives, so we delete its node ourselves"
     assert struck.session.state is SessionState.CONNECTED
-    assert offices.leaders() == [other]
+    assert participants.leaders() == [other]
 
 
 def test_a_latch_on_a_session_that_is_replaced_without_a_word_makes_a_new_node(
-    crew: Crew, eventually: Eventually
+    latches: Latches, eventually: Eventually
 ) -> None:
-    first, second = crew.queued(2, eventually, own_sessions=True)
+    first, second = latches.queued(2, eventually, own_sessions=True)
     eventually(lambda: first.words == ["is"])
 
     _forget_session(first.session)
 
     eventually(lambda: second.words == ["is"] and first.words == ["is", "not"])
-    eventually(lambda: crew.nodes() == [second.latch.own_node, first.latch.own_node])
+    eventually(lambda: latches.nodes() == [second.latch.own_node, first.latch.own_node])
 
 
 def test_a_forked_child_does_not_lead_and_harms_nothing(
-    offices: Offices, crew: Crew, eventually: Eventually
+    participants: Participants, latches: Latches, eventually: Eventually
 ) -> None:
-    (one,) = offices.queued(eventually, "a")
-    latch = crew.started("a")
+    (one,) = participants.queued(eventually, "a")
+    latch = latches.started("a")
     eventually(lambda: latch.words == ["is"])
     assert one.leads
     assert latch.leads
@@ -341,8 +345,8 @@ def test_a_forked_child_does_not_lead_and_harms_nothing(
         return status + (4 if one.queue.leadership() is not None else 0)
 
     assert exit_code_of_child(in_child) == 0
-    before = _last_zxid(offices)
-    eventually(lambda: _last_zxid(offices) > before, what="a proof was committed since")
+    before = _last_zxid(participants)
+    eventually(lambda: _last_zxid(participants) > before, what="a proof was committed since")
     assert one.leads
     assert (one.words, latch.words) == (["elected"], ["is"])
 
@@ -350,9 +354,12 @@ def test_a_forked_child_does_not_lead_and_harms_nothing(
 def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_higher_epoch(
     own_zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
-    with Offices(own_zookeeper.hosts, "/election") as offices, Crew(own_zookeeper.hosts, "/latch") as crew:
-        (one,) = offices.queued(eventually, "a")
-        latch = crew.started("a")
+    with (
+        Participants(own_zookeeper.hosts, "/election") as participants,
+        Latches(own_zookeeper.hosts, "/latch") as latches,
+    ):
+        (one,) = participants.queued(eventually, "a")
+        latch = latches.started("a")
         eventually(lambda: latch.words == ["is"])
 
         wipe(own_zookeeper)
@@ -361,7 +368,7 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
         eventually(lambda: "wiped" in (one.queue.status().last_abdication or ""), what="it says why")
         assert not one.leads
         eventually(lambda: latch.words == ["is", "not", "is"], what="a latch has no epoch, and leads again")
-        fresh = offices.official("fresh")
+        fresh = participants.official("fresh")
         fresh.queue.add_to_leader_lock_queue()
         eventually(lambda: fresh.words == ["elected"], what="who has seen nothing may begin anew")
         assert one.words == ["elected", "revoked"]
@@ -371,9 +378,9 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
 
 
 def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
-    made = [offices.official(name) for name in "abc"]
+    made = [participants.official(name) for name in "abc"]
     for one in made:
         one.guard = lambda: Verdict(False, ("not synced",))
         one.queue.publish_readiness(False, reasons=("not synced",))
@@ -382,7 +389,7 @@ def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
     eventually(
         lambda: all(one.queue.status().everybody_declines for one in made), what="all know that all decline"
     )
-    assert read_leader(offices.witness, offices.root) is None
+    assert read_leader(participants.witness, participants.root) is None
     assert [one.told for one in made] == [[], [], []]
     assert "every participant's guard says no" in made[0].queue.status().why()
 
@@ -394,11 +401,11 @@ def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
 
 
 def test_a_guard_that_raises_then_hangs_then_agrees_elects_once(
-    offices: Offices, eventually: Eventually
+    participants: Participants, eventually: Eventually
 ) -> None:
     release = threading.Event()
     moods = iter(["raise", "hang"])
-    one = offices.official("a", guard_timeout=timedelta(milliseconds=200))
+    one = participants.official("a", guard_timeout=timedelta(milliseconds=200))
 
     def guard() -> Verdict:
         mood = next(moods, "agree")

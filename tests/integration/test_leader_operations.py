@@ -22,7 +22,13 @@ from leader import (
     ZooKeeperSession,
 )
 from leader.cli.main import main
-from leader.operations import NobodyLeadsError, NoSuchParticipantError, pause, request_switchover, resume
+from leader.zookeeper.operations import (
+    NobodyLeadsError,
+    NoSuchParticipantError,
+    pause,
+    request_switchover,
+    resume,
+)
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 Eventually = Callable[..., None]
@@ -134,6 +140,8 @@ def test_a_switchover_to_who_cannot_lead_is_refused_and_changes_nothing(
 
     with pytest.raises(NoSuchParticipantError, match=words):
         request_switchover(election.sessions["a"], election.root, to, "test")
+    with pytest.raises(NobodyLeadsError, match="epoch 99 is over"):
+        request_switchover(election.sessions["a"], election.root, to, "test", epoch=99)
 
     assert election.run("switchover", to).exit_code == 3
     assert election.queues["a"].is_leader()
@@ -149,7 +157,7 @@ def test_an_operator_asks_the_leader_to_abdicate_and_the_next_leads(election: El
     election.eventually(lambda: election.queues["a"].status().position == 1, within_s=30)
 
 
-def test_during_a_pause_nobody_else_takes_office_and_after_it_the_next_does(election: Election) -> None:
+def test_during_a_pause_nobody_else_takes_the_lead_and_after_it_the_next_does(election: Election) -> None:
     election.queue_up("a", "b")
     assert election.run("pause", "--reason", "migration").exit_code == 0
 
@@ -188,6 +196,7 @@ def test_nothing_can_be_asked_where_nobody_leads(election: Election, zookeeper: 
     try:
         with pytest.raises(NobodyLeadsError):
             pause(session, election.root, "test")
+        assert not resume(session, f"{election.root}/nothing")
     finally:
         session.close(LONG)
     assert election.run("leader").exit_code == 3
@@ -251,7 +260,7 @@ def test_the_commands_show_the_election_to_people_and_machines(election: Electio
         ("b", 1, False),
     ]
     assert election.json("leader")["leader"]["epoch"] == 1
-    assert "a at 127.0.0.1:1 leads in epoch 1" in election.run("watch", "--count", "1").stdout
+    assert "a at 127.0.0.1:1 leads in epoch 1" in election.run("leader").stdout
     doctor = election.run("doctor")
     assert "a leads in epoch 1" in doctor.stdout
     assert "queue: 2 in the queue" in doctor.stdout

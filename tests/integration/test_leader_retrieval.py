@@ -23,10 +23,10 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.leader_view import LeaderView, ViewState
+from leader.flink.retrieval import LeaderRetrievalService
+from leader.flink.view import LeaderView, ViewState
 from leader.protocol.component import ComponentInfo, encode_component
 from leader.protocol.terms import encode_leader
-from leader.retrieval import LeaderRetrievalService
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 SESSION = timedelta(seconds=4)

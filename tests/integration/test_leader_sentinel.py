@@ -19,9 +19,9 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from leader.testing.proxy import FaultProxy, Op
 from nimbus.localstack.ensemble import Ensemble
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy, Op
 
 Eventually = Callable[..., None]
 

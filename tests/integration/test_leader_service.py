@@ -26,11 +26,11 @@ from leader import (
     Participant,
     Verdict,
 )
-from leader.electors.factory import ElectorSetup, make_elector
-from leader.electors.memory import MemoryElection
-from leader.notifier import Electable
+from leader.factory import ElectorSetup, make_elector
+from leader.flink.service import LeaderElectionService
+from leader.local.memory import MemoryElection
 from leader.protocol.component import decode_component
-from leader.service import LeaderElectionService
+from leader.runtime.callbacks import Electable
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.service_nodes import LONG, Contender, Node
 
@@ -312,7 +312,7 @@ def test_has_leadership_does_not_wait_for_a_contender_that_blocks(
     eventually(lambda: contender.told == ["grant", "revoke"])
 
 
-def test_a_contender_that_cannot_take_office_makes_the_whole_election_abdicate(
+def test_a_contender_that_cannot_take_the_lead_makes_the_whole_election_abdicate(
     nodes: Callable[..., Node], eventually: Eventually
 ) -> None:
     node = nodes("a")
@@ -360,7 +360,7 @@ def test_an_error_of_zookeeper_is_told_to_the_contender_once_and_publication_goe
 
     eventually(lambda: len(contender.errors) == 1, what="the contender is told")
     assert "access list" in str(contender.errors[0])
-    eventually(lambda: node.service._seats["c"].failures >= 3, what="it is tried again")
+    eventually(lambda: node.service._components.by_name["c"].failures >= 3, what="it is tried again")
     assert contender.told == ["grant"]
     assert published("c") is None
     assert len(contender.errors) == 1, "told once for the whole row"

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 from leader import SessionState, ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnavailableError
-from leader.testing.proxy import FaultProxy
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 from tests.integration.scripted_zookeeper import ScriptedZooKeeper
 
 SESSION = timedelta(seconds=3)

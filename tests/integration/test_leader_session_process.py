@@ -21,9 +21,9 @@ from leader import (
     ZooKeeperUnreachableError,
 )
 from leader.errors import ElectionStateError, ForkedError
-from leader.testing.proxy import FaultProxy
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 from tests.forked import exit_code_of_child
 
 LONG = timedelta(seconds=20)

@@ -26,10 +26,10 @@ from leader import (
     ZooKeeperUnreachableError,
 )
 from leader.errors import ZooKeeperTlsError
-from leader.testing.proxy import FaultProxy
 from leader.zookeeper.tls import TlsConfig
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from tests.fault_proxy.proxy import FaultProxy
 
 LONG = timedelta(seconds=30)
 SHORT = timedelta(seconds=3)

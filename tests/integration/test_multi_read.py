@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.multi_read import multi_read_async
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import StoreDeniedError
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_node_that_may_not_be_read_is_an_error_and_not_an_absence(calls: Calls
     calls.create(f"{zk_root}/open", b"x")
     calls.session.call(client.create_async, f"{zk_root}/closed", b"x", acl=only_create)
 
-    with pytest.raises(StoreUnavailableError, match="NoAuth"):
+    with pytest.raises(StoreDeniedError, match="access list"):
         calls.read_all(zk_root, ["open", "closed"])
     with pytest.raises(NoAuthError):
         calls.session.call(multi_read_async, client, [f"{zk_root}/closed"])

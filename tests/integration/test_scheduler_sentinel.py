@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 from kazoo.client import KazooClient
@@ -35,27 +36,60 @@ def queue_of(stack: LocalStack) -> list[str]:
         client.close()
 
 
-def leads(stack: LocalStack) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", stack.scheduler(1).port, timeout=5)
-    try:
-        connection.request("GET", "/metrics")
-        return b"nimbus_leader 1.0" in connection.getresponse().read()
-    finally:
-        connection.close()
+def asked(stack: LocalStack, number: int, path: str) -> Any:
+    return httpx.get(f"http://127.0.0.1:{stack.scheduler(number).port}/api/v1{path}", timeout=20).json()
 
 
-def test_killed_schedulers_latch_is_gone_long_before_its_session_would_be(
+def terms_of(stack: LocalStack, number: int) -> list[Any]:
+    """Terms as scheduler `number` tells them, oldest first; once its own is the newest and has read all."""
+    terms: list[Any] = asked(stack, number, "/cluster/history")["terms"][::-1]
+    name = asked(stack, number, "/status")["answered_by"]
+    there = terms and terms[-1]["scheduler"] == name and terms[-1]["adopted"] is not None
+    return terms if there else []
+
+
+def test_killed_leaders_latch_is_gone_long_before_its_session_and_history_says_why_each_term_ended(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    with LocalStack(tmp_path, 1, tuning=StackTuning(session_timeout=SESSION)) as stack:
+    with LocalStack(tmp_path, 2, tuning=StackTuning(session_timeout=SESSION)) as stack:
         stack.wait_ready()
-        eventually(lambda: leads(stack), within_s=30)
-        (sentinel,) = sentinels(stack.scheduler(1).pid)
+        eventually(lambda: any(terms_of(stack, number) for number in (1, 2)), within_s=30)
+        first = 1 if terms_of(stack, 1) else 2
+        second = 3 - first
+        names = {number: asked(stack, number, "/status")["answered_by"] for number in (1, 2)}
+        eventually(lambda: len(queue_of(stack)) == 2, within_s=30)
+        told = asked(stack, second, "/cluster/succession")
+        assert (told["leader"], told["successor"]["id"]) == (names[first], names[second])
+        (sentinel,) = sentinels(stack.scheduler(first).pid)
 
-        stack.kill_scheduler(1)
+        stack.kill_scheduler(first)
 
-        eventually(lambda: queue_of(stack) == [], within_s=SESSION.total_seconds() / 3)
+        eventually(lambda: len(queue_of(stack)) == 1, within_s=SESSION.total_seconds() / 3)
         eventually(lambda: not sentinel.is_running())
+        eventually(lambda: terms_of(stack, second), within_s=30)
+
+        stack.restart_scheduler(first)
+        stack.wait_ready()
+        wish = {"reason": "the larger host", "to": names[first]}
+        url = f"http://127.0.0.1:{stack.scheduler(first).port}/api/v1/cluster/abdicate"
+
+        def accepted() -> bool:  # once the leader has read its registration
+            return bool(
+                httpx.post(f"{url}?wait=10", json=wish, timeout=30).json().get("status") == "accepted"
+            )
+
+        eventually(accepted, within_s=60)
+        eventually(lambda: terms_of(stack, first), within_s=30)
+        stack.scheduler(first).stop()
+        eventually(lambda: terms_of(stack, second), within_s=30)
+
+        terms = terms_of(stack, second)
+        assert [term["scheduler"] for term in terms] == [names[first], names[second]] * 2
+        assert [term["cause"] for term in terms] == ["died", "handed_over", "stopped", None]
+        assert [term["is_exact"] for term in terms] == [False, True, True, False]
+        assert (terms[1]["reason"], terms[0]["reason"]) == ("the larger host", "")
+        assert [term["before"] for term in terms[1:]] == [term["epoch"] for term in terms[:-1]]
+        assert all(term["gap_s"] >= 0 and term["takeover_s"] > 0 for term in terms[1:])
 
 
 def test_scheduler_that_is_stopped_leaves_no_sentinel(tmp_path: Path) -> None:

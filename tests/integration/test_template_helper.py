@@ -18,7 +18,8 @@ import pytest
 from nimbus.definition import InvalidDefinitionError, read_definition
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
 from nimbus.templates import helper as module
 from nimbus.templates.answers import TemplateError, TemplateHelperError
 from nimbus.templates.client import Templates

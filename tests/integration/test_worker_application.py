@@ -17,8 +17,8 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import procfs, settlement
 from nimbus.worker.application.manager import DriverReport, DriverState, Submission

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.application.startup import data_token_for, token_for
 from nimbus.worker.testing_bench import RELEASE, Bench, eventually

@@ -10,7 +10,7 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import Kept
 from tests.cluster_bench import TARGET, ClusterBench, cluster_bench
 

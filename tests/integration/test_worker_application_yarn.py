@@ -18,8 +18,8 @@ import pytest
 
 from nimbus.domain.ids import AttemptId
 from nimbus.domain.pipeline import SparkDeploy, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.spark_client import SparkClient
 from nimbus.worker.application.yarn import CONTAINER_VARIABLE, VARIABLES, YarnManager, hadoop_user

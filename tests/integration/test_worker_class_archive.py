@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
+from nimbus.worker.class_archive import FOLDER
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker
+from tests import spark_start
+from tests.thorough import thorough
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
@@ -33,8 +37,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def worker(bench: Bench, java_home: Path) -> Iterator[Worker]:
-    made = bench.worker(settings={"java_home": lambda: java_home, "warm_drivers": 0})
+def worker(bench: Bench, java_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")  # which names the archive of the tests
+    settings = {"java_home": lambda: java_home, "warm_drivers": 0, "class_archive": True}
+    made = bench.worker(settings=settings)
     made.start()
     yield made
     made.close(timedelta(seconds=10))
@@ -49,7 +55,17 @@ def _mapped(bench: Bench, attempt: str) -> bool:
     return "mapped: True\n" in folder.log.read_text()
 
 
-def test_archive_is_made_after_the_first_spark_task_used_by_the_next_and_not_needed(
+def test_archive_that_is_there_is_used_and_a_damaged_one_harms_nothing(bench: Bench, worker: Worker) -> None:
+    archives = bench.root / "w1" / "class-archives"
+    shutil.copytree(spark_start.HOME / FOLDER, archives)
+    assert _mapped(bench, "run1.first.1")
+
+    _damage(archives)
+    assert not _mapped(bench, "run1.damaged.1")
+
+
+@thorough
+def test_archive_is_made_after_the_first_spark_task_and_used_by_the_next(
     bench: Bench, worker: Worker
 ) -> None:
     archives = bench.root / "w1" / "class-archives"
@@ -59,10 +75,14 @@ def test_archive_is_made_after_the_first_spark_task_used_by_the_next_and_not_nee
     assert _mapped(bench, "run1.second.1")
     eventually(lambda: not list(archives.glob("making-*")), "no part is left")
 
+    _damage(archives)
+    assert not _mapped(bench, "run1.damaged.1")
+
+
+def _damage(archives: Path) -> None:
     (archive,) = archives.glob("*.jsa")
     archive.chmod(0o600)
     with archive.open("r+b") as file:  # the size stays
         for place in range(400_000, archive.stat().st_size, 200_000):
             file.seek(place)
             file.write(b"\xff" * 16)
-    assert not _mapped(bench, "run1.damaged.1")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
 from nimbus.worker.launcher import launch
 from nimbus.worker.procfs import ProcessId, is_alive

@@ -20,14 +20,14 @@ import pytest
 from nimbus.cli.findings import Verdict
 from nimbus.cli.target_checks import targets
 from nimbus.domain.pipeline import SparkMode, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker import connect_folder, procfs
+from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider
 from nimbus.worker.connect_server import ConnectServerError, LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.procfs import ProcessId
-from nimbus.worker.settings import ConnectPlan, ConnectProvider
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker

@@ -15,8 +15,8 @@ from leader import ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import StoreUnavailableError

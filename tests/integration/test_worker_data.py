@@ -13,8 +13,9 @@ from blobsync import S3Config, S3ObjectStore, Secret
 from nimbus.adapters.clock import SystemClock
 from nimbus.domain.ids import PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Attempt, Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs

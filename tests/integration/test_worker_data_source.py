@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker.connect_server import LocalServer
 from nimbus.worker.connect_start import LocalServerSettings
@@ -65,7 +65,7 @@ def bench(tmp_path: Path, place: str, s3_server: S3Server, s3_bucket: str) -> It
 def test_table_that_one_task_wrote_is_read_by_the_next(
     bench: Bench, s3_server: S3Server, java_home: Path, mode: SparkMode
 ) -> None:
-    settings: dict[str, Any] = {"warm_drivers": 0, "class_archive": False, "java_home": lambda: java_home}
+    settings: dict[str, Any] = {"warm_drivers": 0, "java_home": lambda: java_home}
     if bench.data_uri is not None:
         settings["data_access"] = access_to(s3_server)
     server = _connect_server(bench, java_home) if mode is SparkMode.CONNECT else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.tags import EXECUTOR_VARIABLE
 from nimbus.worker.testing_bench import Bench

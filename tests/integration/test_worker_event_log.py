@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.ports import free_port
 from nimbus.ports import Kept
 from nimbus.worker.launcher import launch

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.pipeline import Limits
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
 from nimbus.worker.testing_bench import Bench, eventually

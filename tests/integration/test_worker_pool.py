@@ -9,11 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from nimbus.domain.pipeline import Isolation, Limits, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Holder
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
+from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import procfs
 from nimbus.worker.files import remove_tree
 from nimbus.worker.fork_launcher import ForkLauncher
@@ -110,7 +112,8 @@ def _gone(bench: Bench) -> bool:
 def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
     bench: Bench, workers: list[Worker]
 ) -> None:
-    _started(bench, workers)
+    registry = CollectorRegistry()
+    _started(bench, workers, metrics=WorkerMetrics(registry))
     _order(
         bench,
         "from nimbus.task import context\nctx = context()\n"
@@ -131,6 +134,13 @@ def test_pooled_attempt_runs_in_a_child_with_its_context_log_and_output(
         lambda: not any(next(ExecutorFolder.all_in(bench.root / "w1")).tasks()), "its folder is removed"
     )
     assert not folder.path.exists()
+    ended = {"outcome": "succeeded"}
+    eventually(
+        lambda: registry.get_sample_value("nimbus_worker_attempts_ended_total", ended) == 1,
+        "the worker has counted it",
+    )
+    launched = registry.get_sample_value("nimbus_worker_launch_duration_seconds_count", {"holder": "pooled"})
+    assert launched == 1
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.pipeline import Isolation, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.localstack.s3 import S3Server
 from nimbus.worker import dead_runner, procfs
 from nimbus.worker.procfs import ProcessId

@@ -19,8 +19,8 @@ import pytest
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_if_there, write_once

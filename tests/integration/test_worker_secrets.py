@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.worker import Worker

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.java import JavaMissingError
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder

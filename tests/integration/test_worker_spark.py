@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import Limits, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 

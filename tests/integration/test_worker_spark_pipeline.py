@@ -12,7 +12,7 @@ import pytest
 
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 

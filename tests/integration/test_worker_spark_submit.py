@@ -14,8 +14,8 @@ import pyspark
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.launcher import launch
 from nimbus.worker.testing_bench import Bench, eventually
 

@@ -15,7 +15,7 @@ import pytest
 
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind
 from nimbus.worker import dead_runner, procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder

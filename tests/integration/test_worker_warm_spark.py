@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment
 from nimbus.worker import procfs
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.task_telemetry import TaskTelemetry
 from nimbus.worker.testing import RecordingRegistrations
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.warm.launcher import WarmLauncher
@@ -47,6 +49,8 @@ assert conf["spark.local.dir"].endswith(work + "/spark-local"), conf
 assert conf["spark.sql.warehouse.dir"].endswith(work + "/tmp/spark-warehouse"), conf
 assert work + "/tmp " in conf["spark.driver.extraJavaOptions"] + " ", conf
 assert not [value for value in conf.values() if "/warm/" in value], conf
+assert conf["spark.openlineage.parentJobName"] == "bench.task", conf
+assert conf["spark.openlineage.parentRunId"] and os.environ["TRACEPARENT"]
 for session in (spark, spark.newSession()):
     assert session.conf.get("spark.sql.shuffle.partitions") == "3"
     assert session.catalog.listTables() == []
@@ -125,10 +129,10 @@ def _ran(bench: Bench, folder: AttemptFolder) -> str:
     return folder.log.read_text()
 
 
-def _launched(bench: Bench, order: Assignment) -> AttemptFolder:
+def _launched(bench: Bench, order: Assignment, **plan: Any) -> AttemptFolder:
     folder = bench.folder()
     folder.create(order)
-    bench.launch(folder, bench.startup())
+    bench.launch(folder, bench.startup(**plan))
     return folder
 
 
@@ -143,7 +147,8 @@ def test_task_in_a_warm_driver_sees_its_own_attempt_and_nothing_of_before(
     )
     _warmed(bench, warm, order)
 
-    folder = _launched(bench, order)
+    told = TaskTelemetry(traces=True, namespace="prod", transport={"transport.type": "http"})
+    folder = _launched(bench, order, telemetry=told)
 
     eventually(bench.driver_tree, "the driver bears the attempt's tag")
     log = _ran(bench, folder)
@@ -181,7 +186,7 @@ def test_worker_warms_a_driver_after_a_spark_task_and_gives_it_the_next_one(
     tmp_path: Path, java_home: Path
 ) -> None:
     bench, told = Bench(tmp_path), RecordingRegistrations()
-    settings = {"java_home": lambda: java_home, "class_archive": False}
+    settings = {"java_home": lambda: java_home}
     worker = bench.worker(registrations=told, settings=settings)
     worker.start()
     try:
@@ -209,7 +214,7 @@ def test_worker_with_less_memory_than_warming_needs_warms_nothing_and_says_so(
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2 << 30))
     bench, told = Bench(tmp_path), RecordingRegistrations()
-    settings = {"java_home": lambda: java_home, "class_archive": False}
+    settings = {"java_home": lambda: java_home}
     worker = bench.worker(registrations=told, settings=settings)
     worker.start()
     try:

@@ -11,15 +11,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from nimbus.domain.ids import ReleaseDigest
-from nimbus.domain.run import Outcome
+from nimbus.domain.ids import AttemptId, ReleaseDigest
 from nimbus.domain.slots import Claim
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import AssignmentKind, WorkerInfo
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import Kept, StoreUnavailableError
+from nimbus.telemetry.worker import WorkerMetrics
 from nimbus.worker import procfs
 from nimbus.worker.launcher import launch
-from nimbus.worker.testing import RecordingRegistrations
+from nimbus.worker.testing import FileLogs, RecordingRegistrations
 from nimbus.worker.testing_bench import Bench, eventually
 from nimbus.worker.work_dir import WorkDirInUseError
 from nimbus.worker.worker import Worker
@@ -55,6 +57,29 @@ class FollowingRegistrations(RecordingRegistrations):
             self.refused += 1
             raise
         super().publish_worker(info)
+
+
+class AwayLogs(FileLogs):
+    """They take nothing until `away` is cleared."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.away = threading.Event()
+        self.away.set()
+
+    def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
+        if self.away.is_set():
+            raise StoreUnavailableError("storage is away")
+        super().append(attempt, offset, data, kept)
+
+
+def _value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, labels)
+
+
+def _ended(registry: CollectorRegistry) -> dict[str, float]:
+    found = {one: _value(registry, "nimbus_worker_attempts_ended_total", outcome=one) for one in Outcome}
+    return {outcome.value: count for outcome, count in found.items() if count}
 
 
 @pytest.fixture
@@ -94,15 +119,29 @@ def test_worker_registers_and_runs_what_it_is_ordered(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
     registrations = RecordingRegistrations()
-    worker = _started(bench, workers, registrations=registrations, settings={"slots": 3})
+    registry = CollectorRegistry()
+    worker = _started(
+        bench,
+        workers,
+        registrations=registrations,
+        settings={"slots": 3},
+        metrics=WorkerMetrics(registry),
+    )
     _ordered(bench, tmp_path)
     eventually(lambda: _runs(tmp_path), "the task runs")
+    assert _value(registry, "nimbus_worker_slots") == 3
+    assert _value(registry, "nimbus_worker_registered") == 1
+    assert _value(registry, "nimbus_worker_attempts", phase="running") == 1
+    assert _value(registry, "nimbus_worker_launch_duration_seconds_count", holder="process") == 1
     (tmp_path / "gate").touch()
 
     assert bench.await_end().outcome is Outcome.SUCCEEDED
+    eventually(lambda: _ended(registry) == {"succeeded": 1}, "the worker has counted it")
+    assert _value(registry, "nimbus_worker_attempts", phase="running") == 0
     assert (registrations.workers[0].id, registrations.workers[0].slots) == ("w1", 3)
     worker.drain()
     eventually(lambda: registrations.workers[-1].draining, "the worker says that it drains")
+    assert _value(registry, "nimbus_worker_draining") == 1
 
 
 def test_closed_worker_leaves_its_task_running_and_its_successor_launches_nothing_twice(
@@ -126,7 +165,8 @@ def test_closed_worker_leaves_its_task_running_and_its_successor_launches_nothin
 def test_killed_runner_is_reported_lost_with_its_whole_tree_gone(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
-    _started(bench, workers)
+    registry = CollectorRegistry()
+    _started(bench, workers, metrics=WorkerMetrics(registry))
     _ordered(bench, tmp_path)
     eventually(lambda: _runs(tmp_path), "the task runs")
     runner = bench.runner()
@@ -136,6 +176,7 @@ def test_killed_runner_is_reported_lost_with_its_whole_tree_gone(
 
     end = bench.await_end()
     assert (end.outcome, end.written_by) == (Outcome.LOST, "worker")
+    eventually(lambda: _ended(registry) == {"lost": 1}, "the worker has counted it")
     assert bench.processes() == []
 
 
@@ -210,9 +251,13 @@ def test_log_that_a_runner_could_not_store_is_stored_by_its_worker(
     (tmp_path / "logs" / ATTEMPT).unlink()
     folder.log_stored_file.unlink()
     folder.delivered_file.unlink()
+    registry, logs = CollectorRegistry(), AwayLogs(tmp_path / "logs")
 
-    _started(bench, workers)
+    _started(bench, workers, metrics=WorkerMetrics(registry), logs=logs)
+    eventually(lambda: _value(registry, "nimbus_worker_leftover_logs") == 1, "the log is counted")
+    logs.away.clear()
 
+    eventually(lambda: _value(registry, "nimbus_worker_leftover_logs") == 0, "no log is left")
     eventually(lambda: bench.logs.read(folder.attempt) == b"said\n", "the log is stored")
 
 
@@ -220,10 +265,12 @@ def test_order_whose_release_is_not_to_be_had_is_refused_and_can_never_start(
     bench: Bench, workers: list[Worker], tmp_path: Path
 ) -> None:
     bench.trouble = LookupError("release 0000 of bench is not in storage")
-    _started(bench, workers)
+    registry = CollectorRegistry()
+    _started(bench, workers, metrics=WorkerMetrics(registry))
     _ordered(bench, tmp_path)
 
     end = bench.await_end()
+    assert _ended(registry) == {"refused": 1}
 
     assert (end.outcome, end.written_by) == (Outcome.REFUSED, "worker")
     assert "not in storage" in end.reason

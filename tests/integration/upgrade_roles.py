@@ -29,7 +29,6 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End
 from nimbus.domain.workers import WorkerInfo
@@ -38,6 +37,11 @@ from nimbus.engine.decision import ArchiveRun
 from tests.benchmark.engine.child import play
 from tests.benchmark.engine.engine_role import LONG, EngineRole
 from tests.benchmark.engine.shim import NEWEST_SCHEMA, Policy, run_of
+
+try:
+    from nimbus.domain.task_run import Outcome
+except ImportError:  # of the release before
+    from nimbus.domain.run import Outcome  # type: ignore[attr-defined, no-redef]
 
 EVERY_S = 0.2
 """How often registrations and orders are read."""

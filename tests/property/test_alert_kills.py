@@ -19,7 +19,7 @@ from nimbus.domain.alerts import Alert, accepted, claimed
 from nimbus.domain.commands import StartRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import Answer, Decision, Effect, Nothing, SendAlert
 from nimbus.engine.news import AlertTried
 from nimbus.engine.rules import alerts

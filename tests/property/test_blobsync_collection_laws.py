@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from blobsync import ObjectInfo
+from blobsync.bucket import keys
+from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.tombstones import tombstones
 from blobsync.collection import reach, run
 from blobsync.collection.collector import collect_garbage
-from blobsync.collection.lease import TTL
+from blobsync.collection.deletion import TTL
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.storage import keys
-from blobsync.storage.ports import GoingOn, go_on
-from blobsync.storage.tombstones import tombstones
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import (
     DAY,
@@ -86,14 +86,16 @@ class Hooked(MemoryObjectStore):
             ]
         return self._store.list(prefix, start_after)
 
-    def write(self, key: str, data: object, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: object, *, on_progress: OnProgress = ignore_progress) -> None:
         self._before(None)
         self._store.write(key, data)  # type: ignore[arg-type]
         if key.startswith(keys.COLLECT_LEASES):
             self._leased_at = self._clock.now
 
-    def delete_many(self, keys: Iterable[str]) -> None:
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         for key in keys:
+            if before_each is not None:
+                before_each()
             self.delete(key)
 
     def delete(self, key: str) -> None:

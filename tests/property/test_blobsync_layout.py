@@ -16,16 +16,12 @@ from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 names = st.text("0123456789abcdef", min_size=64, max_size=64)
 packs = st.builds(Pack, name=names, size_bytes=st.integers(MIN_PACK_BYTES, MAX_PACK_BYTES))
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-segments = st.text("ab.-\u00fc ", min_size=1, max_size=9).filter(lambda text: text not in {".", ".."})
-prefixes = st.lists(segments, min_size=1, max_size=5).map(lambda parts: "/".join(parts) + "/")
 layouts = st.builds(
     Layout,
     packs=st.lists(packs, max_size=8, unique_by=lambda pack: pack.name).map(tuple),
     published_by=st.text(max_size=MAX_PUBLISHER_CHARS).filter(str.isprintable),
     published_at=st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones),
-    loose=st.none() | prefixes,
 )
-LOOSE = Layout((), "ci", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "data/v1/")
 VALID = Layout((Pack("a" * 64, 100), Pack("b" * 64, 200)), "ci", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
@@ -41,7 +37,7 @@ def test_what_was_written_is_read_back(layout: Layout) -> None:
 def test_layout_is_the_same_in_whatever_order_its_packs_come(layout: Layout) -> None:
     doubled = (*layout.packs[::-1], *layout.packs)
 
-    assert Layout(doubled, layout.published_by, layout.published_at, layout.loose) == layout
+    assert Layout(doubled, layout.published_by, layout.published_at) == layout
 
 
 def test_layout_stays_as_it_is_stored() -> None:
@@ -51,59 +47,18 @@ def test_layout_stays_as_it_is_stored() -> None:
     )
 
 
-def test_layout_of_plain_objects_stays_as_it_is_stored() -> None:
-    assert LOOSE.encode() == (
-        b'{"loose":"data/v1/","packs":[],"published_at":"2026-01-02T03:04:05Z","published_by":"ci","schema":2}'
-    )
+def test_layout_of_plain_objects_is_refused_and_says_what_to_do() -> None:
+    """As an earlier version wrote it; ADR 43."""
+    published = b'"published_at":"2026-01-02T03:04:05Z","published_by":"ci"'
+    stored = b'{"loose":"data/v1/","packs":[],' + published + b',"schema":2}'
 
-
-@pytest.mark.parametrize(
-    "loose",
-    [
-        "",
-        "/",
-        "data",
-        "/data/",
-        "data//",
-        "a//b/",
-        "../",
-        "data/../",
-        "./",
-        "a\\b/",
-        "a\nb/",
-        "a\0/",
-        "u\u0308/",
-        "a" * 1000 + "/",
-        "a/" * 600,
-        None,
-        1,
-        ["data/"],
-        {},
-        True,
-    ],
-)
-def test_prefix_that_cannot_be_is_refused(loose: object) -> None:
-    document = json.loads(LOOSE.encode())
-    assert Layout.parse(json.dumps(document).encode()) == LOOSE
-
-    with pytest.raises(InvalidLayoutError):
-        Layout.parse(json.dumps({**document, "loose": loose}).encode())
-
-
-def test_prefix_and_schema_belong_together() -> None:
-    document = json.loads(LOOSE.encode())
-
-    with pytest.raises(InvalidLayoutError):
-        Layout.parse(json.dumps({**document, "schema": 1}).encode())
-    del document["loose"]
-    with pytest.raises(InvalidLayoutError):
-        Layout.parse(json.dumps(document).encode())
+    with pytest.raises(InvalidLayoutError, match=r"plain objects.*Publish the same files again"):
+        Layout.parse(stored)
 
 
 def test_largest_layout_is_read() -> None:
     packs = tuple(Pack(f"{number:064x}", MAX_PACK_BYTES) for number in range(MAX_PACKS))
-    prefix = f"{'/'.join(['p' * 200] * 4)}/"
-    largest = Layout(packs, "\U0001f680" * MAX_PUBLISHER_CHARS, VALID.published_at, prefix)
+    largest = Layout(packs, "\U0001f680" * MAX_PUBLISHER_CHARS, VALID.published_at)
 
     assert len(largest.encode()) <= MAX_LAYOUT_BYTES
     assert Layout.parse(largest.encode()) == largest
@@ -113,6 +68,7 @@ def test_largest_layout_is_read() -> None:
     ("field", "value"),
     [
         ("schema", 2),
+        ("schema", 3),
         ("schema", True),
         ("schema", 1.0),
         ("schema", "1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from blobsync.local.disk import FileIdentity, remove_tree
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.store import LocalStore
-from blobsync.local.tree_record import TreeRecord
+from blobsync.local.tree_check import TreeFile, TreeFolder, TreeRecord
 from tests.local_store_samples import Sample, contents, fill, flip_a_byte_unseen, sample
 
 ENTRIES = {
@@ -105,6 +106,25 @@ def materialised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
     remove_tree(root)
 
 
+def test_record_of_a_tree_that_an_earlier_release_wrote_is_read() -> None:
+    stored = (
+        b"BSTREE1\n"
+        + bytes.fromhex("0eb8fab4d9ee9e289608da94f78169976400106f02fc3c4ef511a7fb8cb288ca")
+        + struct.pack("<II4Q4q", 2, 2, 1, 2**40, 3, 4, 10, -20, 30, 2**60)
+        + bytes.fromhex("ab" * 32 + "cd" * 32)
+        + "\nlib\na\nlib/ä".encode()
+    )
+
+    record = TreeRecord.parse(stored)
+
+    assert record == TreeRecord(
+        (TreeFolder("", 1, 10), TreeFolder("lib", 2**40, -20)),
+        (TreeFile("a", 3, 30, "ab" * 32), TreeFile("lib/ä", 4, 2**60, "cd" * 32)),
+    )
+    assert record is not None
+    assert record.encode() == stored
+
+
 def test_record_of_a_tree_changed_or_cut_at_any_byte_is_none(
     materialised: tuple[Path, Sample, bytes],
 ) -> None:
@@ -132,7 +152,7 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
     if victim.stat().st_size:
         flip_a_byte_unseen(victim, data.draw(st.integers(0, victim.stat().st_size - 1)))
     with LocalStore(copy) as local:
-        lacking = local.lacks(release.manifest, release.layout)
+        lacking = local.missing(release.manifest, release.layout)
         assert not lacking or victim.parent.parent.name == "packs"
         fill(local, release)
         assert contents(local.materialise(release.manifest)) == dict(release.files)

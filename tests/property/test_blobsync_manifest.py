@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import tracemalloc
 import unicodedata
 from pathlib import PurePosixPath
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from blobsync import Artifact, BlobSyncError, InvalidManifestError, Manifest, Role
 from blobsync.names import are_digests, collision, first_path_fault, is_digest, path_fault
+from blobsync.release import canonical
 from blobsync.release.artifact import MAX_ARTIFACTS
 from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
 
@@ -224,8 +226,31 @@ def test_largest_release_is_read_back() -> None:
     manifest = Manifest("p", items)
 
     assert Manifest.parse(manifest.canonical) == manifest
+    too_many = (Artifact("a", 0, "f" * 64, Role.CODE, False), *manifest.artifacts)
     with pytest.raises(InvalidManifestError, match="more than"):
-        Manifest("p", (*items, Artifact("one_more", 0, "f" * 64, Role.CODE, False)))
+        Manifest("p", too_many)
+    with pytest.raises(InvalidManifestError, match="more than"):
+        Manifest.parse(canonical.encode("p", too_many))
+
+
+def test_manifest_of_twenty_thousand_files_takes_little_memory() -> None:
+    data = Manifest(
+        "p",
+        tuple(
+            Artifact(f"lib/package_{number % 200}/module_{number}.py", 9, f"{number:064x}", Role.CODE, False)
+            for number in range(20_000)
+        ),
+    ).canonical
+    tracemalloc.start()
+    try:
+        manifest = Manifest.parse(data)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(manifest.artifacts) == 20_000
+    assert held < 8 << 20  # of 64 MiB that a process may take above a bare interpreter
+    assert peak < 16 << 20
 
 
 any_paths = st.lists(

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobsync import PublishedRelease, RetryPolicy, SourceFile, publish
-from blobsync.publishing import plan
-from blobsync.publishing.plan import KnownPack, PackPlan, plan_packs
+from blobsync.publishing import reuse as plan
+from blobsync.publishing.reuse import KnownPack, PackPlan, plan_packs
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Role
 from blobsync.testing.memory import MemoryObjectStore

@@ -25,8 +25,8 @@ from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.checkpoints import earlier, inherited
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError
 from nimbus.worker.testing import FileBoard
 from tests.leader_writes import commit

@@ -17,7 +17,7 @@ import pytest
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import commands as c
 from nimbus.domain import writes as w
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import PrepareRelease, StorePurge
 from nimbus.engine.news import News, PurgeStored, ReleasePrepared
 from tests.command_cases import CASES, FIRST, NEWER, SPEC, Case, P
@@ -94,7 +94,7 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
     """Do a command under leaders that die; all commits since it was asked for."""
     bench = a_bench(case)
     before = len(bench.cluster.commits)
-    key = bench.submit(case.command, by="ann")
+    key = bench.submit(case.command, by="ann", if_match=case.if_match)
     for epoch in count(3):
         try:
             bench.effects.clear()

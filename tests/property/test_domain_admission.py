@@ -14,8 +14,9 @@ from nimbus.domain.admission import Capacity, Grant, Wait, WaitReason, admit, by
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, SparkDeploy, SparkPlace, TaskKind, TaskSpec
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant

@@ -12,7 +12,8 @@ from nimbus.domain.child_runs import width_of
 from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

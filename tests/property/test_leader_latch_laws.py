@@ -7,11 +7,11 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from leader.latch import effects as do
-from leader.latch import events as ev
-from leader.latch import states as st
-from leader.latch.machine import SuspendedPolicy, step
-from leader.latch.states import Node, Place, State
+from leader.core.latch import effects as do
+from leader.core.latch import events as ev
+from leader.core.latch import states as st
+from leader.core.latch.machine import SuspendedPolicy, step
+from leader.core.latch.states import Node, Place, State
 from tests.thorough import examples
 
 sessions = some.integers(1, 2)
@@ -25,12 +25,14 @@ outside: some.SearchStrategy[ev.Event] = some.one_of(
     some.builds(ev.LinkUp, sessions),
     some.just(ev.LinkDown()),
     some.just(ev.SessionGone()),
-    some.just(ev.Nudged()),
+    some.just(ev.WatchFired()),
     some.builds(ev.NodeGone, names),
     some.just(ev.Due()),
     some.just(ev.CloseAsked()),
 )
-failures: some.SearchStrategy[ev.Event] = some.builds(ev.Troubled, reasons) | some.builds(ev.Crashed, reasons)
+failures: some.SearchStrategy[ev.Event] = some.builds(ev.CallFailed, reasons) | some.builds(
+    ev.Crashed, reasons
+)
 anything: some.SearchStrategy[ev.Event] = some.one_of(
     outside,
     failures,
@@ -95,7 +97,7 @@ def hopeful(state: State) -> ev.Event:
         case st.Withdrawing():
             return ev.Withdrawn()
         case st.Closed():
-            return ev.Nudged()
+            return ev.WatchFired()
 
 
 @given(policies, some.lists(some.tuples(some.integers(0, 3), anything), max_size=60))
@@ -146,14 +148,14 @@ class World:
     def _answers(self, question: do.Question) -> list[some.SearchStrategy[ev.Event]]:
         """The answer one hopes for, then the others."""
         refused = some.builds(ev.Refused, reasons) | some.just(ev.LatchGone())
-        held_back = some.builds(ev.Barred, reasons) | some.builds(ev.Postponed, reasons)
+        vetoed = some.builds(ev.Barred, reasons) | some.builds(ev.Postponed, reasons)
         match question:
             case do.Join():
                 return [some.just(ev.Joined(Node("l1", 1)))]
             case do.Look():
                 return [some.just(ev.SawSelf(Place(0))), some.builds(ev.SawSelf, places), refused]
             case do.Claim():
-                return [some.just(ev.Claimed()), refused, held_back]
+                return [some.just(ev.Claimed()), refused, vetoed]
             case do.Prove():
                 return [some.just(ev.Proven()), refused]
             case do.Withdraw():

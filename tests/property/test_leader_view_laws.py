@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leader.leader_view import Knowledge, Sighting, ViewState
+from leader.flink.view import Knowledge, Sighting, ViewState
 
 AT = timedelta(seconds=1)
 

@@ -25,9 +25,10 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
@@ -105,7 +106,7 @@ def test_a_run_that_cannot_outgrow_zookeeper_is_accepted(tasks: int, needs: int)
 
 @pytest.mark.parametrize(("tasks", "needs"), [(800, 0), (640, 639)])
 def test_a_run_that_might_outgrow_zookeeper_is_refused_with_size_and_limit(tasks: int, needs: int) -> None:
-    with pytest.raises(RecordTooLargeError, match=rf"its {tasks} tasks .* have \d+ bytes, .* takes 1000000"):
+    with pytest.raises(RecordTooLargeError, match=rf"its {tasks} tasks .* \d+ bytes, .* at most 1000000"):
         check_growth(a_run(tasks, needs=needs))
 
 

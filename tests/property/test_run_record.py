@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -17,10 +18,11 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import LONGEST
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.records import END, RUN, UnreadableRecordError
 
@@ -141,7 +143,7 @@ def test_interval_and_zone_read_back_as_they_were() -> None:
 def test_run_of_a_release_without_intervals_is_read_and_has_none(layout: int) -> None:
     run = replace(a_run(3), layout=layout)
     body = json.loads(run_record.encode_new(run)[""] if layout == 2 else RUN.encode(run))
-    assert body.pop("data_interval") is body.pop("timezone") is None
+    assert body.pop("data_interval", None) is body.pop("timezone", None) is None
     data = json.dumps(body, separators=(",", ":")).encode()
 
     read = run_record.decode({"": data}, "/runs/r") if layout == 2 else RUN.decode(data, "/runs/r")
@@ -223,6 +225,10 @@ def test_a_plan_that_does_not_fit_is_refused_with_its_size() -> None:
     [
         ({"tasks-1": None}, "tasks-1.* is missing"),
         ({"tasks-1": b"nonsense"}, "header check"),
+        ({"tasks-1": zlib.compress(b"5")}, "not iterable"),
+        ({"tasks-1": zlib.compress(b"[" + b"5," * 35 + b"5]")}, "not a mapping"),
+        ({"tasks-1": zlib.compress(b"[{}]")}, "shorter"),
+        ({"tasks-1": zlib.compress(b'[{"state":"x"}' + b",{}" * 35 + b"]")}, "state: .*'waiting'"),
         ({"plan-0": b""}, "cut off"),
         ({"": b'{"schema":3}'}, "upgrade"),
         ({"": b"nonsense"}, "no JSON"),
@@ -234,6 +240,17 @@ def test_a_broken_part_is_named_with_its_place(broken: dict[str, bytes | None], 
 
     with pytest.raises(UnreadableRecordError, match=f"(?s)/runs/r.*{why}"):
         run_record.decode(nodes, "/runs/r")
+
+
+def test_runs_of_one_plan_share_the_tasks_that_have_not_begun() -> None:
+    nodes = run_record.encode_new(a_run(100))
+
+    one, other = (run_record.decode(nodes, "/runs/r") for _ in range(2))
+
+    assert all(
+        mine is theirs for mine, theirs in zip(one.tasks.in_order(), other.tasks.in_order(), strict=True)
+    )
+    assert one.tasks.plan is not other.tasks.plan
 
 
 def test_class_of_failure_that_a_later_release_added_is_read_as_another_error() -> None:

@@ -6,6 +6,8 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,14 @@ import pytest
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import attempts
 from nimbus.engine.state import State
+from nimbus.engine.workers import Workers
+from tests.simulation.mutant import replaced
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.runner import Tally, find, run_seeds, tell
 
 SEEDS = range(100)
+FOUND = (3545, 4259, 4683)
+"""Seeds that broke a law once: an old try of an alert was sent, and the simulator lost a run to build."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +33,10 @@ def tally() -> Tally:
 
 def test_simulated_clusters_break_no_law_whatever_dies_when(tally: Tally) -> None:
     assert tally.bad == {}
+
+
+def test_seeds_that_broke_a_law_once_break_none() -> None:
+    assert run_seeds(FOUND).bad == {}
 
 
 def test_simulated_clusters_meet_every_outcome_and_do_work_all_the_same(tally: Tally) -> None:
@@ -68,6 +78,17 @@ def test_simulation_finds_most_built_in_faults_within_a_few_seeds() -> None:
     found = [name for name in MUTANTS if find(name, 8) is not None]
 
     assert len(found) >= 18
+
+
+def test_built_in_fault_that_only_raises_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def misfit() -> Iterator[None]:
+        with replaced(Workers, closed=lambda: None):
+            yield
+
+    monkeypatch.setitem(MUTANTS, "misfit", misfit)
+
+    assert find("misfit", 5) is None
 
 
 def test_mutants_leave_the_real_code_as_it_was() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 
 
 class Dice:

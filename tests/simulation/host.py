@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from tests.simulation.catalog import FAILING_CHILD
 from tests.simulation.zookeeper import Session
 

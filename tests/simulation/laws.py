@@ -9,6 +9,7 @@ class Law(Enum):
     """What every history must obey."""
 
     COMMAND_ONCE = "a command is decided once, in the transaction that acts on it"
+    TERMS = "each epoch that decided something has a term; epochs rise, terms do not overlap, ends stand"
     COMMAND_ANSWERED = "no command is lost"
     ABDICATION_DONE = "an accepted abdication ends the epoch that it names"
     CODE_ONCE = "user code of an attempt runs at most once"

@@ -11,7 +11,8 @@ from nimbus.domain import commands as c
 from nimbus.domain import writes as w
 from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, CommandId, RunId
-from nimbus.domain.run import Run, TaskState
+from nimbus.domain.run import Run
+from nimbus.domain.task_run import TaskState
 from tests.simulation.laws import Law, hold
 from tests.simulation.ledger_alerts import AlertLaws
 from tests.simulation.ledger_attempts import AttemptLaws
@@ -21,6 +22,7 @@ from tests.simulation.ledger_intervals import IntervalLaws
 from tests.simulation.ledger_late import LateLaws
 from tests.simulation.ledger_runs import RunLaws
 from tests.simulation.ledger_schedules import ScheduleLaws
+from tests.simulation.ledger_terms import TermLaws
 
 if TYPE_CHECKING:
     from tests.simulation.store import FaultyStore
@@ -37,6 +39,7 @@ class Ledger:
         self.attempts = AttemptLaws(world, self.runs)
         self.schedules = ScheduleLaws(world, self.runs)
         self.alerts = AlertLaws()
+        self.terms = TermLaws()
         self.late = LateLaws()
         self.intervals = IntervalLaws(world)
         self.backfills = BackfillLaws(self.runs)
@@ -101,6 +104,7 @@ class Ledger:
                 self.attempts.run_written(write.run)
                 self.late.run_written(write.run, writes)
             self.intervals.written(write)
+        self.terms.committed(epoch, writes)
         self.backfills.check()
         if any(isinstance(write, w.PutRun | w.PutIntervals) for write in writes):
             self.intervals.check()
@@ -200,6 +204,7 @@ class Ledger:
             pipelines=self.schedules.pipelines,
             settings=self.settings,
             alerts=self.alerts.kept,
+            terms=self.terms.kept,
         )
         self.alerts.close()
         hold(Law.FENCED, found == expected, "ZooKeeper holds what no leader has written")

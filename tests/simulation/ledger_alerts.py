@@ -9,7 +9,8 @@ from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, AlertState
 from nimbus.domain.ids import PipelineName
-from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from tests.simulation.laws import Law, hold
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Requirement
-from nimbus.domain.run import Outcome, Run, RunState, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.domain.workers import Assignment, AssignmentKind
 from tests.simulation.catalog import TARGET_SLOTS
 from tests.simulation.laws import Law, hold

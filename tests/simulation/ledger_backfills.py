@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from nimbus.definition.backfill_dates import dates_left
@@ -69,7 +70,9 @@ class BackfillLaws:
             passed.append(date)
         counted = len(passed) == new or after.request.as_one_run
         hold(Law.BACKFILL_ONCE, counted, after.id, "passes", passed, "and counts", new)
-        created = [write.run for write in then if isinstance(write, w.CreateRun)]
+        # A transaction may hold several decisions: what follows the next position belongs to another one.
+        own_part = takewhile(lambda write: not isinstance(write, w.PutBackfill), then)
+        created = [write.run for write in own_part if isinstance(write, w.CreateRun)]
         own = [run for run in created if run.backfill == after.id]
         hold(Law.BACKFILL_ONCE, len(own) == after.started - before.started, after.id, "starts", own)
         hold(Law.BACKFILL_ONCE, all(run.logical_date == after.position for run in own), after.id, own)

@@ -8,7 +8,8 @@ from nimbus.domain import writes as w
 from nimbus.domain.child_runs import child_of, spec_of
 from nimbus.domain.children import ItemState, Parent
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import Run, RunState, TaskRun
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import TaskRun
 from tests.simulation.laws import Law, hold
 
 if TYPE_CHECKING:

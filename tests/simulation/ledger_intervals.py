@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from nimbus.domain import writes as w
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.intervals import DataInterval
-from nimbus.domain.run import Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.waits import PipelineWait
 from tests.simulation.laws import Law, hold
 

@@ -10,7 +10,8 @@ from nimbus.domain.alerts import Alert
 from nimbus.domain.earliest import waits_since
 from nimbus.domain.ids import RunId
 from nimbus.domain.notify import AlertEvent
-from nimbus.domain.run import Attempt, Run, RunState
+from nimbus.domain.run import Run, RunState
+from nimbus.domain.task_run import Attempt
 from tests.simulation.laws import Law, hold
 
 

@@ -16,8 +16,9 @@ from nimbus.domain.earliest import gives_up_at, queue_ends_at
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import AttemptId, PipelineName, RunId
 from nimbus.domain.pipeline import Requirement, TaskKind
-from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_rank import run_rank
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.waits import Look, looks_of
 from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.laws import Law, hold
@@ -82,8 +83,11 @@ class RunLaws:
             kept = earlier.logical_date, earlier.parameters, earlier.data_interval
             hold(Law.RERUN, kept == (run.logical_date, run.parameters, run.data_interval), run.id, "differs")
         for name, task in run.tasks.items():
-            reused = None if task.reused is None else task.reused.attempt
-            if task.reused is not None and reused is not None and reused.worker != NO_WORKER:
+            if task.reused is None:
+                continue
+            was, reused = self.all[task.reused.run].tasks[name], task.reused.attempt
+            hold(Law.RERUN, was.state is TaskState.SUCCEEDED, run.id, "reuses", name, was.state)
+            if reused is not None and reused.worker != NO_WORKER:
                 origin = AttemptId(task.reused.run, name, reused.number)
                 end = self._world.ledger.attempts.ends[origin]
                 hold(Law.RERUN, end.outcome is Outcome.SUCCEEDED, run.id, "reuses", origin, end.outcome)

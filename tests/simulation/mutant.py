@@ -25,11 +25,16 @@ def mutant(make: Make) -> Make:
 @contextmanager
 def replaced(owner: Any, **others: Any) -> Iterator[None]:
     """Put other functions in place for a while."""
-    before = {name: vars(owner)[name] for name in others}
-    for name, other in others.items():
-        setattr(owner, name, other)
+    before = [(found := _definer(owner, name), name, vars(found)[name]) for name in others]
+    for found, name, _ in before:
+        setattr(found, name, others[name])
     try:
         yield
     finally:
-        for name, one in before.items():
-            setattr(owner, name, one)
+        for found, name, one in before:
+            setattr(found, name, one)
+
+
+def _definer(owner: Any, name: str) -> Any:
+    """A module itself; of a class, the one among its bases that defines `name`."""
+    return next(one for one in getattr(owner, "__mro__", (owner,)) if name in vars(one))

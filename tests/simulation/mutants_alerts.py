@@ -8,10 +8,10 @@ from typing import Any
 
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import claimed
-from nimbus.engine import state as state_module
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import alerts, assign, late, raised
+from nimbus.engine.state import tasks as waiting_tasks
 from tests.simulation.mutant import mutant, replaced
 from tests.simulation.mutants_leaders import in_two
 
@@ -54,8 +54,9 @@ def alert_sent_before_it_is_claimed() -> Iterator[None]:
     original = alerts._claim
 
     def hasty(state: Any, alert: Any, now: Any) -> Any:
-        if alert.claim not in state.outbox.started and not state.outbox.is_busy(alert.target):
-            return Decision(name="alert_try_started", effects=(alerts.SendAlert(alert),))
+        early = replace(alert, epoch=state.epoch)
+        if early.claim not in state.outbox.started and not state.outbox.is_busy(alert.target):
+            return Decision(name="alert_try_started", effects=(alerts.SendAlert(early),))
         return original(state, alert, now)
 
     with replaced(alerts, _claim=hasty):
@@ -90,5 +91,5 @@ def queue_timeout_counted_from_the_start_of_the_run() -> Iterator[None]:
         timeout = task.spec.queue_timeout
         return None if timeout is None else run.started_at + timeout
 
-    with replaced(assign, queue_ends_at=hasty), replaced(state_module, queue_ends_at=hasty):
+    with replaced(assign, queue_ends_at=hasty), replaced(waiting_tasks, queue_ends_at=hasty):
         yield

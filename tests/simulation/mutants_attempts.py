@@ -9,8 +9,8 @@ from typing import Any
 from nimbus.adapters import memory_store
 from nimbus.domain import admission, lifecycle, supervision
 from nimbus.domain import writes as w
-from nimbus.domain.run import Outcome, TaskRun, TaskState
 from nimbus.domain.supervision import Wait
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.engine.needs import Needs
 from nimbus.engine.reign import Reign
 from nimbus.engine.rules import assign, attempts
@@ -80,11 +80,11 @@ def failover_reruns_finished_tasks() -> Iterator[None]:
     """DS 13283: a workflow that is failed over begins anew."""
     original = State.put_run
 
-    def put(self: Any, run: Any, now: Any) -> None:
+    def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
         if run.id not in self.runs and not run.state.is_final:
             done = (task for task in run.tasks.values() if task.state is TaskState.SUCCEEDED)
             run = replace(run, tasks=run.tasks.replaced(replace(t, state=TaskState.WAITING) for t in done))
-        original(self, run, now)
+        original(self, run, now, *slots)
 
     with replaced(State, put_run=put):
         yield
@@ -95,13 +95,13 @@ def failover_resets_running_tasks() -> Iterator[None]:
     """AF 16023, 25021: tasks that run are orphans for the next scheduler, and are started again."""
     original = State.put_run
 
-    def put(self: Any, run: Any, now: Any) -> None:
+    def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
         for attempt in () if run.id in self.runs else run.open_attempts():
             task = run.tasks[attempt.task]
             lost = replace(task.attempts[-1], outcome=Outcome.LOST)
             fresh = replace(task, state=TaskState.WAITING, attempts=(*task.attempts[:-1], lost))
             run = replace(run, tasks=run.tasks.replaced((fresh,)))
-        original(self, run, now)
+        original(self, run, now, *slots)
 
     with replaced(State, put_run=put):
         yield
@@ -172,9 +172,8 @@ def busy_counter_leaks() -> Iterator[None]:
     original = Workers.closed
 
     def closed(self: Any, attempt: Any, worker: Any) -> None:
-        original(self, attempt, worker)
-        if attempt.number > 1:
-            self.opened(attempt, worker, None)
+        if attempt.number == 1:
+            original(self, attempt, worker)
 
     with replaced(Workers, closed=closed):
         yield

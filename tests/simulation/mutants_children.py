@@ -9,7 +9,7 @@ from typing import Any
 from nimbus.domain import child_runs, lifecycle
 from nimbus.domain import writes as w
 from nimbus.domain.children import ItemState
-from nimbus.domain.run import TaskState
+from nimbus.domain.task_run import TaskState
 from nimbus.engine.agenda import about_children
 from nimbus.engine.decision import Decision
 from nimbus.engine.reign import Reign

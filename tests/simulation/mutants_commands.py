@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nimbus.domain import lifecycle, selection
-from nimbus.domain.run import TaskState
+from nimbus.domain.task_run import TaskState
 from nimbus.engine.rules import live_runs
 from nimbus.engine.state import State
 from tests.simulation.mutant import mutant, replaced

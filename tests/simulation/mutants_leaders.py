@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import terms as records_of_terms
 from nimbus.domain import upstream
 from nimbus.domain import writes as w
 from nimbus.domain.run import RunState
@@ -18,7 +19,7 @@ from nimbus.engine.decision import Decision, Nothing, ResignLeadership
 from nimbus.engine.looks import Looks
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import abdication, archive, commands, schedules
+from nimbus.engine.rules import abdication, archive, commands, schedules, terms
 from nimbus.engine.run_queue import RunQueue
 from nimbus.engine.state import State
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
@@ -221,6 +222,45 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
         return Decision(name="resignation_started", effects=(ResignLeadership(asked.reason),))
 
     with replaced(abdication, resign_as_recorded=resign):
+        yield
+
+
+@mutant
+def term_before_is_left_open() -> Iterator[None]:
+    """patroni 2009: a history in which nobody can see who led until when."""
+    original = terms.keep_term
+
+    def keep(state: Any, now: Any) -> Any:
+        answer = original(state, now)
+        if isinstance(answer, Decision) and answer.name == "term_opened":
+            return replace(answer, writes=answer.writes[-1:])
+        return answer
+
+    with replaced(terms, keep_term=keep):
+        yield
+
+
+@mutant
+def term_is_recorded_when_the_state_is_read() -> Iterator[None]:
+    """Who dies before that has decided something, and there is no trace of it."""
+    original = terms.keep_term
+
+    def keep(state: Any, now: Any) -> Any:
+        return original(state, now) if state.census_taken else Nothing()
+
+    with replaced(terms, keep_term=keep):
+        yield
+
+
+@mutant
+def term_begins_by_the_clock_of_its_host_alone() -> Iterator[None]:
+    """Clocks differ: the history says that two have led at once."""
+    original = records_of_terms.begun
+
+    def begun(leader: Any, epoch: int, before: Any, now: Any) -> Any:
+        return replace(original(leader, epoch, before, now), began_at=now)
+
+    with replaced(records_of_terms, begun=begun):
         yield
 
 

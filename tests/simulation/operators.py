@@ -9,8 +9,9 @@ from nimbus.domain import commands as c
 from nimbus.domain.backfill import BackfillRequest, BackfillState, OnFailure, Order, Reprocess
 from nimbus.domain.ids import BackfillId, CommandId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
-from nimbus.domain.run import Run, TaskState
+from nimbus.domain.run import Run
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import TaskState
 from tests.simulation.catalog import FANNING, FIRST, MISSING, NAMES, POOLS, SECOND
 from tests.simulation.clocks import START
 

@@ -76,8 +76,8 @@ class WatchedEngine(Engine):
 
     reign: Reign
 
-    def _take_office(self, leadership: Leadership) -> Reign:
-        self.reign = super()._take_office(leadership)
+    def _take_the_lead(self, leadership: Leadership) -> Reign:
+        self.reign = super()._take_the_lead(leadership)
         return self.reign
 
 
@@ -148,7 +148,7 @@ class Scheduler:
     # -- election
 
     def win(self, epoch: int) -> None:
-        """Take office."""
+        """Take the lead."""
         token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
         participant = Participant(id=self.name, host="h", port=0, boot_id="b")
         self.leadership = Leadership(epoch, token, participant, self.world.zookeeper.world.schema)
@@ -159,6 +159,10 @@ class Scheduler:
         if self.deluded:
             return True
         return self.world.election.holder is self and self.reaches_zookeeper()
+
+    def _leads_in(self, epoch: int) -> bool:
+        """As `Switchboard.leads_in`."""
+        return self.still_leads() and self.leadership is not None and self.leadership.epoch == epoch
 
     # -- the engine
 
@@ -197,7 +201,8 @@ class Scheduler:
     def _start_effect(self, effect: Effect) -> None:
         match effect:
             case BuildRun(subject, draft) if self.world.rng.random() < 0.9:  # it takes milliseconds
-                self._build(subject, draft)
+                if not self._build(subject, draft):
+                    self.jobs.append((effect, self.world.time.s))
             case RenderTask(run, task) if self.world.rng.random() < 0.9 and self.reaches_zookeeper():
                 self._render(run, task)
             case ResignLeadership(reason):
@@ -321,7 +326,7 @@ class Scheduler:
 
     def _send(self, alert: Alert) -> bool:
         """As `AlertSender`: the target may refuse, or accept without a word."""
-        if not self.still_leads():
+        if not self._leads_in(alert.epoch):
             self.engine.tell(n.AlertTried(alert.claim, Failure("not sure")))
             return True
         if self.world.dice.target_refuses():

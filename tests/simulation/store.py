@@ -20,6 +20,7 @@ from nimbus.domain.pipeline_health import PipelineHealth
 from nimbus.domain.run import Run
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.slots import Slots
+from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import (
     CatalogPart,
@@ -169,6 +170,21 @@ class FaultyStore:
         """One index."""
         self._reach()
         return self._inner.read_intervals(name)
+
+    def read_terms(self) -> tuple[Term, ...]:
+        """The newest terms."""
+        self._reach()
+        return self._inner.read_terms()
+
+    def old_terms(self, most: int) -> tuple[Term, ...]:
+        """Terms beyond the newest `most`."""
+        self._reach()
+        return self._inner.old_terms(most)
+
+    def forget_terms(self, epochs: Sequence[int]) -> None:
+        """Forget some terms."""
+        self._reach()
+        self._inner.forget_terms(epochs)
 
     def begin(self) -> SmallTransaction:
         """Begin to collect writes."""

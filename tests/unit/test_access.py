@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from starlette.datastructures import Headers
 
-from nimbus.access import rules, session, tokens
+from nimbus.access import login_state, rules, session, tokens
 from nimbus.access.gate import FAILURES, FAILURES_AT_ONCE, Credentials, Gate, Refusal
+from nimbus.access.grants import Grant, Grants
 from nimbus.access.limits import MOST_NAMES, RateLimit
+from nimbus.api.access import cookie
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.commands import Abdicate, CreateToken, PausePipeline, PublishRelease, RemovePipeline
 from nimbus.domain.ids import PipelineName, ReleaseDigest
@@ -109,25 +113,93 @@ def test_pipeline_is_changed_by_its_owners_authors_and_by_admins(
 
 
 def test_session_is_valid_until_it_expires_for_whoever_has_the_key() -> None:
-    made = session.session_for("0" * 12, KEY, NOW)
-    late = NOW + session.LIFETIME
+    principal = who(AccessRole.VIEWER)
+    late = session.end_of(principal, NOW)
+    made = session.session_for(principal, KEY, late)
 
-    assert session.token_of(made, KEY, NOW) == "0" * 12
-    assert session.token_of(made, KEY, late - timedelta(seconds=1)) == "0" * 12
-    assert session.token_of(made, KEY, late) is None
-    assert session.token_of(made, b"other" * 8, NOW) is None
+    assert session.read(made, KEY, NOW) == session.Session("0" * 12, NOW + session.LIFETIME)
+    assert session.read(made, KEY, late - timedelta(seconds=1)) is not None
+    assert session.read(made, KEY, late) is None
+    assert session.read(made, b"other" * 8, NOW) is None
+
+
+@pytest.mark.parametrize("other", ['a={"b":1}', "a[b]=1", "a=b c", 'a="b', "é=1", "a", "a=1;"])
+def test_cookies_of_other_programs_on_the_host_hide_no_session(other: str) -> None:
+    headers = Headers({"cookie": f"{other}; nimbus=a.9.b"})
+
+    assert (cookie(headers, "nimbus"), cookie(headers, "none")) == ("a.9.b", "")
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a.b", "a.b.c", "é.9.9", "0" * 5000])
 def test_session_that_nobody_made_is_refused(text: str) -> None:
-    assert session.token_of(text, KEY, NOW) is None
+    assert session.read(text, KEY, NOW) is None
 
 
 def test_session_with_another_token_or_a_later_end_is_refused() -> None:
-    token_id, expiry, signature = session.session_for("0" * 12, KEY, NOW).split(".")
+    made = session.session_for(who(AccessRole.VIEWER), KEY, NOW + session.LIFETIME)
+    token_id, expiry, signature = made.split(".")
 
-    assert session.token_of(f"{'1' * 12}.{expiry}.{signature}", KEY, NOW) is None
-    assert session.token_of(f"{token_id}.{int(expiry) + 1}.{signature}", KEY, NOW) is None
+    assert session.read(f"{'1' * 12}.{expiry}.{signature}", KEY, NOW) is None
+    assert session.read(f"{token_id}.{int(expiry) + 1}.{signature}", KEY, NOW) is None
+
+
+def test_session_of_a_login_names_who_it_is_and_ends_with_the_login() -> None:
+    login = Principal(
+        name="oidc:ada \N{SNOWMAN}",
+        role=AccessRole.ADMIN,
+        source=PrincipalSource.OIDC,
+        issuer="https://login.example.com",
+        groups=("sales.eu", "ops"),
+        expires_at=NOW + timedelta(minutes=5),
+    )
+    ends_at = session.end_of(login, NOW)
+    made = session.session_for(login, KEY, ends_at)
+
+    found = session.read(made, KEY, NOW)
+    assert ends_at == NOW + timedelta(minutes=5)
+    assert found == session.Session(session.Login(login.name, login.issuer, login.groups), ends_at)
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", made), "no character that a cookie must quote"
+    assert session.read(made, KEY, ends_at) is None
+    assert session.read(made.replace("oidc-", "oidc-A", 1), KEY, NOW) is None
+    assert code(admitted(a_gate(), session=made)) == "token_missing", "there is no provider any more"
+
+
+def test_login_that_was_begun_is_no_session_and_a_session_is_no_login() -> None:
+    begun = login_state.begun("/ui", KEY)
+    cookie = begun.cookie(NOW)
+    made = session.session_for(who(AccessRole.VIEWER), KEY, NOW + session.LIFETIME)
+
+    assert session.read(cookie, KEY, NOW) is None
+    assert session.read(f"login\n{cookie}", KEY, NOW) is None, "a quoted cookie can hold a new line"
+    assert login_state.returned(made, "0" * 12, KEY, NOW) is None
+    found = login_state.returned(cookie, begun.state, KEY, NOW)
+    assert found is not None
+    assert (found.verifier, found.nonce, found.after) == (begun.verifier, begun.nonce, "/ui")
+    assert len({begun.verifier, begun.nonce, begun.state, begun.challenge}) == 4
+    assert login_state.returned(cookie, begun.state, KEY, NOW + login_state.LIFETIME) is None
+    assert login_state.returned(cookie, begun.state, b"other" * 8, NOW) is None
+    assert login_state.returned(cookie, begun.state[:-1], KEY, NOW) is None
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a.b.c", "é.9.9", "0" * 5000])
+def test_login_that_nobody_began_is_refused(text: str) -> None:
+    assert login_state.returned(text, "a", KEY, NOW) is None
+
+
+def test_groups_give_the_highest_role_and_all_their_teams() -> None:
+    grants = Grants(
+        issuer="https://login.example.com",
+        by_group={
+            "readers": Grant(role=AccessRole.VIEWER, teams=("a", "b")),
+            "authors": Grant(role=AccessRole.AUTHOR, teams=("b", "c")),
+            "admins": Grant(role=AccessRole.ADMIN),
+        },
+    )
+
+    found = grants.of("ada", grants.issuer, ["x", "authors", "readers"])
+
+    assert found == Grant(role=AccessRole.AUTHOR, teams=("a", "b", "c"))
+    assert grants.known(["x", "authors", "readers"]) == ("readers", "authors")
 
 
 def test_gate_names_who_has_a_token() -> None:
@@ -275,4 +347,6 @@ def test_gate_counts_each_failure_by_its_reason_also_when_it_asks_for_fewer() ->
         "bad_scheme": 1,
         "token_expired": 1,
         "token_unknown": FAILURES_AT_ONCE,
+        "token_invalid": 0,
+        "login_refused": 0,
     }

@@ -13,8 +13,9 @@ from nimbus.domain.admission import Capacity
 from nimbus.domain.commands import StartRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import RunId, TaskName
-from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import Outcome
 from tests.children_stage import LOAD, NOW, PARENT, Stage, parent, starting
 
 FAN = TaskName("fan")

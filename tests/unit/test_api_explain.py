@@ -26,9 +26,10 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Outcome, Paused, Reused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Paused, Run, RunCause, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
+from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.waits import SELF, DataSource, DataWait, LookReport, PipelineWait
 from nimbus.domain.workers import WorkerInfo
@@ -119,7 +120,7 @@ REFUSED = {W1: Refusals(3, NOW)}
     [
         ({"leader": None}, "no scheduler leads"),
         ({"workers": ()}, "no worker is registered"),
-        ({"workers": (replace(WORKER, draining=True),)}, "all 1 workers are draining or cordoned"),
+        ({"workers": (replace(WORKER, draining=True),)}, "the only worker is draining or cordoned"),
         ({"busy": {W1: 2}}, "no free worker: all 2 slots are busy"),
         (
             {"refusals": REFUSED, "busy": {W1: 2}},
@@ -129,7 +130,7 @@ REFUSED = {W1: Refusals(3, NOW)}
         ({"refusals": REFUSED}, "ready: the leader gives it to a worker next"),
         (
             {"refusals": REFUSED, "workers": (WORKER, OTHER), "busy": {OTHER.id: 1}},
-            "all 1 slots are busy; worker w1 did not start its last 3 attempts: none before 06:00:40Z",
+            "the only slot is busy; worker w1 did not start its last 3 attempts: none before 06:00:40Z",
         ),
     ],
 )
@@ -146,7 +147,7 @@ HAS_BIG = replace(WORKER, newest_schema=2, targets={"big": 8})
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "all 1 workers are of a release that cannot run this task"),
+        ({}, "the only worker is of a release that cannot run this task"),
         ({"workers": (NEWER,)}, "no worker has target big: add it to spark.targets of a worker"),
         ({"workers": (HAS_BIG,), "open_at": 8}, "all 8 slots of target big are taken"),
         ({"workers": (HAS_BIG, replace(NEWER, targets={"big": 2})), "open_at": 2}, "all 2 slots of target"),
@@ -206,7 +207,7 @@ NO_JAVA = replace(WORKER, has_java=False)
     [
         (
             {"workers": (NO_JAVA, OTHER), "busy": {OTHER.id: 1}},
-            "no free worker that can run it: all 1 slots are busy",
+            "no free worker that can run it: the only slot is busy",
         ),
         ({"workers": (NO_JAVA,)}, "ready: the leader gives it to a worker next"),
     ],
@@ -222,12 +223,12 @@ def test_a_spark_task_waits_for_a_worker_with_java_if_there_is_one(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "all 1 workers are of a release that cannot run this task: upgrade one"),
+        ({}, "the only worker is of a release that cannot run this task: upgrade one"),
         (
             {"workers": (WORKER, NEWER), "busy": {NEWER.id: 2}},
             "no free worker that can run it: all 2 slots are busy",
         ),
-        ({"workers": (WORKER, replace(NEWER, draining=True))}, "all 1 workers are draining or cordoned"),
+        ({"workers": (WORKER, replace(NEWER, draining=True))}, "the only worker is draining or cordoned"),
         ({"workers": (WORKER, NEWER)}, "ready: the leader gives it to a worker next"),
     ],
 )
@@ -445,7 +446,7 @@ def test_task_says_that_its_run_has_as_many_open_tasks_as_it_may() -> None:
 
     said = why(free, free.tasks[B], None, AROUND)
 
-    assert said == "1 tasks of its run are open (a): max_parallel_tasks is reached"
+    assert said == "1 task of its run is open (a): max_parallel_tasks is reached"
 
 
 def _taking(size: int, name: str = "r", priority: Priority = Priority.MEDIUM) -> Run:
@@ -468,7 +469,10 @@ FULL = replace(LABELLED, id=WorkerId("w4"), lacks="9 MiB of disk free")
             "no worker has all of the labels eu, gpu",
         ),
         ((NEWER, LABELLED), "ready: the leader gives it to a worker next"),
-        ((NEWER, replace(LABELLED, draining=True)), "all 1 workers are draining or cordoned: they end what"),
+        (
+            (NEWER, replace(LABELLED, draining=True)),
+            "the only worker is draining or cordoned: tasks that run",
+        ),
         (
             (NEWER, FULL),
             "no worker takes anything new: worker w4 has 9 MiB of disk free",

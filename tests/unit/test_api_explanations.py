@@ -37,10 +37,10 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome
 from nimbus.domain.schedulers import MissingFile, SchedulerInfo
 from nimbus.domain.selection import Selection
 from nimbus.domain.slots import ClusterDriver, End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.waits import DataSource, DataWait, Look, PipelineWait, Seen
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import (
@@ -422,7 +422,7 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     (lost, ("task a: tried again at 2026-03-01 12:00:01Z after attempt 1: lost: host h",), NOW + HOUR / 3600),
     (secrets_refused, ("after attempt 1: refused: secret warehouse: no such file",), NOW + HOUR / 3600),
     (start_after, ("starts at 2026-03-01 13:00:00Z at the earliest: start_after",), NOW + HOUR),
-    (run_full, ("1 tasks of its run are open (a): max_parallel_tasks is reached",), None),
+    (run_full, ("1 task of its run is open (a): max_parallel_tasks is reached",), None),
     (lambda: _pool(1, others=1).run(A), ("it takes 1 of pool db, of which 1 of 1 are taken",), None),
     (lambda: _pool(None).run(A), ("there is no pool db: `nimbus pool set db SIZE`",), None),
     (lambda: _pool(1, wanted=2).run(A), ("takes 2 of pool db, which has 1: `nimbus pool set db 2`",), None),
@@ -433,17 +433,17 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
         ("no worker has label gpu: add it to worker.labels",),
         None,
     ),
-    (cordoned, ("all 1 workers are draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
+    (cordoned, ("the only worker is draining or cordoned", "(w1)", "`nimbus worker uncordon ID`"), None),
     (lambda: with_workers(replace(W1, lacks="1 GiB of memory")), ("worker w1 has 1 GiB of memory",), None),
-    (lambda: with_workers(WORKER, kind=TaskKind.SHELL), ("all 1 workers are of a release", "upgrade"), None),
+    (lambda: with_workers(WORKER, kind=TaskKind.SHELL), ("the only worker is of a release", "upgrade"), None),
     (
         lambda: with_workers(W1, kind=TaskKind.PYSPARK, spark_place=SparkPlace(target="big")),
         ("no worker has target big: add it to spark.targets",),
         None,
     ),
-    (target_full, ("all 1 slots of target big are taken",), None),
+    (target_full, ("the only slot of target big is taken",), None),
     (busy, ("no free worker: all 2 slots are busy",), None),
-    (backs_off, ("worker w1 did not start its last 1 attempts: none before 12:00:10Z",), NOW + HOUR / 360),
+    (backs_off, ("worker w1 did not start its last 1 attempt: none before 12:00:10Z",), NOW + HOUR / 360),
     (queue_timeout, ("no worker", "it fails at 2026-03-01 13:00:00Z if it has not started"), NOW + HOUR),
     (no_leader, ("no scheduler leads at the moment; it starts when one does",), None),
     (preparing, ("worker w1 is preparing it since 2026-03-01 12:00:00Z",), None),
@@ -613,7 +613,7 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
     (inactive, ("it was published and never activated: `nimbus pipeline activate p`",), None),
     (pipeline_paused, ("it is paused", "`nimbus pipeline activate p` resumes it"), None),
     (quarantined, ("it is quarantined: a.py is nowhere",), NOW + 18 * HOUR),
-    (Stage, ("schedule: it has none: its runs are started by `nimbus run start p`",), None),
+    (Stage, ("schedule: it has none: start runs with `nimbus run start p` or a backfill",), None),
     (as_child, ("or tasks of pipeline daily",), None),
     (scheduled, ("0 6 * * * (UTC): the next fire is at 2026-03-02 06:00:00Z",), NOW + 18 * HOUR),
     (
@@ -637,7 +637,7 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
     ),
     (cluster_full, ("runs.max_running of the cluster is 1, reached by run x",), None),
     (files_lack, ("scheduler s2 lacks a.py of it, and fetches them",), None),
-    (backfilled, ("backfill b1: max_parallel, 1, is under way", "run b1-"), NOW + 18 * HOUR),
+    (backfilled, ("backfill b1: max_parallel (1) is reached", "run b1-"), NOW + 18 * HOUR),
     (
         backfilled_as_one_run,
         ("backfill b1: all dates are dealt with: it ends with the last of its runs",),

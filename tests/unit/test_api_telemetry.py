@@ -31,6 +31,17 @@ def _lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+def test_lines_of_the_http_server_have_no_copy_with_colours() -> None:
+    stream = io.StringIO()
+    configure("info", "json", stream)
+
+    logging.getLogger("uvicorn.error").warning("Started", extra={"color_message": "\x1b[36mStarted"})
+
+    (line,) = _lines(stream)
+    assert line["event"] == "Started"
+    assert "color_message" not in line
+
+
 def test_json_lines_carry_event_level_time_and_fields() -> None:
     stream = io.StringIO()
     configure("info", "json", stream)

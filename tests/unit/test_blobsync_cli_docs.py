@@ -9,8 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from blobsync.cli.exits import _EXITS, Exit, in_options
-from blobsync.cli.main import main
+from blobsync.cli.main import _EXITS, Exit, in_options, main
 from blobsync.errors import BlobSyncError
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +44,13 @@ def test_each_command_is_on_the_page_and_has_a_help_text() -> None:
         shown = CliRunner().invoke(main, [name, "--help"])
         assert shown.exit_code == 0
         assert f"Usage: main {name}" in shown.output
+
+
+def test_each_example_of_the_help_is_a_line_of_its_own() -> None:
+    lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
+
+    assert "  python -m blobsync status --store /var/lib/blobs" in lines
+    assert not any("\\b" in line for line in lines)
 
 
 def test_each_exit_code_is_in_the_help_and_on_the_page() -> None:

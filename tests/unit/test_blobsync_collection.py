@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,14 +19,13 @@ from blobsync import (
     collect,
     publish,
 )
+from blobsync.bucket import keys
+from blobsync.bucket.leases import Lease
+from blobsync.bucket.tombstones import condemned
 from blobsync.collection import deletion as deletion_module
 from blobsync.collection.inventory import Kind, Tally, inventory
-from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.progress import CollectionPhase, CollectionProgress
-from blobsync.collection.roots import Reason, roots
-from blobsync.storage import keys
-from blobsync.storage.leases import Lease
-from blobsync.storage.tombstones import condemned
+from blobsync.collection.policy import CollectionPolicy, Reason, roots
+from blobsync.progress import Phase, Progress
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample
@@ -479,11 +478,11 @@ def test_publish_that_begins_while_a_collection_deletes_waits_and_then_finds_wha
     class Interleaved(MemoryObjectStore):
         publish: Iterator[str] | None = None
 
-        def delete_many(self, keys: Iterable[str]) -> None:
+        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
             if self.publish is not None:
                 steps.append(next(self.publish))
                 steps.append(next(self.publish))
-            super().delete_many(keys)
+            super().delete_many(keys, before_each)
 
     world.store = store = Interleaved(now=world.clock)
     for key, data in release.objects.items():
@@ -607,7 +606,7 @@ class Failing(MemoryObjectStore):
     refuse: frozenset[str] = frozenset()
     refuse_all = False
 
-    def delete_many(self, keys: Iterable[str]) -> None:
+    def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         raise StoreAccessDeniedError("no batches")
 
     def delete(self, key: str) -> None:
@@ -634,6 +633,32 @@ def test_failed_delete_does_not_stop_the_rest() -> None:
     assert {key for key, _ in report.failed} == store.refuse == world.names()
     store.refuse = frozenset()
     assert world.collect().deleted == {Kind.BLOB: Tally(10, 10)}
+
+
+def test_deletion_asks_whether_it_may_before_each_request() -> None:
+    class OneByOne(MemoryObjectStore):
+        """As a server that does not know how to delete many: each delete takes five minutes."""
+
+        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+            assert before_each is not None
+            for key in keys:
+                before_each()
+                world.clock.forward(timedelta(minutes=5))
+                self.delete(key)
+
+    world = World()
+    world.store = store = OneByOne(now=world.clock)
+    for number in range(4):
+        store.write(keys.blob(digest(f"{number}")), b"x")
+    world.clock.forward(2 * DAY)
+    written: list[str] = []
+    write = store.write
+    store.write = lambda key, *args, **kwargs: (written.append(key), write(key, *args, **kwargs))[1]  # type: ignore[method-assign]
+
+    report = world.twice()
+
+    assert report.deleted == {Kind.BLOB: Tally(4, 4)}
+    assert sum(key.startswith(keys.COLLECT_LEASES) for key in written) >= 4
 
 
 def test_store_that_takes_no_deletes_at_all_ends_the_run_soon() -> None:
@@ -672,7 +697,7 @@ def test_stale_uploads_are_abandoned_after_the_grace() -> None:
 
     for key in (keys.blob(digest("x")), "others/" + digest("x")):
         with pytest.raises(StopError):
-            world.store.write(key, bytes(100), going_on=stop)
+            world.store.write(key, bytes(100), on_progress=stop)
     world.clock.forward(DAY - MINUTE)
     assert world.collect().abandoned_uploads == 0
     world.clock.forward(MINUTE)
@@ -703,8 +728,8 @@ def test_collection_that_is_told_to_stop_stops_and_says_what_it_did(monkeypatch:
         world.store.write(keys.blob(digest(f"{number}")), b"x")
     world.clock.forward(2 * DAY)
 
-    def stop(progress: CollectionProgress) -> None:
-        if progress.phase is CollectionPhase.DELETING:
+    def stop(progress: Progress) -> None:
+        if progress.phase is Phase.DELETING:
             assert progress.total_count == 10
             stopping.set()
 
@@ -722,8 +747,8 @@ def test_deletion_lets_publishes_in_between(monkeypatch: pytest.MonkeyPatch) -> 
     world = World()
 
     class Slow(MemoryObjectStore):
-        def delete_many(self, keys: Iterable[str]) -> None:
-            super().delete_many(keys)
+        def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+            super().delete_many(keys, before_each)
             world.clock.forward(timedelta(seconds=deletion_module.HOLD_S + 1))
 
     world.store = Slow(now=world.clock)
@@ -741,9 +766,9 @@ def test_collection_tells_how_far_it_is() -> None:
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(2 * DAY)
     world.twice(progress=told.append)
-    assert {item.phase for item in told} == set(CollectionPhase)
-    assert CollectionProgress(CollectionPhase.READING, 1, 1) in told
-    assert CollectionProgress(CollectionPhase.DELETING, 1, 1) in told
+    assert {item.phase for item in told} == {Phase.LISTING, Phase.READING, Phase.DELETING}
+    assert Progress(Phase.READING, 1, 1) in told
+    assert Progress(Phase.DELETING, 1, 1) in told
 
 
 def test_nothing_is_deleted_when_whoever_collects_may_not_delete_any_more() -> None:

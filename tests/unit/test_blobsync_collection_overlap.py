@@ -6,18 +6,18 @@ must count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 
 import pytest
 
 from blobsync import BlobNotFoundError, GcRefusedError, StoreUnavailableError
+from blobsync.bucket import keys
+from blobsync.bucket.leases import Lease
+from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.tombstones import condemned, tombstones
 from blobsync.collection.inventory import Kind, Tally
 from blobsync.collection.report import CollectionReport
-from blobsync.storage import keys
-from blobsync.storage.leases import Lease
-from blobsync.storage.ports import GoingOn, go_on
-from blobsync.storage.tombstones import condemned, tombstones
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import DAY, Sample, World, digest, publishing, sample
 
@@ -41,9 +41,9 @@ class Interrupted(MemoryObjectStore):
         self._act("read", key)
         return super().read(key, start=start, size_bytes=size_bytes)
 
-    def write(self, key: str, data: object, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: object, *, on_progress: OnProgress = ignore_progress) -> None:
         self._act("write", key)
-        super().write(key, data, going_on=going_on)  # type: ignore[arg-type]
+        super().write(key, data, on_progress=on_progress)  # type: ignore[arg-type]
 
     def delete(self, key: str) -> None:
         self._act("delete", key)
@@ -83,6 +83,27 @@ def test_lease_whose_first_write_takes_long_postpones_the_deletion(world: World)
     assert release.keys <= world.names()
     assert not [key for key in world.names() if key.startswith(keys.COLLECT_LEASES)]
     assert world.collect().deleted[Kind.BLOB] == Tally(1, 1)
+
+
+def test_lease_of_a_collection_that_the_store_lost_at_once_is_written_again() -> None:
+    """A publish that looks for collections must see it before anything is deleted."""
+
+    class Losing(MemoryObjectStore):
+        def write(self, key: str, data: object, *, on_progress: OnProgress = ignore_progress) -> None:
+            super().write(key, data, on_progress=on_progress)  # type: ignore[arg-type]
+            if key.startswith(keys.COLLECT_LEASES) and self.writes.count(key) == 1:
+                super().delete(key)
+
+        def delete_many(self, names: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
+            listed.extend(info.key for info in self.list(keys.COLLECT_LEASES))
+            super().delete_many(names, before_each)
+
+    world, listed = World(), list[str]()
+    world.store = Losing(now=world.clock)
+    due_release(world)
+
+    assert world.collect().deleted[Kind.BLOB] == Tally(1, 1)
+    assert listed
 
 
 @pytest.mark.parametrize("moment", [keys.COLLECT_LEASES, keys.COLLECTION_CLOCK, keys.TOMBSTONES])

@@ -12,7 +12,7 @@ from blobsync import LocalStore, LocalStoreError, RetryPolicy, collect, publish
 from blobsync.disk_advice import DiskCondition
 from blobsync.publishing import hashing
 from blobsync.release.pack import PackWriter
-from blobsync.storage.splice import FileWriteError
+from blobsync.s3.connection import FileWriteError
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import sample
 

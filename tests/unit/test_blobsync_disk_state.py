@@ -52,7 +52,7 @@ def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_no
     local.keep(release.manifest, release.layout)
 
     assert local.disk_state().condition is DiskCondition.FULL
-    assert [path.name for path in local.session.new_path().parent.iterdir()] == ["lock"]
+    assert [path.name for path in local.context.session.new_path().parent.iterdir()] == ["lock"]
 
 
 def test_disk_that_takes_bytes_again_is_noticed_though_nothing_is_to_be_written(
@@ -70,13 +70,13 @@ def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalS
     if what == "object":
         bring(local, pack, other.objects[pack])
     else:
-        state = local.foundation.disk.state
+        state = local.context.disk.state
         fill(local, other)
-        local.foundation.disk.state = state
+        local.context.disk.state = state
         if what == "tree":
             local.materialise(other.manifest)
         else:
-            local.foundation.install_document(local.root / "releases" / "p" / "document", b"1")
+            local.context.install_document(local.root / "releases" / "p" / "document", b"1")
 
     assert local.disk_state().ok
 
@@ -84,7 +84,7 @@ def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalS
 def test_what_is_held_cannot_be_noted_again_and_again_and_leaves_nothing_on_the_full_disk(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = local.session.new_path().parent
+    own = local.context.session.new_path().parent
     before = {path.name for path in own.iterdir()}
     monkeypatch.setattr(os, "fsync", refuse)
 
@@ -98,7 +98,7 @@ def test_what_is_held_cannot_be_noted_again_and_again_and_leaves_nothing_on_the_
 def test_change_of_the_condition_is_told_once(local: LocalStore, release: Sample) -> None:
     told: list[DiskCondition] = []
     end = local.subscribe_disk(lambda state: told.append(state.condition))
-    health = local.foundation.disk
+    health = local.context.disk
 
     health.failed("one", OSError(FULL, ""))
     health.wrote()
@@ -127,7 +127,7 @@ def test_file_that_vanished_is_no_trouble_of_the_disk(tmp_path: Path, release: S
 
 
 def test_file_that_vanished_does_not_clear_the_trouble_of_a_disk(local: LocalStore) -> None:
-    told = local.foundation.disk.failed("reading a file", FileNotFoundError(ENOENT, os.strerror(ENOENT)))
+    told = local.context.disk.failed("reading a file", FileNotFoundError(ENOENT, os.strerror(ENOENT)))
 
     assert "another process removed it" in str(told)
     assert local.disk_state().condition is DiskCondition.FULL

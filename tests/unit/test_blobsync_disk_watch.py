@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from blobsync import RetryPolicy
-from blobsync.sync.disk_watch import DiskWatch
+from blobsync.sync.agenda import DiskWatch
 
 
 @pytest.fixture

@@ -153,12 +153,12 @@ def test_layout_that_lies_about_the_size_of_a_pack_costs_nobody_that_pack(
     assert not local.has(lying)
     with pytest.raises(BlobSyncError):
         bring(local, lying, (good.objects[pack] + bytes(1000))[: lying.size_bytes])
-    assert local.lacks(other, layout).objects == (lying,)
+    assert local.missing(other, layout).objects == (lying,)
     with pytest.raises(BlobSyncError):
         local.keep(other, layout)
 
     assert local.has(pack)
-    assert not local.lacks(good.manifest, good.layout)
+    assert not local.missing(good.manifest, good.layout)
     assert contents(local.materialise(good.manifest)) == GOOD
 
 
@@ -178,7 +178,7 @@ def test_manifest_that_lies_about_the_size_of_a_blob_costs_nobody_that_blob(
         assert not local.has(lying)
         assert local.has(blob)
         assert not local.has(lying)
-        assert not local.lacks(release.manifest, release.layout)
+        assert not local.missing(release.manifest, release.layout)
 
 
 def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: Sample) -> None:
@@ -192,7 +192,7 @@ def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: S
         local.keep(lying, good.layout)
     with pytest.raises(BlobSyncError):
         local.materialise(lying)
-    assert not local.lacks(good.manifest, good.layout)
+    assert not local.missing(good.manifest, good.layout)
 
 
 def test_manifest_that_wants_what_no_pack_has_gets_no_tree(local: LocalStore, good: Sample) -> None:

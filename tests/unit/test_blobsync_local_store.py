@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from blobsync.bucket import verification
+from blobsync.bucket.verification import verify_chunk
 from blobsync.errors import (
     BlobMissingError,
     CorruptBlobError,
@@ -21,10 +23,8 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
-from blobsync.local import chunk_hashes, verification
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.store import Digests, LocalStore
-from blobsync.local.verification import verify_chunk
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest, Role
@@ -82,7 +82,7 @@ def test_received_objects_are_there_read_only_and_count_after_reopening(tmp_path
         assert list((tmp_path / "partial").iterdir()) == []
     with LocalStore(tmp_path) as again:
         assert all(again.has(item) for item in release.objects)
-        assert not again.lacks(release.manifest, release.layout)
+        assert not again.missing(release.manifest, release.layout)
         kept = again.kept(release.manifest.ref)
         assert kept is not None
         assert (kept.manifest, kept.layout) == (release.manifest, release.layout)
@@ -99,9 +99,9 @@ def test_reopened_store_trusts_its_index_and_reads_no_object(
     def refuse(*_args: object, **_named: object) -> None:
         raise AssertionError("an object was hashed")
 
-    monkeypatch.setattr("blobsync.local.verification.hash_range", refuse)
+    monkeypatch.setattr("blobsync.bucket.verification.hash_range", refuse)
     with LocalStore(tmp_path) as again:
-        assert not again.lacks(release.manifest, release.layout)
+        assert not again.missing(release.manifest, release.layout)
 
 
 @pytest.mark.parametrize("data", [b"x" * len(LARGE), LARGE[:-1]], ids=["other", "short"])
@@ -258,8 +258,8 @@ def test_manifest_that_pairs_a_blob_with_a_wrong_sha256_harms_no_other_release(
     with LocalStore(tmp_path, verify="sha256") as local:
         for _ in range(2):
             with pytest.raises(InvalidManifestError, match=r"SHA-256 .* Publish its release again"):
-                local.lacks(lie, good.layout)
-            assert not local.lacks(good.manifest, good.layout)
+                local.missing(lie, good.layout)
+            assert not local.missing(good.manifest, good.layout)
         with pytest.raises(InvalidManifestError):
             local.keep(lie, good.layout)
         local.keep(good.manifest, good.layout)
@@ -282,7 +282,7 @@ def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path:
         kept = strict.kept(lie.ref)
         assert kept is not None
         with pytest.raises(InvalidManifestError):
-            strict.lacks_kept(kept)
+            strict.missing_kept(kept)
 
 
 def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
@@ -297,7 +297,7 @@ def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
         hashed.append(number)
         real(fd, blob, number, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(chunk_hashes, "verify_chunk", counted)
+    monkeypatch.setattr("blobsync.local.incoming.verify_chunk", counted)
     with LocalStore(tmp_path, verify="sha256") as local:
         incoming = local.receive(item)
         assert incoming is not None
@@ -313,21 +313,21 @@ def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
 
 def test_lacking_names_objects_and_the_files_that_need_them(local: LocalStore) -> None:
     release = sample({"a": b"1", "b": b"2", "c": LARGE}, members=1)
-    lacking = local.lacks(release.manifest, release.layout)
+    lacking = local.missing(release.manifest, release.layout)
     assert set(lacking.objects) == set(release.objects)
     assert [item.path for item in lacking.artifacts] == ["a", "b", "c"]
 
     first = next(pack for pack, data in release.objects.items() if data == packed_alone(release, b"1"))
     bring(local, first, release.objects[first])
-    lacking = local.lacks(release.manifest, release.layout)
+    lacking = local.missing(release.manifest, release.layout)
     assert first not in lacking.objects
     assert [item.path for item in lacking.artifacts] == ["b", "c"]
 
     for item, data in release.objects.items():
         bring(local, item, data)
-    assert not local.lacks(release.manifest, release.layout)
+    assert not local.missing(release.manifest, release.layout)
     local.object_path(first).unlink()
-    assert local.lacks(release.manifest, release.layout).objects == (first,)
+    assert local.missing(release.manifest, release.layout).objects == (first,)
 
 
 def packed_alone(release: Sample, blob: bytes) -> bytes:
@@ -341,7 +341,7 @@ def test_layout_whose_packs_lack_a_file_is_refused(local: LocalStore) -> None:
         bring(local, item, data)
 
     with pytest.raises(InvalidLayoutError, match="no pack in the layout"):
-        local.lacks(release.manifest, other.layout)
+        local.missing(release.manifest, other.layout)
 
 
 def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) -> None:
@@ -363,7 +363,7 @@ def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore
     for item in release.objects:
         overwrite(local.object_path(item), b"evil")
         assert not local.has(item)
-    assert set(local.lacks(release.manifest, release.layout).objects) == set(release.objects)
+    assert set(local.missing(release.manifest, release.layout).objects) == set(release.objects)
     assert {path.read_bytes() for path in (local.root / "quarantine").iterdir()} == {b"evil"}
 
 
@@ -392,7 +392,7 @@ def test_touched_object_counts_again_after_it_was_hashed(local: LocalStore) -> N
     release = fill(local, mixed())
     for item in release.objects:
         os.utime(local.object_path(item), ns=(1, 1))
-    assert not local.lacks(release.manifest, release.layout)
+    assert not local.missing(release.manifest, release.layout)
 
 
 def test_object_replaced_by_a_link_does_not_count_until_fetched_anew(
@@ -482,9 +482,9 @@ def test_what_another_process_verified_is_not_hashed_again(
     with LocalStore(local.root) as neighbour:
         fill(neighbour, release)
     hashed: list[object] = []
-    monkeypatch.setattr("blobsync.local.verification.hash_range", lambda *args, **named: hashed.append(args))
+    monkeypatch.setattr("blobsync.bucket.verification.hash_range", lambda *args, **named: hashed.append(args))
 
-    assert not local.lacks(release.manifest, release.layout)
+    assert not local.missing(release.manifest, release.layout)
     assert hashed == []
 
 
@@ -512,7 +512,7 @@ def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | 
     flip_a_byte_unseen(pack)
 
     with LocalStore(tmp_path) as again:
-        assert again.lacks(release.manifest, release.layout).objects == (release.packs[0],)
+        assert again.missing(release.manifest, release.layout).objects == (release.packs[0],)
         assert again.has(artifact("b", LARGE).blob)
 
 

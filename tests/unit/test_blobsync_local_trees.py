@@ -232,7 +232,7 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
         assert local.has(pack)
         with pytest.raises(BlobMissingError):
             local.materialise(release.manifest)
-        assert local.lacks(release.manifest, release.layout).objects == (pack,)
+        assert local.missing(release.manifest, release.layout).objects == (pack,)
         fill(local, release)
     assert contents(local.materialise(release.manifest)) == FILES
 
@@ -240,7 +240,7 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
 def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalStore, release: Sample) -> None:
     local.materialise(release.manifest)
     told: list[int] = []
-    local.verify(release.manifest, going_on=told.append)
+    local.verify(release.manifest, on_progress=told.append)
     assert sum(told) >= sum(item.size_bytes for item in release.objects)
 
     class StopError(Exception):
@@ -250,8 +250,8 @@ def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalSto
         raise StopError
 
     with pytest.raises(StopError):
-        local.verify(release.manifest, going_on=stop)
-    assert not local.lacks(release.manifest, release.layout)
+        local.verify(release.manifest, on_progress=stop)
+    assert not local.missing(release.manifest, release.layout)
 
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
@@ -286,4 +286,4 @@ def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalSt
 
     with pytest.raises(BlobMissingError):
         local.materialise(release.manifest)
-    assert local.lacks(release.manifest, release.layout).objects == (pack,)
+    assert local.missing(release.manifest, release.layout).objects == (pack,)

@@ -18,12 +18,13 @@ from blobsync import (
     collect,
     publish,
 )
+from blobsync.bucket import keys
+from blobsync.bucket.leases import MAX_TTL, Lease, live_leases, store_time
+from blobsync.bucket.patient_store import PatientStore
+from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.publishing import lease as lease_module
 from blobsync.publishing import publisher
 from blobsync.publishing.lease import REFRESHES_PER_TTL, PublishLease
-from blobsync.storage import keys
-from blobsync.storage.leases import MAX_TTL, Lease, live_leases, store_time
-from blobsync.storage.ports import GoingOn, go_on
 from blobsync.testing.memory import MemoryObjectStore
 
 QUICK = RetryPolicy(
@@ -44,8 +45,9 @@ class Clock:
 
 
 def a_lease(store: MemoryObjectStore, **options: object) -> PublishLease:
-    given = {"subject": "p", "holder": "me", "retry": QUICK, "stopping": threading.Event(), **options}
-    return PublishLease(store, **given)  # type: ignore[arg-type]
+    retry = options.pop("retry", QUICK)
+    patient = PatientStore(store, retry, threading.Event())  # type: ignore[arg-type]
+    return PublishLease(patient, **{"subject": "p", "holder": "me", **options})  # type: ignore[arg-type]
 
 
 def test_lease_reads_back_and_rubbish_does_not() -> None:
@@ -92,11 +94,11 @@ def test_lease_is_there_while_a_publish_runs_and_gone_afterwards(tmp_path: Path)
     seen: list[Lease | None] = []
 
     class Looking(MemoryObjectStore):
-        def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             if not key.startswith(keys.PUBLISH_LEASES):
                 live = live_leases(self, keys.PUBLISH_LEASES, datetime.now(UTC))
                 seen.extend(item.lease for item in live)
-            super().write(key, data, going_on=going_on)
+            super().write(key, data, on_progress=on_progress)
 
     (tmp_path / "a").write_text("a")
     store = Looking()
@@ -108,7 +110,7 @@ def test_lease_is_there_while_a_publish_runs_and_gone_afterwards(tmp_path: Path)
 
 def test_lease_is_renewed_while_it_is_held(eventually: Callable[..., None]) -> None:
     store = MemoryObjectStore()
-    with a_lease(store, ttl=timedelta(seconds=REFRESHES_PER_TTL / 100)) as lease:
+    with a_lease(store, ttl=timedelta(seconds=REFRESHES_PER_TTL / 10)) as lease:
         eventually(lambda: store.writes.count(lease.key) > 3)
     written = len(store.writes)
     assert store.deletes == [lease.key]
@@ -124,7 +126,7 @@ def test_lease_that_was_not_renewed_in_time_is_noticed_and_not_taken_up_again() 
         with pytest.raises(PublishLapsedError, match="60 s"):
             lease.check()
         with pytest.raises(PublishLapsedError):
-            lease._write()
+            lease.write()
 
 
 def test_publish_whose_lease_lapsed_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +135,9 @@ def test_publish_whose_lease_lapsed_shows_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(publisher, "PublishLease", partial(PublishLease, clock_s=lambda: slept))
 
     class Sleepy(MemoryObjectStore):
-        def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             nonlocal slept
-            super().write(key, data, going_on=going_on)
+            super().write(key, data, on_progress=on_progress)
             if key.startswith(keys.PACKS):
                 slept = 3_600.0  # the host was suspended
 
@@ -175,8 +177,8 @@ def test_lease_that_the_store_lost_at_once_is_written_again() -> None:
     class Losing(MemoryObjectStore):
         lost = 0
 
-        def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
-            super().write(key, data, going_on=going_on)
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+            super().write(key, data, on_progress=on_progress)
             if self.lost < 2:
                 self.lost += 1
                 self.delete(key)
@@ -203,6 +205,23 @@ def test_lease_that_the_store_never_shows_ends_the_publish_in_time() -> None:
         a_lease(Hiding(), retry=brief),
     ):
         pass
+
+
+def test_lease_whose_first_write_had_no_answer_is_not_left_behind() -> None:
+    class Unanswered(MemoryObjectStore):
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+            super().write(key, data, on_progress=on_progress)
+            raise StoreUnavailableError("no answer")
+
+    brief = RetryPolicy(
+        first_wait=timedelta(milliseconds=1),
+        max_wait=timedelta(milliseconds=5),
+        deadline=timedelta(milliseconds=50),
+    )
+    store = Unanswered()
+    with pytest.raises(StoreUnavailableError, match="no answer"), a_lease(store, retry=brief):
+        pass
+    assert list(store.list("leases/")) == []
 
 
 def test_publish_gives_up_on_a_collection_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blobsync.publishing.packing import pack_jobs
-from blobsync.publishing.plan import (
+from blobsync.publishing.reuse import (
     MAX_REUSED_PACKS,
     PACK_RAW_BYTES,
     PACK_STORED_BYTES,

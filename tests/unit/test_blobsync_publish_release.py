@@ -17,9 +17,9 @@ from blobsync import (
     InvalidManifestError,
     LocalStoreError,
     ObjectInfo,
+    Phase,
+    Progress,
     PublishedRelease,
-    PublishPhase,
-    PublishProgress,
     ReleaseRef,
     RetryPolicy,
     SourceChangedError,
@@ -32,12 +32,12 @@ from blobsync import (
     list_releases,
     publish,
 )
+from blobsync.bucket import keys
+from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.releases import COMPRESSED_BYTES, Publication, fetch_layout, published, stored_manifest
 from blobsync.errors import InvalidLayoutError
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.manifest import Role
-from blobsync.storage import keys
-from blobsync.storage.ports import GoingOn, go_on
-from blobsync.storage.releases import COMPRESSED_BYTES, Publication, fetch_layout, published, stored_manifest
 from blobsync.testing.memory import MemoryObjectStore
 from blobsync.testing.releases import read_release
 
@@ -270,11 +270,11 @@ class Refusing(MemoryObjectStore):
         super().__init__()
         self.allowed = allowed
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         self.allowed -= 1
         if self.allowed < 0:
             raise StoreAccessDeniedError("no more")
-        super().write(key, data, going_on=going_on)
+        super().write(key, data, on_progress=on_progress)
 
 
 @pytest.mark.parametrize("allowed", range(6))  # lease, pack, blob, layout, history, manifest
@@ -300,11 +300,11 @@ def test_publish_that_ends_early_leaves_no_release_and_the_next_completes_it(
 class Flaky(MemoryObjectStore):
     """Each first write of a key fails."""
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         if not self.reads[f"tried {key}"]:
             self.reads[f"tried {key}"] += 1
             raise StoreUnavailableError("hiccup")
-        super().write(key, data, going_on=going_on)
+        super().write(key, data, on_progress=on_progress)
 
 
 def test_publish_survives_hiccups(root: Path) -> None:
@@ -322,14 +322,14 @@ class Crumbling(MemoryObjectStore):
         super().__init__()
         self.tries = 0
 
-    def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+    def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         if key.startswith(keys.BLOBS):
             self.tries += 1
             for _ in range(min(self.tries, 4)):
-                going_on(1 << 20)
+                on_progress(1 << 20)
             if self.tries < 4:
                 raise StoreUnavailableError("broke off")
-        super().write(key, data, going_on=go_on)
+        super().write(key, data, on_progress=ignore_progress)
 
 
 def test_large_upload_is_not_given_up_while_it_gets_further(root: Path) -> None:
@@ -354,15 +354,15 @@ def test_first_error_ends_the_others(root: Path) -> None:
     class Stuck(MemoryObjectStore):
         """Uploads of packs never end by themselves; one of a blob fails."""
 
-        def write(self, key: str, data: bytes | Path, *, going_on: GoingOn = go_on) -> None:
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             if key.startswith(keys.BLOBS):
                 uploading.wait(30)
                 raise StoreAccessDeniedError("not you")
             if key.startswith(keys.PACKS):
                 uploading.set()
                 while True:
-                    going_on(0)
-            super().write(key, data, going_on=going_on)
+                    on_progress(0)
+            super().write(key, data, on_progress=on_progress)
 
     uploading = threading.Event()
     with pytest.raises(StoreAccessDeniedError, match="not you"):
@@ -370,23 +370,23 @@ def test_first_error_ends_the_others(root: Path) -> None:
 
 
 def test_progress_of_each_phase_ends_at_its_total(root: Path) -> None:
-    seen: list[PublishProgress] = []
+    seen: list[Progress] = []
 
     upload(MemoryObjectStore(), root, progress=seen.append)
 
     last = {item.phase: item for item in seen}
     files = LARGE + 3
     assert last == {
-        PublishPhase.HASHING: PublishProgress(PublishPhase.HASHING, 5, 5, files, files),
-        PublishPhase.PACKING: PublishProgress(PublishPhase.PACKING, 3, 3, 2, 2),
-        PublishPhase.UPLOADING: PublishProgress(PublishPhase.UPLOADING, 4, 4, LARGE + 2, LARGE + 2),
+        Phase.HASHING: Progress(Phase.HASHING, 5, 5, files, files),
+        Phase.PACKING: Progress(Phase.PACKING, 3, 3, 2, 2),
+        Phase.UPLOADING: Progress(Phase.UPLOADING, 4, 4, LARGE + 2, LARGE + 2),
     }
 
 
 def test_error_of_the_progress_callback_ends_the_publish(root: Path) -> None:
     store = MemoryObjectStore()
 
-    def cancel(_now: PublishProgress) -> None:
+    def cancel(_now: Progress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

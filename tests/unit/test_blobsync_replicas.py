@@ -18,8 +18,8 @@ from blobsync import (
     StoreUnavailableError,
     wait_for_replicas,
 )
+from blobsync.bucket import keys
 from blobsync.release.replica import MAX_DIGESTS, MAX_RECORD_BYTES
-from blobsync.storage import keys
 from blobsync.testing.memory import MemoryObjectStore
 
 A, B = "a" * 64, "b" * 64

@@ -7,7 +7,7 @@ from botocore.loaders import JSONFileLoader
 
 from blobsync import S3Config
 from blobsync.errors import BlobSyncConfigError
-from blobsync.storage.s3_client import S3Clients, load_models
+from blobsync.s3.client import S3Clients, load_models
 
 CONFIG = S3Config(endpoint_url="http://127.0.0.1:1", bucket="b", access_key_id="a", secret_access_key="s")
 

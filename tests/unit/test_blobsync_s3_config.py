@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from blobsync import BlobSyncConfigError, S3Config, Secret
-from blobsync.storage.s3_client import S3Clients
-from blobsync.storage.s3_config import MOST_PARTS
-from blobsync.storage.s3_upload import part_bytes_for
+from blobsync.s3.client import S3Clients
+from blobsync.s3.config import MOST_PARTS
+from blobsync.s3.upload import part_bytes_for
 
 MIB = 1 << 20
 
@@ -81,23 +81,11 @@ def test_bucket_stands_where_the_addressing_style_wants_it(
     clients.client.close()
 
 
-def test_reading_goes_through_the_client_where_a_proxy_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = S3Clients(config(endpoint_url="http://10.0.0.1:9000"))
-    assert clients.getter() is not None
-
-    monkeypatch.setenv("http_proxy", "http://10.0.0.2:3128")
-    assert clients.getter() is None
-
-    monkeypatch.setenv("no_proxy", "10.0.0.1")
-    assert clients.getter() is not None
-    clients.client.close()
-
-
 def test_missing_ca_bundle_is_a_fault_of_the_settings() -> None:
     clients = S3Clients(config(endpoint_url="https://10.0.0.1", ca_bundle="/nowhere/ca.pem"))
 
     with pytest.raises(BlobSyncConfigError, match="ca_bundle"):
-        clients.getter()
+        clients.reader()
     clients.client.close()
 
 

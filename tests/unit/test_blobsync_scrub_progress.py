@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blobsync import LocalStore, LocalStoreError, ScrubProgress
-from blobsync.sync.scrub_progress import ScrubTally
+from blobsync.sync.scrubber import ScrubTally
 from tests.local_store_samples import flip_a_byte_unseen, sample
 from tests.sync_samples import Rig
 
@@ -45,12 +45,12 @@ def test_rounds_and_what_they_found_are_counted(rig: Rig, eventually: Eventually
 
 
 def test_round_under_way_says_so(rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, ignore_progress = threading.Event(), threading.Event()
     scrub = LocalStore.scrub_object
 
     def slow(self: LocalStore, *args: object, **named: object) -> bool:
         begun.set()
-        go_on.wait(60)
+        ignore_progress.wait(60)
         return scrub(self, *args, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LocalStore, "scrub_object", slow)
@@ -59,7 +59,7 @@ def test_round_under_way_says_so(rig: Rig, eventually: Eventually, monkeypatch: 
     eventually(begun.is_set)
 
     told = syncer.scrub_progress()
-    go_on.set()
+    ignore_progress.set()
 
     assert (told.is_running, told.done_releases, told.total_releases) == (True, 0, 1)
 

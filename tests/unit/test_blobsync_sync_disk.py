@@ -190,7 +190,7 @@ def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_has_room(
     class Refusing(LocalStore):
         def hold(self, releases: Set[str]) -> None:
             if full.is_set():
-                raise self.foundation.disk.failed("noting", OSError(errno.ENOSPC, "full"))
+                raise self.context.disk.failed("noting", OSError(errno.ENOSPC, "full"))
             super().hold(releases)
             held.append(frozenset(releases))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from blobsync import ReleaseRef, ReleaseState, StoreUnavailableError
+from blobsync.bucket.ports import OnProgress
 from blobsync.release.blob import CHUNK_BYTES
-from blobsync.storage.ports import GoingOn
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
 
@@ -35,7 +35,7 @@ class Copies:
         self._copy = rig.store.copy
         rig.store.copy = self.copy  # type: ignore[method-assign]
 
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         with self._lock:
             self.started.append((key, start))
             self.threads.setdefault(key, set()).add(threading.current_thread().name)
@@ -43,7 +43,7 @@ class Copies:
             self.most_at_once[key] = max(self.most_at_once[key], self.at_once[key])
         try:
             self.before(key, start)
-            self._copy(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+            self._copy(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
         finally:
             with self._lock:
                 self.at_once[key] -= 1
@@ -157,13 +157,13 @@ def test_closing_in_the_middle_of_a_blob_keeps_what_came_and_leaves_no_thread(
     stuck = threading.Event()
     original = rig.store.copy
 
-    def stall(key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def stall(key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         if start >= 2 * CHUNK_BYTES:
             stuck.set()
             while True:
-                going_on(0)
+                on_progress(0)
                 threading.Event().wait(0.01)
-        original(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+        original(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 
     rig.store.copy = stall  # type: ignore[method-assign]
     syncer = rig.syncer(p)

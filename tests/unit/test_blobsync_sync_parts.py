@@ -30,13 +30,12 @@ from blobsync import (
     SyncerClosedError,
     readiness_document,
 )
+from blobsync.bucket.ports import OnProgress
 from blobsync.listeners import Listeners
-from blobsync.storage.ports import GoingOn
-from blobsync.sync.meter import Meter
+from blobsync.sync.meter import Meter, Throttle, TokenBucket
 from blobsync.sync.pool import DaemonPool, Lane, Lanes
-from blobsync.sync.scrub_turn import ScrubTurn
+from blobsync.sync.scrubber import ScrubTurn
 from blobsync.sync.sources import Sources
-from blobsync.sync.throttle import Throttle, TokenBucket
 from blobsync.testing.memory import MemoryObjectStore
 
 Eventually = Callable[..., None]
@@ -211,19 +210,19 @@ class Source:
         self.error = error
         self.asked = 0
 
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         self.asked += 1
-        going_on(3)
+        on_progress(3)
         if self.error is not None:
             raise self.error
-        going_on(size_bytes - 3)
+        on_progress(size_bytes - 3)
 
 
 def copied(sources: Sources, **more: bool) -> int:
     """What was counted in the end."""
     came: list[int] = []
     with Path("/dev/null").open("wb") as nowhere:
-        sources.copy("k", nowhere.fileno(), start=0, size_bytes=10, going_on=came.append, **more)
+        sources.copy("k", nowhere.fileno(), start=0, size_bytes=10, on_progress=came.append, **more)
     return sum(came)
 
 
@@ -252,7 +251,7 @@ def test_peer_that_fails_is_left_alone_for_a_while_and_its_bytes_do_not_count(tm
     def copy() -> int:
         came: list[int] = []
         with (tmp_path / "f").open("r+b") as file:
-            sources.copy("k", file.fileno(), start=0, size_bytes=10, going_on=came.append)
+            sources.copy("k", file.fileno(), start=0, size_bytes=10, on_progress=came.append)
         return sum(came)
 
     assert [copy(), copy()] == [10, 10]

@@ -82,9 +82,9 @@ def test_object_of_several_releases_is_hashed_once_in_a_round(rig: Rig, eventual
     hashed: list[str] = []
 
     class Noting(LocalStore):
-        def scrub_object(self, item, *, going_on=lambda _: None):  # type: ignore[no-untyped-def]
+        def scrub_object(self, item, *, on_progress=lambda _: None):  # type: ignore[no-untyped-def]
             hashed.append(item.name)
-            return super().scrub_object(item, going_on=going_on)
+            return super().scrub_object(item, on_progress=on_progress)
 
     p, q = rig.publish("p", a="shared", b="1"), rig.publish("q", a="shared", c="2")
     syncer = rig.syncer(p, q, scrub=timedelta(seconds=1), local=Noting(rig.folder / "local"))
@@ -99,13 +99,14 @@ def test_scrub_reads_no_faster_than_it_may_and_ends_at_once_on_close(
     rig: Rig, eventually: Eventually
 ) -> None:
     p = rig.put(sample({"a": b"x" * (3 << 20)}, compress=False))
-    syncer = rig.syncer(p, scrub=OFTEN, scrub_bytes_per_s=1000)  # a round takes an hour
-    eventually(lambda: syncer.readiness().is_ready(p))
+    syncer = rig.syncer(start=False, scrub=OFTEN, scrub_bytes_per_s=1000)  # a round takes an hour
     took: list[int] = []
     bucket = syncer._scrubber._throttle._bucket
     assert bucket is not None
     original = bucket.take
     bucket.take = lambda size, now: took.append(size) or original(size, now)  # type: ignore[func-returns-value, method-assign]
+    syncer.start()
+    syncer.want([p])
     eventually(lambda: took)
 
     syncer.close(SOON)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from blobsync import DiskCondition, DiskState, Readiness, ReleaseState, RetryPolicy
-from blobsync.local.lacking import Lacking
+from blobsync.local.missing_objects import MissingObjects
 from blobsync.local.releases import KeptRelease
 from blobsync.release.objects import StoredObject
 from blobsync.sync.readiness import Failure
-from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from blobsync.sync.release_inspector import Look
+from blobsync.sync.table import Job, SyncTable
+from blobsync.sync.transfers import Fetch
 from tests.local_store_samples import Sample, sample
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
@@ -28,8 +30,8 @@ def known(of: Sample) -> KeptRelease:
     return KeptRelease(of.manifest, of.layout)
 
 
-def nothing_of(of: Sample) -> Lacking:
-    return Lacking(tuple(of.objects), of.manifest.artifacts)
+def nothing_of(of: Sample) -> MissingObjects:
+    return MissingObjects(tuple(of.objects), of.manifest.artifacts)
 
 
 def table(*wanted: Sample) -> SyncTable:
@@ -74,7 +76,7 @@ def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is
     made.fetched(fetch(p, 1).item.name, 1)
     assert not seen(made).is_ready(ref)  # it is not kept yet
     assert start(made, 1) == [Look(ref, known(p))]
-    made.looked(ref, known(p), Lacking(), 1)
+    made.looked(ref, known(p), MissingObjects(), 1)
 
     assert seen(made).is_ready(ref)
     assert made.next_due_s() == 101
@@ -99,7 +101,7 @@ def test_failing_object_waits_longer_each_time_up_to_the_bound() -> None:
     waits, now = [], 0.0
     for _ in range(6):
         made.failed(fetch(p, 0), GONE, now)
-        due = made.next_due_s(looks=False)
+        due = made.next_due_s(looks=-1)
         assert due is not None
         waits.append(due - now)
         now = due
@@ -185,7 +187,7 @@ def test_what_another_process_receives_is_asked_for_again_soon_and_is_no_failure
     all_missing(made, p)
     for turn in range(1, 50):
         made.elsewhere(fetch(p, 0).item.name, turn)
-        due = made.next_due_s(looks=False)
+        due = made.next_due_s(looks=-1)
         assert due == turn + 0.1
         assert start(made, due) == [fetch(p, 0)]
 
@@ -226,16 +228,16 @@ def test_first_answer_after_an_outage_makes_all_due_but_not_a_key_that_fails_by_
     poison = fetch(p, 2)
     assert p.manifest.artifacts[2].path == "poison"
     made.failed(poison, DOWN, 1)
-    made.store_answered(2)  # of something else, while the poison failed
+    made.back_offs.store_answered(2)  # of something else, while the poison failed
     start(made, 2)
     made.failed(poison, DOWN, 3)
     for place in (0, 1):
         made.failed(fetch(p, place), DOWN, 3.5)
-    assert made.in_outage
+    assert made.back_offs.in_outage
 
-    made.store_answered(3.6)
+    made.back_offs.store_answered(3.6)
 
-    assert not made.in_outage
+    assert not made.back_offs.in_outage
     assert set(start(made, 3.6)) == {fetch(p, 0), fetch(p, 1)}
 
 
@@ -277,7 +279,7 @@ def test_retry_now_ends_every_back_off() -> None:
     made.failed(Look(p.manifest.ref, None), DOWN, 0)
     assert start(made, 0.5) == []
 
-    made.retry_now(0.5)
+    made.back_offs.retry_now(0.5)
 
     assert start(made, 0.5) == [Look(p.manifest.ref, None)]
     assert seen(made).releases[p.manifest.ref].state is ReleaseState.UNAVAILABLE  # until it is known better
@@ -288,12 +290,12 @@ def test_look_that_is_asked_for_while_one_is_under_way_is_made_after_it() -> Non
     ref, made = p.manifest.ref, table(p)
     start(made, 0)
 
-    made.look_now(ref, 1)
-    made.looked(ref, known(p), Lacking(), 2)
+    made.damaged(ref.digest, 1)
+    made.looked(ref, known(p), MissingObjects(), 2)
 
     assert seen(made).is_ready(ref)
     assert start(made, 2) == [Look(ref, known(p))]
-    made.looked(ref, known(p), Lacking(), 3)
+    made.looked(ref, known(p), MissingObjects(), 3)
     assert start(made, 3) == []
 
 
@@ -302,7 +304,7 @@ def test_damage_lets_those_who_need_the_object_be_looked_at() -> None:
     made = table(p, q)
     start(made, 0)
     for each in (p, q):
-        made.looked(each.manifest.ref, known(each), Lacking(), 0)
+        made.looked(each.manifest.ref, known(each), MissingObjects(), 0)
 
     made.damaged(fetch(p, 0).item.name, 1)
 
@@ -315,7 +317,7 @@ def test_only_what_changed_is_told_anew() -> None:
     made = table(p, q)
     start(made, 0)
     for each in (p, q):
-        made.looked(each.manifest.ref, known(each), Lacking(), 0)
+        made.looked(each.manifest.ref, known(each), MissingObjects(), 0)
     before = seen(made)
     assert made.turned
 
@@ -382,3 +384,77 @@ def test_thousands_are_handed_out_a_few_at_a_time_and_each_once() -> None:
 
     assert len(taken) == 3000
     assert made.objects()[2:] == (0, 0)
+
+
+def test_release_that_somebody_waits_for_goes_first_beyond_the_places_of_others() -> None:
+    p, q = release("p", "a", "b"), release("q", "c", "d")
+    ref, made = q.manifest.ref, table(p)
+    start(made, 0)
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 0)
+
+    made.ensure(ref, 0)
+
+    assert made.next_due_s(0, 0) == 0
+    assert made.start_due(0, 0, 0) == [Look(ref, None)]
+    made.looked(ref, known(q), nothing_of(q), 0)
+    (first,) = made.start_due(0, 0, 0)  # one more than the others may have
+    assert first in {fetch(q, 0, -1), fetch(q, 1, -1)}
+    assert made.start_due(0, -1, -1) == []
+    assert made.next_due_s(-1, -1) is None
+    (second,) = made.start_due(0, 0, 1)
+    assert {first, second} == {fetch(q, 0, -1), fetch(q, 1, -1)}
+
+
+def test_places_that_are_full_are_not_due_for_what_nobody_waits_for() -> None:
+    p = release("p", "a")
+    made = table(p)
+
+    assert made.start_due(0, 0, 0) == []
+    assert made.next_due_s(0, 0) is None
+    assert made.next_due_s(1, 0) == float("-inf")
+
+
+def test_release_is_forgotten_with_its_last_wait_unless_it_is_wanted() -> None:
+    p, q = release("p", "a"), release("q", "b")
+    made = table(p)
+    for of in (p, q):
+        made.ensure(of.manifest.ref, 0)
+    start(made, 0)
+    for of in (p, q):
+        made.looked(of.manifest.ref, known(of), nothing_of(of), 0)
+    assert seen(made).releases.keys() == {p.manifest.ref}
+    assert seen(made).total_bytes == SEVERAL
+    assert made.needing(fetch(q, 0).item.name) == {q.manifest.ref}
+
+    for of in (p, q):
+        made.end_ensure(of.manifest.ref, 0)
+        made.end_ensure(of.manifest.ref, 0)
+
+    assert start(made, 0) == [fetch(p, 0, 0)]
+    assert made.objects() == (1, SEVERAL, 1, SEVERAL)
+
+
+def test_release_that_is_not_wanted_any_more_stays_while_somebody_waits_for_it() -> None:
+    p = release("p", "a")
+    made = table(p)
+    made.ensure(p.manifest.ref, 0)
+
+    made.want([], 0)
+
+    assert seen(made).releases == {}
+    assert start(made, 0) == [Look(p.manifest.ref, None)]
+    made.want([p.manifest.ref], 0)
+    made.end_ensure(p.manifest.ref, 0)
+    assert seen(made).releases.keys() == {p.manifest.ref}
+
+
+def test_waiting_for_a_release_ends_its_back_offs_and_no_others() -> None:
+    p, q = release("p", "a"), release("q", "b")
+    made = table(p, q)
+    for of in (p, q):
+        all_missing(made, of)
+        made.failed(fetch(of, 0), GONE, 0)
+
+    made.ensure(p.manifest.ref, 0.1)
+
+    assert start(made, 0.1) == [Look(p.manifest.ref, known(p)), fetch(p, 0, -1)]

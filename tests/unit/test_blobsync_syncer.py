@@ -25,8 +25,8 @@ from blobsync import (
     SyncProgress,
     gc,
 )
-from blobsync.storage import keys
-from blobsync.storage.ports import GoingOn
+from blobsync.bucket import keys
+from blobsync.bucket.ports import OnProgress
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
@@ -214,8 +214,8 @@ def test_ensure_waits_for_a_store_that_comes_back(rig: Rig) -> None:
                 raise StoreUnavailableError("not yet")
             yield from inner.read(key, start=start, size_bytes=size_bytes)
 
-        def copy(self, key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
-            inner.copy(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+        def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
+            inner.copy(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 
     inner = rig.store
     rig.store = Returning()
@@ -294,12 +294,12 @@ def test_close_interrupts_a_transfer_under_way_and_ends_every_thread(
     rig: Rig, eventually: Eventually
 ) -> None:
     p = rig.publish("p", a="1" * 100)
-    reading, go_on = threading.Event(), threading.Event()
+    reading, ignore_progress = threading.Event(), threading.Event()
 
-    def endless(key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def endless(key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         reading.set()
-        while not go_on.wait(0.01):
-            going_on(0)
+        while not ignore_progress.wait(0.01):
+            on_progress(0)
 
     rig.store.copy = endless  # type: ignore[method-assign]
     syncer = rig.syncer(p)
@@ -439,10 +439,10 @@ def test_bytes_that_were_wrong_once_are_fetched_again_and_nothing_is_told(
     p = rig.publish("p", a="1" * 100)
     key, original = rig.key(p, "a"), rig.store.copy
 
-    def wrong_once(what: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def wrong_once(what: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         if what == key and not rig.store.reads[key]:
             rig.store.corrupt(key, 20)
-        original(what, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+        original(what, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
         rig.store.heal(key)
 
     rig.store.copy = wrong_once  # type: ignore[method-assign]
@@ -462,10 +462,10 @@ def test_what_is_wanted_first_comes_first(rig: Rig, eventually: Eventually) -> N
     order: list[str] = []
     gate, original = threading.Event(), rig.store.copy
 
-    def noted(key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def noted(key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         gate.wait(20)
         order.append(key)
-        original(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+        original(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 
     rig.store.copy = noted  # type: ignore[method-assign]
     syncer = rig.syncer(first, later, threads=1)
@@ -506,7 +506,7 @@ def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually)
     data = {f"f{number}": bytes([number]) * (2 << 20) for number in range(3)}
     p = rig.put(sample(data, members=1, compress=False))
     syncer = rig.syncer(start=False, bandwidth_bytes_per_s=1 << 30)
-    bucket = syncer._transfers._throttle._bucket
+    bucket = syncer._copier._throttle._bucket
     assert bucket is not None
     original = bucket.take
 
@@ -527,17 +527,17 @@ def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
     slow = rig.key(p, "a")
     original = rig.store.copy
 
-    def trickling(key: str, fd: int, *, start: int, size_bytes: int, going_on: GoingOn) -> None:
+    def trickling(key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         while key == slow:
-            going_on(0)
+            on_progress(0)
             if gone.wait(0.01):
                 break
-        original(key, fd, start=start, size_bytes=size_bytes, going_on=going_on)
+        original(key, fd, start=start, size_bytes=size_bytes, on_progress=on_progress)
 
     gone = threading.Event()
     rig.store.copy = trickling  # type: ignore[method-assign]
     syncer = rig.syncer(start=False)
-    syncer._transfers._grace_s = 0.1
+    syncer._copier._grace_s = 0.1
     syncer.start()
     syncer.want([p])
 
@@ -561,7 +561,7 @@ def test_object_that_another_process_receives_is_waited_for_and_not_fetched(
             eventually(lambda: lacks(syncer, p, ["a"]))
             assert state_of(syncer, p) is ReleaseState.SYNCING
             rig.store.copy(
-                rig.key(p, "a"), incoming.fd, start=0, size_bytes=item.size_bytes, going_on=lambda _: None
+                rig.key(p, "a"), incoming.fd, start=0, size_bytes=item.size_bytes, on_progress=lambda _: None
             )
             incoming.took(0, item.size_bytes)
             incoming.install()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -57,3 +59,13 @@ def test_sync_settings_reach_the_syncer(settings: Settings, monkeypatch: pytest.
 
 def test_storage_has_a_connection_for_each_thread_that_fetches(settings: Settings) -> None:
     assert foundation.s3_config(settings).max_connections > settings.sync.threads
+
+
+def test_a_process_with_zookeeper_does_not_load_sqlite() -> None:
+    code = "import nimbus.bootstrap.processes, sys; print([name for name in sys.modules if 'sqlite' in name])"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert done.stdout.strip() == "[]"

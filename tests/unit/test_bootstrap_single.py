@@ -1,7 +1,10 @@
-"""What a process refuses when its configuration is that of a single scheduler."""
+"""What a process refuses, and what it loads, when its configuration is that of a single scheduler."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,12 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from leader import ElectionStateError, FencingToken
-from leader.electors.epoch_file import EpochFile
+from leader.local.epoch_file import EpochFile
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.bootstrap.single import check_epochs
 from nimbus.cli.main import cli
 from nimbus.localstack.errors import LocalStackError
+from nimbus.localstack.ports import free_port
 from nimbus.localstack.stack import LocalStack
 
 SINGLE = """\
@@ -90,3 +94,48 @@ def test_only_its_own_user_may_read_the_database(session: SqliteSession) -> None
 
     assert set(modes.values()) == {0o600}
     assert session.file.parent.stat().st_mode & 0o777 == 0o700
+
+
+LATE = (
+    "boto3",
+    "botocore",
+    "httpx",
+    "apprise",
+    "pyspark",
+    "nimbus.bootstrap.clusters",
+    "nimbus.worker.application.kubernetes",
+    "nimbus.worker.application.yarn",
+    "nimbus.localstack",
+)
+"""Imported by who needs them, when they are needed: `nimbus up --single` is ready in a second and a half."""
+BUILT = """
+import json, os, sys
+from pathlib import Path
+from nimbus.config import load_settings
+from nimbus.bootstrap import processes
+settings = load_settings(Path(sys.argv[1]), os.environ)
+foundation = processes.lay_foundation(settings)
+processes.build_parts(foundation)
+print(json.dumps(sorted(sys.modules)))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_a_single_scheduler_starts_without_what_it_may_never_need(tmp_path: Path) -> None:
+    config = tmp_path / "single.yaml"
+    config.write_text(
+        f"leadership: {{elector: single}}\n"
+        f"storage: {{bucket: nimbus, endpoint_url: 'http://127.0.0.1:{free_port()}',"
+        " access_key_id: nobody, secret_access_key: none}\n"
+        f"scheduler: {{state_dir: {tmp_path / 'state'}}}\n"
+        f"worker: {{data: {tmp_path / 'data'}}}\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", BUILT, config], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "nimbus.bootstrap.scheduler" in loaded
+    assert loaded & set(LATE) == set()

@@ -94,8 +94,12 @@ BAD: list[tuple[str, str]] = [
         "host_lost_after (30s) must not be below supervision.beat_grace (40s)",
     ),
     (
-        "leadership:\n  forced_takeover_after: 5s",
+        "leadership:\n  guard_timeout: 5s\n  forced_takeover_after: 5s",
         "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
+    ),
+    (
+        "leadership:\n  guard_timeout: 20s\n  forced_takeover_after: 15s",
+        "forced_takeover_after (15s) must not be below leadership.guard_timeout (20s)",
     ),
     ("sync:\n  threads: 0", "10: sync.threads: must be at least 1, not 0"),
     ("sync:\n  threads: 2.5", "10: sync.threads: must be a whole number, not 2.5"),
@@ -252,6 +256,13 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
         "data.access_key_id: access_key_id is given and secret_access_key is not",
     ),
     ({"worker": {"data_dir": "/d", "slots": 0}}, "worker.slots: must be at least 1, not 0"),
+    ({"worker": {"data_dir": "/d", "metrics": 8471}}, "worker.metrics: must be host:port, such as 127.0.0.1"),
+    ({"worker": {"data_dir": "/d", "metrics": "127.0.0.1"}}, "worker.metrics: must be host:port"),
+    ({"worker": {"data_dir": "/d", "metrics": "127.0.0.1:0"}}, "worker.metrics: must be host:port"),
+    (
+        {"worker": {"data_dir": "/d", "metrics": "0.0.0.0:8471"}},
+        "worker.metrics: metrics (0.0.0.0:8471) is no loopback address and api.auth is optional",
+    ),
     ({"worker": {"data_dir": "/d", "slots": True}}, "worker.slots: must be a whole number, not true"),
     ({"worker": {"data_dir": "/d", "embedded": "yes"}}, "worker.embedded: must be true or false, not 'yes'"),
     ({"worker": {"data_dir": "/d", "master": "lokal"}}, "must be a Spark master such as local[2]"),
@@ -327,9 +338,9 @@ def test_derived_values_follow_what_they_derive_from_and_yield_to_what_is_given(
     assert settings.worker.work_dir == Path("/x/worker")
     assert settings.scheduler.advertise_url == "http://[::1]:99"
 
-    asked = {"api": {"auth": "required"}}
+    asked = {"api": {"auth": "required", "tls": {"certificate": "/x/api.pem", "key": "/x/api.key"}}}
     everywhere = load(tmp_path, GOOD | asked | {"scheduler": {"state_dir": "/x", "host": "0.0.0.0"}})
-    assert everywhere.scheduler.advertise_url == f"http://{socket.gethostname()}:8470"
+    assert everywhere.scheduler.advertise_url == f"https://{socket.gethostname()}:8470"
 
     given = load(tmp_path, GOOD | {"worker": {"id": "w9", "work_dir": "/w", "data_dir": "/d"}})
     assert (given.worker.id, given.worker.work_dir) == ("w9", Path("/w"))
@@ -367,6 +378,39 @@ def test_environment_wins_over_the_file_and_values_take_their_types(tmp_path: Pa
     assert (settings.artifacts.gc, settings.artifacts.gc_max_share) == (True, 0.5)
 
 
+def test_on_is_a_word_where_it_is_a_key_in_a_variable_too(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        GOOD | {"alerts": {"targets": {"hook": {"kind": "webhook", "url": "http://localhost/x"}}}},
+        {"NIMBUS__ALERTS__NOTIFY": "[{on: [failed], to: hook}]"},
+    )
+
+    assert [(sorted(one.on), one.to) for one in settings.alerts.notify] == [(["failed"], "hook")]
+
+
+def test_a_variable_gives_a_key_that_is_a_mapping(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        GOOD,
+        {
+            "NIMBUS__WORKER__SECRETS": "{provider: env}",
+            "NIMBUS__API__TLS": "{certificate: /c, key: /k}",
+            "NIMBUS__TELEMETRY__LINEAGE": "{file: /l}",
+        },
+    )
+
+    assert settings.worker.secrets.provider == "env"
+    assert settings.api.tls is not None
+    assert settings.api.tls.certificate == Path("/c")
+    assert settings.telemetry.lineage is not None
+
+
+def test_secret_in_a_variable_that_cannot_be_read_is_not_shown(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, GOOD, {"NIMBUS__ALERTS__TARGETS": "{a: {url: https://u:s3cr3t@h"})
+
+    assert lines == ["environment: NIMBUS__ALERTS__TARGETS: cannot be read as YAML or JSON"]
+
+
 def test_environment_alone_can_give_what_is_required(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
@@ -392,7 +436,14 @@ def test_environment_alone_can_give_what_is_required(tmp_path: Path) -> None:
         (
             "NIMBUS__WORKER__SPARK_CONF",
             '{"x": 1}',
-            "environment: NIMBUS__WORKER__SPARK_CONF: 'x' is no Spark",
+            "environment: NIMBUS__WORKER__SPARK_CONF.x: 'x' is no Spark",
+        ),
+        ("NIMBUS__WORKER__SPARK_CONF", "{spark.a: 1, spark.a: 2}", "cannot be read as YAML or JSON"),
+        ("NIMBUS__WORKER__SPARK_CONF", "[" * 100_000, "cannot be read as YAML or JSON"),
+        (
+            "NIMBUS__ALERTS__NOTIFY",
+            "[{on: [failed]}]",
+            "environment: NIMBUS__ALERTS__NOTIFY[0].to: is missing",
         ),
         (
             "NIMBUS__LEADERSHIP__STEP_DOWN_MARGIN",
@@ -610,7 +661,24 @@ def test_address_off_loopback_without_required_tokens_is_refused(tmp_path: Path,
     assert "api.auth" in problem.message
     assert "nimbus token create" in problem.message
     assert refused.value.exit_code == 2
-    assert load(tmp_path, document | {"api": {"auth": "required"}}).scheduler.host == host
+    with_tokens = document | {"api": {"auth": "required"}}
+    with pytest.raises(InvalidConfigurationError, match=r"read the tokens\. Set api\.tls"):
+        load(tmp_path, with_tokens)
+    pair = {"certificate": "/x/api.pem", "key": "/x/api.key"}
+    assert load(tmp_path, document | {"api": {"auth": "required", "tls": pair}}).scheduler.host == host
+    proxied = {"state_dir": "/x", "host": host, "advertise_url": "https://nimbus.example.com"}
+    assert load(tmp_path, with_tokens | {"scheduler": proxied}).api.tls is None
+
+
+def test_metrics_off_loopback_need_tokens_and_tls(tmp_path: Path) -> None:
+    document = GOOD | {"worker": {"data_dir": "/d", "metrics": "0.0.0.0:8471"}, "api": {"auth": "required"}}
+
+    with pytest.raises(InvalidConfigurationError) as refused:
+        load(tmp_path, document)
+
+    (problem,) = refused.value.problems
+    assert problem.key == "worker.metrics"
+    assert "api.tls" in problem.message
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

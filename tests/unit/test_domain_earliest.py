@@ -11,8 +11,9 @@ from nimbus.domain import lifecycle
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)

@@ -18,8 +18,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -13,8 +13,9 @@ from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.orders import order_for
 from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import PAGE, Tasks
 from nimbus.domain.workers import AssignmentKind
 

@@ -9,8 +9,9 @@ from nimbus.domain import lifecycle
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
 from nimbus.domain.replay import as_at
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,11 +13,12 @@ from nimbus.domain import lifecycle
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, RetryPolicy, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Reused, Run, RunCause, RunState, TaskRun
-from nimbus.domain.run import TaskState as S
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection, entered
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, Reused, TaskRun
+from nimbus.domain.task_run import TaskState as S
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

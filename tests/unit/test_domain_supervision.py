@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nimbus.domain.ids import HostId, WorkerId
-from nimbus.domain.run import Attempt, Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
 from nimbus.domain.supervision import (
     Action,
@@ -18,6 +17,7 @@ from nimbus.domain.supervision import (
     Wait,
     supervise,
 )
+from nimbus.domain.task_run import Attempt, Outcome
 from nimbus.domain.workers import WorkerInfo
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

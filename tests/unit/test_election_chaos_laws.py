@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from leader.testing.history import Kind, Moment
 from tests.chaos.election.election_driver import plan
 from tests.chaos.election.election_faults import KINDS
 from tests.chaos.election.election_laws import Due, judge, moment_of
 from tests.chaos.election.history_lines import Did, Line, Pen, Reader
+from tests.election.history import Kind, Moment
 
 SESSION_NS = 1_000
 

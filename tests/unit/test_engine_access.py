@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from nimbus.access.grants import Grant, Grants
 from nimbus.domain import writes as w
 from nimbus.domain.access import MOST_TOKENS, AccessRole, Principal, PrincipalSource, Token
 from nimbus.domain.catalog import ReleaseOf
@@ -27,6 +28,7 @@ from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.settings import ClusterSettings
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import Decision
+from nimbus.engine.policy import Policy
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from tests.definitions import active
@@ -137,6 +139,83 @@ def test_admin_gives_a_pipeline_to_another_owner_and_a_later_release_does_not_ch
     assert asked(state, SetOwner(pipeline=SUMS, owner="data")).accepted
     assert asked(state, PUBLISH).accepted
     assert state.pipelines[SUMS].owner == "data"
+
+
+ISSUER = "https://login.example.com"
+GRANTS = Grants(
+    issuer=ISSUER,
+    by_group={
+        "ops": Grant(role=AccessRole.OPERATOR),
+        "sales": Grant(role=AccessRole.AUTHOR, teams=("sales",)),
+    },
+)
+
+
+def asked_by_login(
+    state: State, grants: Grants | None, command: Command, *, issuer: str = ISSUER, **fields: object
+) -> CommandOutcome:
+    """A command of a person whom an identity provider knows, taken as an admin's with the team `root`."""
+    state.policy = Policy(grants=grants)
+    login: dict[str, object] = {
+        "source": PrincipalSource.OIDC,
+        "token_id": "",
+        "issuer": issuer,
+        "groups": ("sales",),
+        "teams": ("root",),
+        "expires_at": NOW - timedelta(minutes=1),
+    }
+    return asked(state, command, AccessRole.ADMIN, **login | fields)
+
+
+def test_role_and_teams_count_that_the_leader_gives_to_the_groups_of_a_login() -> None:
+    state = a_state(owner="sales")
+
+    outcome = asked_by_login(state, GRANTS, PUBLISH)
+    assert outcome.accepted, "though the login has expired since: it had not when the command was taken"
+    assert outcome.asked_by is not None
+    assert (outcome.asked_by.role, outcome.asked_by.teams) == (AccessRole.AUTHOR, ("sales",))
+    assert asked_by_login(state, GRANTS, Abdicate(reason="x")).code == "role_too_low"
+    assert asked_by_login(state, GRANTS, PUBLISH, groups=("ops",)).code == "role_too_low"
+    assert asked_by_login(a_state(owner="root"), GRANTS, PUBLISH).code == "not_owner"
+
+
+def test_pipeline_that_a_login_publishes_first_belongs_to_the_team_that_the_leader_knows() -> None:
+    state = a_state(known=False)
+    asked_by_login(state, GRANTS, PUBLISH)
+
+    assert state.pipelines[SUMS].owner == "sales"
+
+
+@pytest.mark.parametrize(
+    ("grants", "fields"),
+    [
+        (None, {}),
+        (GRANTS, {"issuer": "https://other.example.com"}),
+        (GRANTS, {"issuer": ""}),
+        (None, {"issuer": ""}),
+        (GRANTS, {"groups": ()}),
+        (GRANTS, {"groups": ("admins",)}),
+        (replace(GRANTS, by_group={}), {}),
+        (replace(GRANTS, default_role=AccessRole.ADMIN), {"issuer": "https://other.example.com"}),
+    ],
+)
+def test_login_that_has_no_role_with_the_leader_is_refused(
+    grants: Grants | None, fields: dict[str, object]
+) -> None:
+    state = a_state()
+
+    outcome = asked_by_login(state, grants, PausePipeline(pipeline=SUMS), **fields)  # type: ignore[arg-type]
+
+    assert (outcome.accepted, outcome.code) == (False, "no_role")
+    assert state.pipelines[SUMS].state == "active"
+
+
+def test_login_without_a_known_group_has_the_default_role_of_the_leader() -> None:
+    grants = replace(GRANTS, default_role=AccessRole.VIEWER)
+
+    outcome = asked_by_login(a_state(), grants, PausePipeline(pipeline=SUMS), groups=())
+
+    assert outcome.code == "role_too_low"
 
 
 def test_token_is_made_once_and_revoked_by_commands() -> None:

@@ -13,7 +13,7 @@ from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.news import AlertTried
 from nimbus.engine.outbox import Outbox

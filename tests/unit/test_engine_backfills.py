@@ -29,7 +29,9 @@ from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import BackfillId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import ParameterSpec, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, RunState
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.task_run import Outcome
+from nimbus.domain.waits import PipelineWait
 from nimbus.engine.decision import PrepareRelease
 from nimbus.engine.news import ReleasePrepared
 from tests.definitions import OnDisk, active
@@ -447,3 +449,43 @@ def test_record_of_a_backfill_does_not_grow_with_its_dates() -> None:
 
     assert backfill(bench).succeeded == 40
     assert abs(len(records.BACKFILL.encode(backfill(bench))) - small) < 64
+
+
+@pytest.mark.parametrize("downstream_first", [False, True])
+def test_backfill_of_a_pipeline_that_waits_is_done_date_by_date_after_the_other(
+    downstream_first: bool,
+) -> None:
+    """As `nimbus backfill create --downstream` asks for both."""
+    mart = PipelineSpec(
+        name=PipelineName("mart"),
+        schedule=DAILY,
+        tasks=(
+            TaskSpec(
+                name=TaskName("there"),
+                kind=TaskKind.WAIT,
+                script="",
+                waits_for=(PipelineWait(pipeline=NAME),),
+            ),
+        ),
+    )
+    bench = led()
+    known = bench.cluster.world.pipelines
+    bench.cluster.change(pipelines={**known, mart.name: active(mart, schedule_position=NOW, updated_at=NOW)})
+    bench.elect(3)
+    request = BackfillRequest(first=FIRST, last=FIRST + 2 * DAY, max_parallel=2)
+    of_both = [
+        CreateBackfill(pipeline=NAME, backfill=ID, request=request),
+        CreateBackfill(pipeline=mart.name, backfill=BackfillId("b1-2"), request=request),
+    ]
+    for command in reversed(of_both) if downstream_first else of_both:
+        assert ask(bench, command) == "ok"
+
+    def ended() -> list[tuple[str, str]]:
+        return [(run.pipeline, f"{run.logical_date:%m-%d}") for run in runs(bench) if run.state.is_final]
+
+    assert ended() == []
+    end_one(bench)
+    assert sorted(ended()) == [("mart", "01-01"), ("p", "01-01")]
+    end_all(bench)
+    assert sorted(ended()) == [("mart", "01-01"), ("mart", "01-02"), ("p", "01-01"), ("p", "01-02")]
+    assert {one.state for one in bench.cluster.world.backfills.values()} == {BackfillState.FINISHED}

@@ -27,8 +27,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome, RunState, TaskState
+from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Decision
 from nimbus.engine.rules.archive import retire_run
 from nimbus.engine.rules.children import is_awaited

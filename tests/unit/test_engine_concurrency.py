@@ -13,8 +13,9 @@ from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, Start
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import CommandId, HostId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Priority, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.run import RunState
 from nimbus.domain.slots import Claim, End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import BuildRun, Decision

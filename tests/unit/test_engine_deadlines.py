@@ -12,7 +12,7 @@ from nimbus.domain.catalog import PipelineState
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, Schedule
 from nimbus.domain.pipeline_health import PipelineHealth
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from tests.definitions import active
 from tests.engine_bench import NAME, NOW
 from tests.unit.test_engine_alerts import TOLD, AlertBench

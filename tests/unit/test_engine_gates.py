@@ -26,9 +26,10 @@ from nimbus.domain.commands import (
 from nimbus.domain.ids import CommandId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.notify import AlertEvent, NotifyRule
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunCause, RunState, TaskRun
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant

@@ -10,8 +10,9 @@ from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.run import RunState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import Outcome
 from tests.definitions import active
 from tests.engine_bench import Bench
 

@@ -16,7 +16,7 @@ from nimbus.domain.growth import largest
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.notify import Lateness
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.rules import commands
 from nimbus.engine.state import State
 from nimbus.records import RUN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nimbus.domain.ids import ReleaseDigest
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from tests.definitions import active
 from tests.engine_bench import ATTEMPT, DIGEST, NAME, SPEC, START, Bench
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nimbus.domain.commands import PurgeRuns, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.purge import PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import StorePurge
 from nimbus.engine.news import PurgeStored
 from nimbus.engine.refusal import Refusal
@@ -51,6 +53,18 @@ def test_purge_is_answered_once_storage_has_it() -> None:
     assert (outcome.code, outcome.submitted_by) == ("ok", "ann")
     assert outcome.message == "logs of run old will be deleted; what later runs reuse stays"
     assert len(bench.effects) == 1
+
+
+def test_answer_to_a_purge_names_all_parts() -> None:
+    bench = a_bench()
+    key = asked(bench, replace(OLD, parts=tuple(Part)))
+
+    bench.reign.hear([PurgeStored(key, None)])
+    bench.decide()
+
+    assert bench.cluster.world.outcomes[key].message.startswith(
+        "logs, outputs and history of run old will be"
+    )
 
 
 def test_purge_is_refused_when_storage_says_so() -> None:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from nimbus.domain.commands import PauseRun, ResumeRun, StartRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy
-from nimbus.domain.run import Outcome, RunState, TaskRun, TaskState
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from tests.definitions import active
 from tests.engine_bench import ATTEMPT, NAME, NOW, RUN, SPEC, START, WORKER, Bench
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.ready import ReadyTasks
 
@@ -63,3 +64,15 @@ def test_task_that_becomes_ready_is_asked_about_with_all_of_its_need() -> None:
     assert ready.first() == B
     assert A in ready
     assert len(ready) == 2
+
+
+def test_tasks_that_take_of_a_pool_are_counted_once_while_they_wait() -> None:
+    ready, pooled = _queue(), replace(PYTHON, spec=replace(PYTHON.spec, pools={"db": 2}))
+    ready.add(RUN, pooled)
+    ready.add(replace(RUN, priority=Priority.HIGHEST), pooled)
+    ready.add(URGENT, pooled)
+    assert (ready.waiting_at_pool("db"), ready.waiting_at_pool("api")) == (2, 0)
+
+    ready.discard(URGENT.id, PYTHON.spec.name)
+    ready.add(RUN, PYTHON)
+    assert ready.waiting_at_pool("db") == 0

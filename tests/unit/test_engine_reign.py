@@ -14,8 +14,9 @@ from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdicate, RemovePipeline, StopRun
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.pipeline import CatchUp, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Run, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.engine.agenda import ABOUT_ABDICATION, ABOUT_SCHEMA, Subject, about_command
 from nimbus.engine.decision import ArchiveOutcomes, ArchiveRun, BuildRun, Effect, ResignLeadership

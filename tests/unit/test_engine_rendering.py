@@ -11,9 +11,10 @@ from nimbus.domain.commands import SetVariable, StartRun, StopRun
 from nimbus.domain.ids import AttemptId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, TaskKind, TaskSpec
 from nimbus.domain.results import committed_results
-from nimbus.domain.run import Outcome, RunState, TaskState
+from nimbus.domain.run import RunState
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome, TaskState
 from nimbus.engine.decision import Effect, RenderTask
 from nimbus.engine.news import RenderingFailed, TaskRendered
 from nimbus.engine.refusal import Refusal

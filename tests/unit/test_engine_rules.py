@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -43,8 +44,9 @@ from nimbus.domain.pipeline import (
     TaskKind,
     TaskSpec,
 )
-from nimbus.domain.run import Outcome, Run, RunState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import End, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.agenda import Instant
 from nimbus.engine.decision import ArchiveRun, BuildRun, Decision, PrepareRelease, ResignLeadership
@@ -52,7 +54,7 @@ from nimbus.engine.refusal import Refusal
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.rules.schedules import MOST_AT_ONCE
 from nimbus.engine.state import State
-from nimbus.records import RUN
+from nimbus.records import OUTCOME, RUN
 from tests.definitions import OnDisk, active, built, digest_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -173,6 +175,42 @@ def test_outcome_of_a_start_names_its_run_also_when_it_is_refused() -> None:
     consumed = [decide(known(START, record=record)).writes[-1] for record in (RECORD, None)]
 
     assert [isinstance(write, w.ConsumeCommand) and write.outcome.run_id for write in consumed] == ["p-1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (START, {"run": "p-1"}),
+        (StopRun(run_id=RunId("p-9"), reason="x"), {"run": "p-9"}),
+        (PausePipeline(pipeline=NAME), {}),
+    ],
+)
+def test_outcome_says_what_its_command_names(command: Command, names: dict[str, str]) -> None:
+    consumed = decide(known(command)).writes[-1]
+
+    assert isinstance(consumed, w.ConsumeCommand)
+    assert consumed.outcome.names == names
+    assert OUTCOME.decode(OUTCOME.encode(consumed.outcome), "outcome") == consumed.outcome
+
+
+def test_outcome_of_an_activation_names_the_release_that_is_active_from_then_on() -> None:
+    state = known(ActivatePipeline(pipeline=NAME))
+    decide(state)
+    state.release_prepared(ReleaseOf(NAME, DIGEST), SPEC)
+
+    consumed = decide(state).writes[-1]
+
+    assert isinstance(consumed, w.ConsumeCommand)
+    assert consumed.outcome.names == {"release": DIGEST}
+
+
+def test_outcome_of_the_release_before_is_read_without_names() -> None:
+    (consumed,) = decide(known(PausePipeline(pipeline=PipelineName("other")))).writes
+    assert isinstance(consumed, w.ConsumeCommand)
+    body = json.loads(OUTCOME.encode(consumed.outcome))
+    del body["names"]
+
+    assert OUTCOME.decode(json.dumps(body).encode(), "outcome").names == {}
 
 
 def test_asking_twice_starts_one_run() -> None:

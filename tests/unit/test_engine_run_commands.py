@@ -9,13 +9,14 @@ from typing import Any, Literal
 import pytest
 
 from nimbus import run_record
-from nimbus.domain.commands import Command, MarkTask, PauseRun, ResumeRun, StartRun, StopRun
+from nimbus.domain.commands import Command, MarkTask, PauseRun, RemovePipeline, ResumeRun, StartRun, StopRun
 from nimbus.domain.concurrency import Concurrency
 from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind, TaskSpec
-from nimbus.domain.run import Outcome, Paused, RunCause, RunState, TaskState
+from nimbus.domain.run import Paused, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import Outcome, TaskState
 from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, RUN, Bench
 
@@ -280,6 +281,17 @@ def test_rerun_that_waits_is_withdrawn_at_once_when_it_is_stopped(epoch: int) ->
     end(bench, A, Outcome.FAILED)
     assert S not in bench.cluster.world.runs
     assert states(bench) == [WAITING, WAITING]
+
+
+def test_rerun_that_is_being_built_is_refused_when_its_pipeline_is_removed() -> None:
+    bench = failed_bench()
+    bench.reign._start_effect = bench.effects.append  # the run is built later
+    key = bench.submit(rerun(Scope.FAILED), by="ann")
+    bench.decide()
+
+    assert answer(bench, RemovePipeline(pipeline=P))[0] == "ok"
+
+    assert bench.cluster.world.outcomes[key].code == "unknown_pipeline"
 
 
 def test_rerun_that_has_begun_is_stopped_like_any_run() -> None:

@@ -11,9 +11,10 @@ from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Abdication
 from nimbus.domain.ids import RunId, TaskName, WorkerId
-from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.run import RunState
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.decision import ResignLeadership
 from nimbus.ports import FencedOutError, StoreUnavailableError
 from tests.engine_bench import ATTEMPT, NOW, START, WORKER, Bench
@@ -39,11 +40,12 @@ def a_scheduler(name: str, newest_schema: int = NEWEST_SCHEMA) -> SchedulerInfo:
 
 
 class DeafStore(MemoryLeaderStore):
-    """Does each write, and no answer arrives."""
+    """Does each write; to that which raises the schema no answer arrives."""
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
         super()._commit(writes)
-        raise StoreUnavailableError("no answer")
+        if any(isinstance(write, w.RaiseSchema) for write in writes):
+            raise StoreUnavailableError("no answer")
 
 
 def upgraded(store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Bench:

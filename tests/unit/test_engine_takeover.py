@@ -14,7 +14,8 @@ from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.drafts import Draft
 from nimbus.domain.ids import AttemptId, RunId, TaskName
-from nimbus.domain.run import Outcome, RunCause
+from nimbus.domain.run import RunCause
+from nimbus.domain.task_run import Outcome
 from nimbus.engine.agenda import about_command
 from nimbus.engine.loop import Engine, Steps
 from nimbus.engine.news import RunBuilt
@@ -77,7 +78,7 @@ def test_takeover_opens_no_attempt_when_it_has_not_read_all(bench: Bench) -> Non
     read_on(bench.reign, parts=4)  # all runs, but neither catalog nor commands
     written = [type(write) for commit in bench.cluster.commits for write in commit]
 
-    assert written == [w.PutRun, w.Unassign]
+    assert written == [w.PutTerm, w.CreateTerm, w.PutRun, w.Unassign]
     read_on(bench.reign, parts=1)
     assert bench.reign.state.census_taken
     assert w.CreateAttempt in [type(write) for commit in bench.cluster.commits for write in commit]

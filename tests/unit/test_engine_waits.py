@@ -9,13 +9,14 @@ import pytest
 
 from nimbus.domain import writes as w
 from nimbus.domain.children import Parent
-from nimbus.domain.commands import Command, DecideApproval, QueuedCommand, StartRun, StopRun
+from nimbus.domain.commands import Command, DecideApproval, PauseRun, QueuedCommand, StartRun, StopRun
 from nimbus.domain.ids import CommandId, PipelineName, RunId, TaskName
 from nimbus.domain.interval_index import IntervalIndex
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunState, TaskState
+from nimbus.domain.run import Run, RunState
 from nimbus.domain.settlement import Settlement
+from nimbus.domain.task_run import TaskState
 from nimbus.domain.upstream import Standing, Upstream, judge
 from nimbus.domain.waits import DataSource, DataWait, Look, OnFailed, PipelineWait, Seen
 from nimbus.engine.agenda import Instant, about_wait
@@ -155,6 +156,19 @@ def test_approval_is_refused_before_its_needs_have_ended() -> None:
     submit(state, APPROVE)
 
     assert outcome(decide_all(state)) == (False, "no_approval")
+
+
+def test_approval_in_a_paused_run_is_refused_with_how_to_resume_it() -> None:
+    state = started()
+    submit(state, PauseRun(run_id=RUN))
+    decide_all(state)
+    submit(state, APPROVE)
+
+    (decision,) = decide_all(state)
+
+    (said,) = [one.outcome for one in decision.writes if isinstance(one, w.ConsumeCommand)]
+    assert said.code == "no_approval"
+    assert f"`nimbus run resume {RUN}`" in said.message
 
 
 def test_approval_fails_when_its_timeout_has_passed_and_not_before() -> None:

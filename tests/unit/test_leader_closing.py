@@ -19,9 +19,9 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.electors.memory import MemoryElection, MemoryElector
 from leader.journal import Move
-from leader.leader_latch import LatchConfig, LeaderLatch
+from leader.latch import LatchConfig, LeaderLatch
+from leader.local.memory import MemoryElection, MemoryElector
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=10)
@@ -118,7 +118,9 @@ def test_a_service_that_stops_while_a_contender_hangs_leaves_no_thread_of_the_el
 ) -> None:
     slow = Slow()
     service = _leading(slow)
-    electing = [one for one in threading.enumerate() if one.name.startswith("leader-election-")]
+    names = {"leader-election", "leader-callbacks"}
+    electing = [one for one in threading.enumerate() if one.name in names]
+    assert {one.name for one in electing} == names
     try:
         service.elector.abdicate("enough")
         assert slow.hangs.wait(LONG.total_seconds())

@@ -11,22 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leader import ElectionPaths, FencingToken, LeaderError, Leadership, Participant
-from leader.components import Components, Seat, Term
-from leader.publication import ComponentNode
+from leader import FencingToken, LeaderError, Leadership, Participant
+from leader.flink.components import Component, Components, Term
+from leader.protocol.ephemeral import EphemeralNode
 from leader.zookeeper.executor import SessionExecutor
-
-
-class Now:
-    """A situation that the test sets."""
-
-    def __init__(self) -> None:
-        self.term: Term | None = None
-        self.stopped = False
-        self.abdications: list[str] = []
-
-    def abdicate(self, reason: str) -> None:
-        self.abdications.append(reason)
 
 
 class Contender:
@@ -49,39 +37,28 @@ class Contender:
 class Desk:
     """Two components, each with a contender that is registered."""
 
-    def __init__(self) -> None:
-        self.now = Now()
-        self.seats = {name: Seat(name, ComponentNode(ElectionPaths("/e"), name)) for name in ("a", "b")}
+    def __init__(self, session: Any = None) -> None:
         self.time = timedelta(0)
-        self.components = self._components(None)
+        self.abdications: list[str] = []
+        self.components = Components(session, lambda _path, _gone: None, lambda: self.time)
+        self.components.abdicate = self.abdications.append
         self.a, self.b = Contender(), Contender()
         self.enter("a", self.a)
         self.enter("b", self.b)
 
-    def _components(self, session: Any) -> Components:
-        return Components(
-            seats=self.seats,
-            situation=self.now,
-            session=session,
-            on_watch=lambda _path, _gone: None,
-            clock=lambda: self.time,
-        )
-
-    def publishing(self) -> Components:
-        """The same, with a session to publish on."""
-        return self._components(SimpleNamespace(session_id=1))
-
     def enter(self, name: str, contender: Contender) -> None:
-        self.seats[name].contender = contender
-        self.components.enter(self.seats[name], contender)
+        component = Component(name, EphemeralNode(f"/e/components/{name}"))
+        self.components.by_name[name] = component
+        component.contender = contender
+        self.components.enter(component, contender)
 
     def elect(self, epoch: int) -> Term:
         token = FencingToken("/e/epoch", epoch, epoch)
-        self.now.term = Term(Leadership(epoch, token, Participant("me")), uuid4())
-        return self.now.term
+        term = self.components.term = Term(Leadership(epoch, token, Participant("me")), uuid4())
+        return term
 
     def revoke(self) -> None:
-        self.now.term = None
+        self.components.term = None
         self.components.revoke_all(threading.Event())
 
 
@@ -91,8 +68,9 @@ def desk() -> Desk:
 
 
 def test_what_failed_for_a_reason_nobody_foresaw_is_told_and_tried_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    desk = Desk(SimpleNamespace(session_id=1))
     tries: list[object] = []
 
     def answer(_executor: SessionExecutor, request: object) -> object:
@@ -100,11 +78,11 @@ def test_what_failed_for_a_reason_nobody_foresaw_is_told_and_tried_again(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(SessionExecutor, "answer", answer)
-    components = desk.publishing()
+    components = desk.components
     term = desk.elect(1)
     components.grant_all(term)
 
-    components.confirmed(desk.seats["a"], term.session, "http://a")
+    components.confirmed(desk.components.by_name["a"], term.session, "http://a")
 
     assert len(tries) == 1
     assert "can't start new thread" in str(desk.a.told[-1])
@@ -117,7 +95,6 @@ def test_what_failed_for_a_reason_nobody_foresaw_is_told_and_tried_again(
 def test_who_registers_between_election_and_grants_is_granted_once(desk: Desk) -> None:
     term = desk.elect(1)
     late = Contender()
-    desk.seats["c"] = Seat("c", ComponentNode(ElectionPaths("/e"), "c"))
     desk.enter("c", late)
     assert late.told == [term.session]
 
@@ -128,7 +105,7 @@ def test_who_registers_between_election_and_grants_is_granted_once(desk: Desk) -
 
 def test_a_term_that_ended_before_it_was_told_is_never_told(desk: Desk) -> None:
     old = desk.elect(1)
-    desk.now.term = None
+    desk.components.term = None
     desk.components.grant_all(old)
     new = desk.elect(2)
     desk.components.grant_all(old)
@@ -142,7 +119,7 @@ def test_a_term_that_ends_while_the_first_is_told_is_not_told_to_the_second(desk
     term = desk.elect(1)
 
     def end() -> None:
-        desk.now.term = None
+        desk.components.term = None
 
     desk.a.on_grant = end
     desk.components.grant_all(term)
@@ -154,11 +131,11 @@ def test_a_term_that_ends_while_the_first_is_told_is_not_told_to_the_second(desk
 
 def test_who_was_unregistered_before_its_grant_is_told_nothing(desk: Desk) -> None:
     term = desk.elect(1)
-    desk.seats["b"].contender = None
+    desk.components.by_name["b"].contender = None
 
     desk.components.grant_all(term)
     told = threading.Event()
-    desk.components.leave(desk.seats["b"], told)
+    desk.components.leave(desk.components.by_name["b"], told)
 
     assert desk.b.told == []
     assert told.is_set()
@@ -187,7 +164,7 @@ def test_a_contender_that_raises_harms_nobody_else_and_gives_the_leadership_back
     desk.a.on_grant = fail
     desk.components.grant_all(term)
 
-    assert desk.now.abdications == ["component a cannot lead: OSError: port in use"]
+    assert desk.abdications == ["component a cannot lead: OSError: port in use"]
     assert desk.b.told == [term.session]
 
 
@@ -201,7 +178,7 @@ def test_a_contender_that_raises_when_its_term_is_over_gives_nothing_back(desk: 
     desk.a.on_grant = fail
     desk.components.grant_all(term)
 
-    assert desk.now.abdications == []
+    assert desk.abdications == []
 
 
 def test_a_revoke_that_raises_keeps_nobody_else_from_being_told(
@@ -214,7 +191,7 @@ def test_a_revoke_that_raises_keeps_nobody_else_from_being_told(
 
     monkeypatch.setattr(desk.a, "revoke", fail)
     told = threading.Event()
-    desk.now.term = None
+    desk.components.term = None
     desk.components.revoke_all(told)
 
     assert desk.b.told[-1] == "revoke"
@@ -227,14 +204,14 @@ def test_only_the_confirmation_of_the_present_term_by_who_was_granted_counts(des
     desk.revoke()
     term = desk.elect(2)
     desk.components.grant_all(term)
-    seat = desk.seats["a"]
+    component = desk.components.by_name["a"]
 
     for stale in (old.session, uuid4()):
-        desk.components.confirmed(seat, stale, "h:1")
-        assert seat.confirmed is None
-    desk.components.confirmed(seat, term.session, "h:1")
-    assert seat.confirmed is not None
-    assert b"h:1" in seat.confirmed[1]
+        desk.components.confirmed(component, stale, "h:1")
+        assert component.confirmed is None
+    desk.components.confirmed(component, term.session, "h:1")
+    assert component.confirmed is not None
+    assert b"h:1" in component.confirmed[1]
 
-    desk.components.confirmed(seat, old.session, "zombie:1")
-    assert b"h:1" in seat.confirmed[1], "a stale one does not clear a newer grant (FLINK-11524)"
+    desk.components.confirmed(component, old.session, "zombie:1")
+    assert b"h:1" in component.confirmed[1], "a stale one does not clear a newer grant (FLINK-11524)"

@@ -28,6 +28,7 @@ S = timedelta(seconds=1)
             {"requeue_backoff_min": 9 * S, "requeue_backoff_max": 3 * S},
             "0:00:03.* must not be below .*0:00:09",
         ),
+        ({"guard_timeout": 9 * S, "forced_takeover_after": 8 * S}, "0:00:08.* must not be below .*0:00:09"),
     ],
 )
 def test_an_election_that_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:

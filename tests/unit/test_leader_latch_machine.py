@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leader.latch import effects as do
-from leader.latch import events as ev
-from leader.latch import states as st
-from leader.latch.effects import SetTimer, Timer
-from leader.latch.machine import PATROLS_BEFORE_LOOK, SuspendedPolicy, step
-from leader.latch.states import Node, Place
+from leader.core.latch import effects as do
+from leader.core.latch import events as ev
+from leader.core.latch import states as st
+from leader.core.latch.effects import SetTimer, Timer
+from leader.core.latch.machine import PATROLS_BEFORE_LOOK, SuspendedPolicy, step
+from leader.core.latch.states import Node, Place
 
 NODE = Node("_c_x-latch-0000000007", session_id=11)
 BEFORE = "_c_y-latch-0000000006"
@@ -51,8 +51,8 @@ def test_any_other_node_that_is_gone_only_makes_it_look(state: st.Waiting, gone:
 
 
 def test_who_had_trouble_does_not_claim_on_what_it_saw_before() -> None:
-    troubled = step(NEXT, ev.Troubled("no answer"))
-    gone = step(troubled.state, ev.NodeGone(BEFORE))
+    failed = step(NEXT, ev.CallFailed("no answer"))
+    gone = step(failed.state, ev.NodeGone(BEFORE))
 
     assert gone.effects == (do.Look(NODE),)
 
@@ -73,7 +73,7 @@ def test_the_lock_is_held_when_the_claim_was_committed() -> None:
     assert moved.effects == (do.Gain(NODE), SetTimer(Timer.FIRST_PROOF))
 
 
-@pytest.mark.parametrize("answer", [ev.Refused("x"), ev.Troubled("x"), ev.Crashed("x")])
+@pytest.mark.parametrize("answer", [ev.Refused("x"), ev.CallFailed("x"), ev.Crashed("x")])
 def test_a_claim_without_a_yes_leads_back_to_looking(answer: ev.Event) -> None:
     moved = step(st.Claiming(NODE), answer)
 
@@ -131,7 +131,7 @@ def test_the_same_session_keeps_the_node_and_another_makes_a_new_one() -> None:
 
 
 def test_a_proof_without_answer_ends_it_and_cuts_a_link_that_may_be_dead() -> None:
-    moved = step(st.Holding(NODE), ev.Troubled("late"))
+    moved = step(st.Holding(NODE), ev.CallFailed("late"))
 
     assert moved.effects[:2] == (do.Lose("late"), do.ForceReconnect())
 
@@ -152,7 +152,7 @@ def test_a_deleted_node_ends_it_and_makes_a_new_one() -> None:
 
 def test_closing_says_first_that_the_lock_is_lost_and_forgets_the_node_only_when_it_is_gone() -> None:
     closing = step(st.Holding(NODE), ev.CloseAsked("closed"))
-    unsure = step(closing.state, ev.Troubled("no answer"))
+    unsure = step(closing.state, ev.CallFailed("no answer"))
     retried = step(unsure.state, ev.Due())
 
     assert closing.effects == (do.Lose("closed"), do.Withdraw())

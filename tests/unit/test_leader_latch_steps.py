@@ -6,8 +6,8 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
+from leader.core.latch.steps import LatchSteps, PlainClaimant
 from leader.errors import ZooKeeperUnavailableError
-from leader.latch.steps import LatchSteps, PlainClaimant
 from leader.protocol.requests import Create, Delete, Exists, GetChildren, Request, Stat
 
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry, generate_latest
 
 from leader import ElectionStatus, FencingToken, Leadership, Participant, Phase, Verdict
+from leader.core.participant import events as ev
+from leader.core.participant import states as st
 from leader.journal import DeferredJournal, Move
 from leader.metrics import ElectionMetrics
-from leader.office import events as ev
-from leader.office import states as st
 
 MS = timedelta(milliseconds=1)
 
@@ -51,7 +51,7 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     metrics = ElectionMetrics(registry, deaf)
 
     term = Leadership(7, FencingToken("/e", 0, 7), Participant("a"))
-    metrics.moved(Move("office", st.Guarding(term), st.Leading(term), ev.GuardSaid(7, Verdict(True))))
+    metrics.moved(Move("participant", st.Guarding(term), st.Leading(term), ev.GuardSaid(7, Verdict(True))))
     metrics.judged(7, Verdict(True), 2 * MS)
     metrics.judged(7, Verdict(False), 2 * MS)
     metrics.granted(7, 3 * MS)
@@ -60,7 +60,7 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
 
-    assert value("leader_transitions_total", machine="office", now="Leading", on="GuardSaid") == 1
+    assert value("leader_transitions_total", machine="participant", now="Leading", on="GuardSaid") == 1
     assert value("leader_guard_verdicts_total", ready="no") == 1
     assert value("leader_granted_total") == value("leader_revoked_total") == 1
     assert value("leader_epoch") == 7

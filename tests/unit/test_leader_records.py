@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from leader import Card, ElectionConfigError, LeaderInfo, Participant, Rank, RecordError
-from leader.fencing import first_failure
 from leader.protocol.card import decode_card, encode_card
-from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
+from leader.protocol.component import ComponentInfo, decode_component, encode_component
+from leader.protocol.control import (
+    Control,
+    Pause,
+    Switchover,
+    asked_to_step_down,
+    decode_control,
+    encode_control,
+)
 from leader.protocol.participant import decode_id, encode_id
 from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
 from leader.protocol.terms import EpochRecord, decode_epoch, decode_leader, encode_epoch, encode_leader
+from leader.zookeeper.fencing import first_failure
 
+COMPONENT = ElectionPaths("/e").component("rest")
 WHO = Participant("a", "host", 8_080, "boot-1")
 A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "abc")
 
@@ -85,6 +95,14 @@ def test_what_is_written_is_read_back() -> None:
     assert decode_control(encode_control(Control()), "/c") == Control()
 
 
+@pytest.mark.parametrize("to", ["", "scheduler-2"])
+def test_wish_is_read_back_from_the_reason_that_the_electable_is_told(to: str) -> None:
+    wish = Switchover(to, 7, "rack 4: goes\ndown")
+
+    assert asked_to_step_down(wish.in_words()) == (to, "rack 4: goes\ndown")
+    assert asked_to_step_down("the session was lost") is None
+
+
 def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> None:
     assert encode_id(WHO) == b"a"
     with pytest.raises(RecordError, match="/p holds no participant id"):
@@ -142,3 +160,28 @@ def test_a_failed_fence_is_the_first_of_the_failures() -> None:
     fence = NoNodeError()
 
     assert first_failure([fence, RuntimeInconsistency()]) == (0, fence)
+
+
+def test_a_component_is_read_back_as_it_was_written() -> None:
+    info = ComponentInfo("a", 7, UUID(int=9), "http://a:1/é")
+
+    assert decode_component(encode_component(info), COMPONENT) == info
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"schema": 1', b'"schema": 2'),
+        (b'"epoch": 7', b'"epoch": "7"'),
+        (b'"epoch": 7', b'"epoch": true'),
+        (b"00000000-", b"nonsense-"),
+        (b'"address"', b'"addres"'),
+        (b"{", b""),
+    ],
+)
+def test_what_is_no_component_record_is_refused_and_the_node_named(old: bytes, new: bytes) -> None:
+    data = encode_component(ComponentInfo("a", 7, UUID(int=9), "h:1"))
+    assert old in data
+
+    with pytest.raises(RecordError, match=COMPONENT):
+        decode_component(data.replace(old, new, 1), COMPONENT)

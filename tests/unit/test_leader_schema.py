@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from leader import ElectionConfig, ElectionConfigError, Leadership, schema_raised
-from leader.office import events as ev
+from leader.core.participant import events as ev
 from leader.protocol import requests as rq
 from leader.protocol.terms import EpochRecord, decode_epoch, encode_epoch
-from tests.office_stage import PATHS, ROOT, Member, S, Server
+from tests.participant_stage import PATHS, ROOT, Member, S, Server
 
 
 def queued(server: Server, name: str, **settings: Any) -> Member:
@@ -22,7 +22,7 @@ def queued(server: Server, name: str, **settings: Any) -> Member:
 
 
 def term_of(member: Member) -> Leadership | None:
-    return member.core.leadership()
+    return member.core.term.leadership()
 
 
 def stands(server: Server) -> EpochRecord:
@@ -65,7 +65,6 @@ def test_hand_over_keeps_the_schema_and_tells_the_successor() -> None:
     server = Server()
     one, two = queued(server, "one", newest_schema=2), queued(server, "two", newest_schema=2)
     server.wait(2 * S)  # it finds out who stands behind it
-    assert one.core.foreseen
 
     one.post(ev.RemoveAsked())
     server.settle()
@@ -96,7 +95,6 @@ def test_raised_schema_ends_the_term_and_locks_out_a_participant_that_awaited_a_
     server.zookeeper.write(rq.Create(PATHS.epoch, encode_epoch(EpochRecord(1))))  # by an older release
     one, old = queued(server, "one", newest_schema=2), queued(server, "old", newest_schema=1)
     server.wait(2 * S)
-    assert one.core.foreseen, "it would hand over to the older one"
 
     raise_schema(server, one, 2)
     one.post(ev.AbdicationAsked("the schema was raised", None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from leader.leader_view import Knowledge, Sighting, ViewState
+from leader.flink.view import Knowledge, Sighting, ViewState
 
 AT = timedelta(seconds=5)
 LATER = timedelta(seconds=9)

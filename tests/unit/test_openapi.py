@@ -30,6 +30,14 @@ def test_operations_have_names_of_their_own(document: Any) -> None:
     assert all(one["tags"] for one in operations)
 
 
+def test_operations_say_what_lets_a_caller_in(document: Any) -> None:
+    assert document["components"]["securitySchemes"].keys() == {"token", "session"}
+    assert document["security"] == [{"token": []}, {"session": []}, {}]
+    assert "security" not in document["paths"]["/api/v1/runs"]["get"]
+    for path in ("/healthz", "/hooks/{pipeline}"):
+        assert all(one["security"] == [] for one in document["paths"][path].values())
+
+
 def test_problems_are_documented_by_status(document: Any) -> None:
     for path in document["paths"].values():
         for operation in path.values():
@@ -38,6 +46,47 @@ def test_problems_are_documented_by_status(document: Any) -> None:
                 assert set(content) & {"application/problem+json", "application/json"}
     start = document["paths"]["/api/v1/runs"]["post"]["responses"]
     assert set(start["409"]["content"]) == {"application/problem+json"}
+
+
+def test_links_name_operations_and_their_path_parameters(document: Any) -> None:
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    in_path = {
+        one["operationId"]: {each["name"] for each in one.get("parameters", []) if each["in"] == "path"}
+        for one in operations
+    }
+    links = [
+        link
+        for one in operations
+        for answer in one["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+
+    assert {"runs.get", "backfills.get", "cluster.command"} <= {link["operationId"] for link in links}
+    for link in links:
+        assert link["parameters"].keys() <= in_path[link["operationId"]]
+
+
+def test_deprecated_operations_say_since_when_and_until_when(document: Any) -> None:
+    marked = copy.deepcopy(document)
+    marked["paths"]["/api/v1/runs"]["get"]["deprecated"] = True
+
+    assert _undated(document) == []
+    assert _undated(marked) == ["runs.list"]
+
+
+def _undated(document: Any) -> list[str]:
+    """Deprecated operations that do not declare the headers which docs/api.md promises."""
+    return [
+        one["operationId"]
+        for path in document["paths"].values()
+        for one in path.values()
+        if one.get("deprecated")
+        and not all(
+            {"Deprecation", "Sunset"} <= answer.get("headers", {}).keys()
+            for status, answer in one["responses"].items()
+            if status.startswith("2")
+        )
+    ]
 
 
 def _without_path(document: Any) -> None:

@@ -10,7 +10,8 @@ from nimbus import records
 from nimbus.domain import lifecycle
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from blobsync import (
     ReplicaRecord,
     StoreUnavailableError,
 )
-from blobsync.storage import keys
+from blobsync.bucket import keys
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.scheduler import announcer as announcer_module
 from nimbus.scheduler.announcer import MOST_NAMED, ReplicaAnnouncer

@@ -22,8 +22,8 @@ from blobsync import (
     list_releases,
     publish,
 )
+from blobsync.bucket import keys
 from blobsync.release.manifest import ReleaseRef
-from blobsync.storage import keys
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.config.sections import Artifacts
@@ -161,7 +161,8 @@ def watch_deletions(world: World, lost_at: int, seen: list[str]) -> None:
         world.leads = world.leads and world.asked < lost_at
         return world.leads
 
-    def watched(names: list[str]) -> None:
+    def watched(names: list[str], before_each: Callable[[], None]) -> None:
+        before_each()
         if not world.leads:
             seen.extend(names)
         delete_many(names)
@@ -185,7 +186,8 @@ def test_nothing_is_deleted_when_leadership_is_lost_while_the_state_is_read(worl
             other.leads = other.leads and reads != lost_at
             return all_runs()
 
-        def delete(names: list[str]) -> None:
+        def delete(names: list[str], before_each: Callable[[], None]) -> None:
+            before_each()
             deleted.extend(names if not other.leads else ())
             delete_many(names)
 

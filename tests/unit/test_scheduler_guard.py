@@ -1,10 +1,10 @@
-"""The guard: it reads the catalog itself, counts the time without a leader, and says what is quarantined."""
+"""The guard: it reads the catalog itself, and judges the releases of its own scheduler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,10 +12,8 @@ from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from leader import Verdict
 from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.catalog import PipelineState
-from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest
+from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
-from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.engine.readiness import GatePolicy
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.guard import ReadinessGuard
 from tests.definitions import active
@@ -24,47 +22,25 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = ReleaseDigest("a" * 64)
 SPEC = PipelineSpec(name=PipelineName("p"))
 RECORD = active(SPEC, published=DIGEST, release=DIGEST, updated_at=NOW)
-ME = SchedulerInfo(
-    id="s1",
-    boot_id="b",
-    host=HostId("h"),
-    hostname="h",
-    address="http://h:1",
-    pid=1,
-    version="1",
-    started_at=NOW,
-    reported_at=NOW,
-    role=Role.QUEUED,
-    ready=True,
-)
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
         self.cluster = MemoryCluster()
-        self.cluster.put(RECORD, ME)
-        self.state = ReleaseState.READY
-        self.elapsed = 100.0
-        self.quarantines: list[Mapping[PipelineName, str]] = []
+        self.cluster.put(RECORD, replace(RECORD, name=PipelineName("q")))
+        self.state: ReleaseState | None = ReleaseState.READY
+        self.lacking: list[Mapping[PipelineName, str]] = []
         self.guard = ReadinessGuard(
-            me="s1",
-            reader=self.cluster,
-            readiness=self.readiness,
-            policy=GatePolicy.PER_PIPELINE,
-            forced_takeover_after=timedelta(seconds=60),
-            clock=self,
-            on_quarantine=self.quarantines.append,
+            reader=self.cluster, readiness=self.readiness, strict=strict, on_lacking=self.lacking.append
         )
 
     def readiness(self) -> Readiness:
-        found = ReleaseReadiness(ref=ReleaseRef("p", DIGEST), state=self.state)
-        return Readiness(releases={found.ref: found})
-
-    def now(self) -> datetime:
-        return NOW
-
-    def elapsed_s(self) -> float:
-        return self.elapsed
+        """Pipeline q is complete; p stands as said, or was not looked at."""
+        found = {"q": ReleaseState.READY} | ({} if self.state is None else {"p": self.state})
+        releases = (
+            ReleaseReadiness(ref=ReleaseRef(name, DIGEST), state=state) for name, state in found.items()
+        )
+        return Readiness(releases={release.ref: release for release in releases})
 
 
 @pytest.fixture
@@ -72,18 +48,51 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_who_has_everything_leads_and_nothing_is_quarantined(bench: Bench) -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_who_has_everything_is_ready_and_what_an_earlier_term_quarantined_is_over(strict: bool) -> None:
+    bench = Bench(strict=strict)
+
     assert bench.guard() == Verdict(True)
-    assert bench.quarantines == [{}], "what an earlier term quarantined is over"
+    assert bench.lacking == [{}]
 
 
-def test_who_lacks_something_does_not_lead_and_quarantines_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("state", "strict", "ready"),
+    [
+        (ReleaseState.ABSENT, True, False),
+        (ReleaseState.ABSENT, False, True),
+        (ReleaseState.CORRUPT, True, False),
+        (ReleaseState.CORRUPT, False, True),
+        (ReleaseState.SYNCING, True, False),
+        (ReleaseState.SYNCING, False, False),
+        (ReleaseState.UNAVAILABLE, True, False),
+        (ReleaseState.UNAVAILABLE, False, False),
+        (None, True, False),
+        (None, False, False),
+    ],
+)
+def test_who_lacks_something_is_ready_only_if_nobody_can_have_it_and_then_degraded(
+    state: ReleaseState | None, strict: bool, ready: bool
+) -> None:
+    bench = Bench(strict=strict)
+    bench.state = state
+
+    verdict = bench.guard()
+
+    assert (verdict.ready, verdict.degraded) == (ready, ready)
+    assert len(verdict.reasons) == 1
+    assert verdict.reasons[0].startswith("p: ")
+
+
+def test_what_is_missing_is_told_whatever_the_verdict_since_the_election_may_overrule_it(
+    bench: Bench,
+) -> None:
     bench.state = ReleaseState.SYNCING
 
     verdict = bench.guard()
-    assert not verdict.ready
-    assert verdict.reasons == ("p: syncing: not complete on this disk",)
-    assert bench.quarantines == []
+
+    assert verdict == Verdict(False, ("p: syncing: not complete on this disk",))
+    assert bench.lacking == [{"p": "syncing: not complete on this disk"}]
 
 
 def test_what_was_taken_out_of_the_catalog_is_no_lack(bench: Bench) -> None:
@@ -93,32 +102,9 @@ def test_what_was_taken_out_of_the_catalog_is_no_lack(bench: Bench) -> None:
     assert bench.guard() == Verdict(True)
 
 
-def test_a_ready_peer_bars_who_lacks_something_and_we_are_no_peer_of_ours(bench: Bench) -> None:
-    bench.state = ReleaseState.ABSENT
-    assert bench.guard().ready
-    assert set(bench.quarantines[-1]) == {"p"}
-
-    bench.cluster.put(replace(ME, id="s2", ready=False))
-    assert bench.guard().ready
-    bench.cluster.put(replace(ME, id="s2", ready=True))
-    assert not bench.guard().ready
-
-
-def test_only_time_without_a_leader_counts_towards_a_forced_takeover(bench: Bench) -> None:
-    bench.state = ReleaseState.UNAVAILABLE
-    bench.elapsed += 59
-    assert not bench.guard().ready
-    bench.guard.leader_seen()
-    bench.elapsed += 59
-    assert not bench.guard().ready
-    bench.elapsed += 1
-    assert bench.guard().ready
-    assert set(bench.quarantines[-1]) == {"p"}
-
-
 def test_a_guard_that_cannot_read_raises_which_the_election_takes_for_no(bench: Bench) -> None:
     bench.cluster.set_down(True)
 
     with pytest.raises(StoreUnavailableError):
         bench.guard()
-    assert bench.quarantines == []
+    assert bench.lacking == []

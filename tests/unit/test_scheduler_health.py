@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
-from leader import ElectionStatus, Phase
+from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
+from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Rank, Verdict
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse
@@ -19,21 +19,33 @@ from nimbus.domain.schedulers import Role, SchedulerInfo, leader_report
 from nimbus.engine.loop import EngineStatus
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
 
+NOTHING_CAME = SyncProgress()
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = "a" * 64
 REQUIRED = frozenset({ReleaseOf(PipelineName("p"), ReleaseDigest(DIGEST))})
+QUEUE = {"a": 0, "b": 2, "c": 0}
+"""How unready each participant is."""
 
 
 @dataclass
 class PlayedElection:
     phase: Phase
     leads: bool = False
+    verdict: Verdict | None = None
 
     def status(self) -> ElectionStatus:
-        return ElectionStatus(phase=self.phase)
+        return ElectionStatus(phase=self.phase, last_verdict=self.verdict)
 
     def is_leader(self) -> bool:
         return self.leads
+
+    def get_all_participants(self) -> list[ParticipantView]:
+        """The leader, one that is not ready, and one that is."""
+        cards = [Card(Participant(name), 1, Rank(unready, id=name)) for name, unready in QUEUE.items()]
+        return [
+            ParticipantView(card.participant, place, place == 0, "", 1, card)
+            for place, card in enumerate(cards)
+        ]
 
 
 class HeldClock:
@@ -56,12 +68,14 @@ def reported(
     engine: EngineStatus | None = None,
     state: ReleaseState = ReleaseState.READY,
     disk_trouble: str = "",
+    progress: SyncProgress = NOTHING_CAME,
+    verdict: Verdict | None = None,
 ) -> SelfReport:
     ref = ReleaseRef("p", DIGEST)
     readiness = Readiness(
         releases={ref: ReleaseReadiness(ref=ref, state=state, missing=(), missing_bytes=0, reason="x")}
     )
-    election: Any = PlayedElection(phase, leads)
+    election: Any = PlayedElection(phase, leads, verdict)
     return SelfReport(
         identity=Identity(
             id="s1",
@@ -77,6 +91,7 @@ def reported(
         engine_status=lambda: engine or EngineStatus(),
         required=lambda: REQUIRED,
         readiness=lambda: readiness,
+        progress=lambda: progress,
         connected=lambda: True,
         store="zookeeper",
         storage_trouble=lambda: "",
@@ -167,3 +182,35 @@ def test_report_of_the_newest_leader_counts_while_the_former_one_is_still_regist
     for schedulers in ([leader(3), leader(4)], [leader(4), leader(3)]):
         assert leader_report(schedulers).limits.pools == {"db": 4}
     assert leader_report([said(tmp_path, Phase.WAITING, leads=False)]) == LeaderReport()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "says"),
+    [
+        (None, ""),
+        (Verdict(ready=True), "ready"),
+        (Verdict(ready=True, reasons=("p lacks a",), degraded=True), "degraded: p lacks a"),
+        (Verdict(ready=False, reasons=("p lacks a", "q lacks b")), "p lacks a; q lacks b"),
+    ],
+)
+def test_scheduler_says_what_its_guard_answered(tmp_path: Path, verdict: Verdict | None, says: str) -> None:
+    assert said(tmp_path, Phase.QUEUED, verdict=verdict).guard_said == says
+
+
+def test_queue_marks_the_one_that_would_lead_by_the_rule_of_the_election(tmp_path: Path) -> None:
+    places = reported(tmp_path, Phase.LEADING).participants()
+
+    assert [(place.id, place.is_leader, place.is_next) for place in places] == [
+        ("a", True, False),
+        ("b", False, False),
+        ("c", False, True),
+    ]
+
+
+def test_what_a_scheduler_lacks_is_said_in_the_same_words_everywhere(tmp_path: Path) -> None:
+    ready = said(tmp_path, Phase.QUEUED)
+    lacks = replace(ready, ready=False, missing_count=1, missing_bytes=9)
+
+    assert ready.lacks == ""
+    assert lacks.lacks == "1 file missing, 9 bytes"
+    assert replace(lacks, missing_count=0).lacks == "not all required releases were looked at yet"

@@ -15,7 +15,8 @@ from nimbus.domain.children import ChildSpec
 from nimbus.domain.commands import ActivatePipeline, Command, CreateBackfill, PausePipeline, PublishRelease
 from nimbus.domain.ids import BackfillId, PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.scheduler.live_releases import NothingKnownError, live_releases

@@ -11,7 +11,8 @@ import pytest
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Attempt, Outcome, Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import StoreUnavailableError
 from nimbus.records import UnreadableRecordError
@@ -136,7 +137,7 @@ def test_unfinished_uploads_of_attempts_that_lost_are_removed(stage: Stage) -> N
 
     for prefix in (WINNER, LOSER):
         with pytest.raises(InterruptedError):
-            store.write(f"{prefix}/large", b"0123456789", going_on=stop)
+            store.write(f"{prefix}/large", b"0123456789", on_progress=stop)
     lost = LostOutputs(
         store=store, runs=stage.read, leads=lambda: True, clock=stage.clock, grace=timedelta(0)
     )

@@ -20,9 +20,11 @@ sys.exit(run_until_signal(start, lambda: print("stopping", flush=True), timedelt
 """
 
 
-def told_to_end(start: str, limit: float) -> subprocess.CompletedProcess[str]:
+def told_to_end(
+    start: str, limit: float, daemon: str = DAEMON, after: str = ""
+) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", DAEMON.format(start=start, limit=limit)],
+        [sys.executable, "-c", daemon.format(start=start, limit=limit)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -30,6 +32,8 @@ def told_to_end(start: str, limit: float) -> subprocess.CompletedProcess[str]:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "starting\n"
+        if after:
+            assert process.stdout.readline() == after
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     finally:
@@ -46,7 +50,7 @@ def test_a_start_that_hangs_is_forced_to_end() -> None:
 
 
 def test_a_thread_that_outlives_the_stop_does_not_keep_the_process() -> None:
-    done = told_to_end("threading.Thread(target=never.wait).start()", limit=5)
+    done = told_to_end("threading.Thread(target=never.wait).start()", limit=2)
 
     assert done.stdout == "stopping\n"
     assert done.returncode == 70
@@ -56,3 +60,14 @@ def test_an_orderly_end_is_not_forced() -> None:
     done = told_to_end("pass", limit=60)
 
     assert (done.returncode, done.stdout) == (0, "stopping\n")
+
+
+def test_a_warm_up_follows_the_start_and_is_left_out_when_the_end_comes_first() -> None:
+    warming = DAEMON.replace("timedelta(seconds={limit})", "timedelta(seconds={limit}), warm_up=warm_up")
+    warming = warming.replace("def start", "def warm_up():\n    print('warm', flush=True)\ndef start", 1)
+
+    at_once = told_to_end("pass", limit=60, daemon=warming)
+    later = told_to_end("pass", limit=60, daemon=warming, after="warm\n")
+
+    assert at_once.stdout == "stopping\n"
+    assert later.stdout == "stopping\n"

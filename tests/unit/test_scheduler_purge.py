@@ -24,8 +24,9 @@ from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest,
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
-from nimbus.domain.run import Attempt, Outcome, Reused, Run, RunCause, RunState, TaskRun, TaskState
+from nimbus.domain.run import Run, RunCause, RunState
 from nimbus.domain.selection import Scope, Selection
+from nimbus.domain.task_run import Attempt, Outcome, Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 from nimbus.ports import Kept
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs, OutputsNotHereError
@@ -59,7 +60,7 @@ class MortalStore(MemoryObjectStore):
         super().delete(key)
         self._done()
 
-    def delete_many(self, keys: Iterable[str]) -> None:
+    def delete_many(self, keys: Iterable[str], before_each: object = None) -> None:
         super().delete_many(keys)
         self._done()
 

@@ -39,18 +39,14 @@ class Board:
 
     def __init__(self) -> None:
         self.info = INFO
-        self.somebody_leads = False
         self.down = False
         self.published: list[SchedulerInfo] = []
-        self.withdrawn = 0
-        self.leader_seen = 0
+        self.withdrawn = self.refused = 0
         self.readiness: list[SchedulerInfo] = []
         self.quarantines: list[Mapping[PipelineName, str]] = []
         self.registrar = Registrar(
             registrations=self,
             info=self.report,
-            somebody_leads=lambda: self.somebody_leads,
-            leader_seen=self.saw_leader,
             publish_readiness=self.readiness.append,
             quarantine=self.quarantines.append,
             metrics=ReadinessMetrics(CollectorRegistry()),
@@ -59,11 +55,9 @@ class Board:
     def report(self) -> SchedulerInfo:
         return self.info
 
-    def saw_leader(self) -> None:
-        self.leader_seen += 1
-
     def publish_scheduler(self, info: SchedulerInfo) -> None:
         if self.down:
+            self.refused += 1
             raise StoreUnavailableError("down")
         self.published.append(info)
 
@@ -125,18 +119,15 @@ def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
     assert board.quarantines == [{}, {"p": "x.py is nowhere"}, {}, {}]
 
 
-def test_the_time_of_an_outage_is_not_time_without_a_leader(board: Board, eventually: Eventually) -> None:
+def test_an_outage_ends_nothing_and_the_next_report_goes_through(
+    board: Board, eventually: Eventually
+) -> None:
     eventually(lambda: board.published)
-    assert board.leader_seen == 0
     board.down = True
-    eventually(lambda: board.leader_seen > 0, what="nobody knows whether somebody leads")
+    seen = board.now(ready=True)
+    eventually(lambda: board.refused > 2)
+    assert [info.ready for info in board.readiness] == [False]
 
     board.down = False
-    seen = len(board.published)
-    eventually(lambda: len(board.published) > seen + 1)
-    leaderless = board.leader_seen
-    seen = len(board.published)
-    eventually(lambda: len(board.published) > seen + 2)
-    assert board.leader_seen == leaderless
-    board.somebody_leads = True
-    eventually(lambda: board.leader_seen > leaderless)
+    eventually(lambda: len(board.published) > seen)
+    eventually(lambda: [info.ready for info in board.readiness] == [False, True])

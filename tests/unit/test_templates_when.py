@@ -8,7 +8,8 @@ import pytest
 
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 from nimbus.domain.pipeline import FailureStrategy, Priority, TaskKind, TaskSpec
-from nimbus.domain.run import Run, RunCause, TaskRun
+from nimbus.domain.run import Run, RunCause
+from nimbus.domain.task_run import TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import TemplateError
 from tests.in_process_templates import InProcessTemplates

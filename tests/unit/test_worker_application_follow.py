@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, ClusterDriver, End, Holder, Slots
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.follow import (
     FAREWELL_S,
     GONE_S,

@@ -22,6 +22,7 @@ import pytest
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker import attempt_session, connect_client, connect_folder, procfs
 from nimbus.worker.connect_folder import ServerRecord
+from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_session import (
     MissingPackagesError,
@@ -32,7 +33,6 @@ from nimbus.worker.connect_session import (
 )
 from nimbus.worker.connect_start import LocalServerSettings
 from nimbus.worker.identity import host_id
-from nimbus.worker.settings import ConnectPlan
 
 PORT = 40404
 SESSION_ID = "6f1c1d1e-0000-4000-8000-000000000001"

@@ -14,7 +14,7 @@ import pytest
 
 from blobsync import RetryPolicy, StoreUnavailableError
 from blobsync.testing.memory import MemoryObjectStore
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.data.commit import committed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.folder import FolderPlace

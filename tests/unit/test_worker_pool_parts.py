@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nimbus.domain.ids import AttemptId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.clock import boottime_s
@@ -172,6 +172,24 @@ def test_log_of_which_a_piece_may_be_stored_is_stored_in_pieces(bench: Bench) ->
     eventually(lambda: not folder.path.exists(), "the folder is removed")
     assert archive.pieces[-1] == b"begin and end"
     assert archive.together == {}
+    logs.close(10.0)
+
+
+def test_log_that_grows_fast_is_stored_in_many_pieces_at_once_and_then_others_have_their_turn(
+    bench: Bench,
+) -> None:
+    archive = Archive()
+    large = _task(bench, "run1.large.1", b"x" * (20 << 20))
+    small = _task(bench, "run1.small.1", b"y" * (64 << 10))
+    logs = Logs(lambda: archive)
+
+    logs.follow(large, 1 << 30)
+    logs.follow(small, 1 << 30)
+
+    eventually(lambda: len(archive.pieces) == 22, "both are stored")
+    first_of_which_the_reply_is_lost = 1
+    sizes = [len(piece) for piece in archive.pieces[first_of_which_the_reply_is_lost:]]
+    assert sizes == [1 << 20] * 16 + [64 << 10] + [1 << 20] * 4
     logs.close(10.0)
 
 

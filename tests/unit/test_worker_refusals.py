@@ -8,7 +8,8 @@ import pytest
 
 from nimbus.domain.commands import StopRun
 from nimbus.domain.ids import AttemptId, HostId, RunId, TaskName, WorkerId
-from nimbus.domain.run import Outcome, RunState
+from nimbus.domain.run import RunState
+from nimbus.domain.task_run import Outcome
 from tests.engine_bench import START, WORKER, Bench
 
 BROKEN, GOOD = replace(WORKER, slots=9), replace(WORKER, id=WorkerId("w2"), host=HostId("h2"), slots=1)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.worker import dead_runner, procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder

@@ -15,8 +15,8 @@ from nimbus.bootstrap.targets import history_servers, spark_targets
 from nimbus.config import load_settings
 from nimbus.domain.ids import WorkerId
 from nimbus.domain.pipeline import SparkDeploy, SparkMode, SparkPlace, TaskKind
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import ConnectSession
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.application.executor import ApplicationExecutor
 from nimbus.worker.application.yarn import hadoop_user
 from nimbus.worker.context import WorkerContext

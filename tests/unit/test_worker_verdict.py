@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nimbus.domain.failures import FailureClass
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.worker.verdict import REASON_LIMIT, Ordered, error_in, judge
 
 TRACEBACK = """\

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.tags import compatible_tags, cpython_tags
 
 from nimbus.worker.wheel_tags import why_not_here
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
@@ -121,7 +122,26 @@ def test_wheel_of_another_platform_is_refused_with_both_platforms_named(tmp_path
     ],
 )
 def test_wheel_name_tells_whether_it_can_be_imported_here(name: str, fits: bool) -> None:
-    assert (why_not_here(name, python=(3, 11), platform="linux-x86_64") is None) == fits
+    platforms = ["manylinux_2_17_x86_64", "manylinux2014_x86_64", "linux_x86_64"]
+    own = {*cpython_tags((3, 11), ["cp311"], platforms), *compatible_tags((3, 11), "cp311", platforms)}
+
+    assert (why_not_here(name, own) is None) == fits
+
+
+def test_wheel_for_a_newer_c_library_than_this_host_has_is_refused() -> None:
+    assert "manylinux_9_99" in (why_not_here("a-1-py3-none-manylinux_9_99_x86_64.whl") or "")
+
+
+def test_refusal_of_a_wheel_is_not_much_longer_than_its_name() -> None:
+    tags = [".".join("abcdefghijklmnopqrstuvwxyz0123456789")] * 2
+    name = f"a-1-{'.'.join(f'py{number}' for number in range(40, 60))}-{'-'.join(tags)}.whl"
+
+    assert tags[0] in (refusal := why_not_here(name) or "")
+    assert len(refusal) < len(name) + 100
+
+
+def test_wheel_whose_version_is_none_is_refused_with_what_is_wrong() -> None:
+    assert "invalid version" in (why_not_here("a-latest-py3-none-any.whl") or "")
 
 
 def test_wheels_of_a_release_are_found_anywhere_in_it(tmp_path: Path) -> None:

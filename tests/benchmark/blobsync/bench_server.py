@@ -15,7 +15,7 @@ from pathlib import Path
 from nimbus.localstack.s3 import S3Server
 from tests.benchmark.blobsync.line_process import BenchFailedError
 
-LOOSE, RELEASES = "loose", "releases"
+PLAIN, RELEASES = "plain", "releases"
 """Buckets: files as they are, for the others; and what we publish."""
 
 
@@ -91,7 +91,7 @@ def bench_server(place: Path) -> Iterator[BenchServer]:
     server = S3Server(folder / "server")
     try:
         server.start()
-        for bucket in (LOOSE, RELEASES):
+        for bucket in (PLAIN, RELEASES):
             server.create_bucket(bucket)
         yield BenchServer(server, folder)
     finally:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.benchmark.blobsync import content
-from tests.benchmark.blobsync.bench_server import LOOSE, RELEASES, BenchServer, bench_server
+from tests.benchmark.blobsync.bench_server import PLAIN, RELEASES, BenchServer, bench_server
 from tests.benchmark.blobsync.command_side import CommandSide
 from tests.benchmark.blobsync.entry import Entry
 from tests.benchmark.blobsync.our_process import OurHost, Ref
@@ -27,7 +27,7 @@ class Source:
     Args:
         files: What they are.
         folder: Where they were made.
-        key: Bucket and prefix of the loose objects.
+        key: Bucket and prefix of the files as plain objects.
         ref: Our release of them.
         objects: Size by key of what publishing put into the bucket.
         uploaded_s: How long it took to put the files there as they are, with rclone.
@@ -97,13 +97,13 @@ class Lab:
         for process in (self.host, self.publisher, self.side):
             process.close()
 
-    def source(self, name: str, files: Files, *, loose: bool = True) -> Source:
+    def source(self, name: str, files: Files, *, upload: bool = True) -> Source:
         """Make, upload and publish files, the first time that they are asked for."""
         if name not in self._sources:
             folder = self.bench.folder / "sources" / name
             content.make(folder, files)
-            key = f"{LOOSE}/{name}"
-            uploaded_s = self.bench.upload(folder, key) if loose else None
+            key = f"{PLAIN}/{name}"
+            uploaded_s = self.bench.upload(folder, key) if upload else None
             before = self._objects()
             ref, published = self.publish(name, folder)
             objects = {key: size for key, size in self._objects().items() if key not in before}
@@ -126,7 +126,7 @@ class Lab:
         archive, sums = work / f"{source.folder.name}.tar", work / f"{source.folder.name}.sums"
         subprocess.run([system_tool("tar"), "-cf", archive, "-C", source.folder, "."], check=True)
         sums.write_text("".join(f"{digest}  {path}\n" for path, digest in source.digests.items()))
-        key = f"{LOOSE}/archives/{archive.name}"
+        key = f"{PLAIN}/archives/{archive.name}"
         self.bench.upload(archive, key)
         return key, sums
 

@@ -67,7 +67,6 @@ def _work(host: _Host, asked: dict[str, Any]) -> Callable[[], object]:
     path = Path(asked.get("path", ""))
     calls: dict[str, Callable[[], object]] = {
         "publish": lambda: side.publish(ref.name, path),
-        "adopt": lambda: side.adopt(ref.name, asked["path"]),
         "open": lambda: side.open(path, asked.get("digests", "blake3")),
         "open_only": lambda: side.open_only(path),
         "start": side.start,

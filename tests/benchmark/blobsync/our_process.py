@@ -53,10 +53,6 @@ class OurHost:
         work, digest = self._ask("publish", Ref(name, ""), {"path": str(folder)})
         return Ref(name, digest), work
 
-    def adopt(self, name: str, prefix: str) -> Ref:
-        """Make a release of objects that lie in our bucket."""
-        return Ref(name, self._ask("adopt", Ref(name, ""), {"path": prefix})[1])
-
     def close(self) -> None:
         self._process.close()
 

@@ -21,7 +21,6 @@ from blobsync import (
     S3Config,
     S3ObjectStore,
     Syncer,
-    adopt,
     collect,
     publish,
 )
@@ -63,10 +62,6 @@ class OurSide:
     def publish(self, name: str, folder: Path) -> str:
         """Publish all files of a folder. The digest of the release."""
         return publish(self._store, name=name, files=collect(folder, include=["**/*"])).digest
-
-    def adopt(self, name: str, prefix: str) -> str:
-        """Make a release of the objects below a prefix. Its digest."""
-        return adopt(self._store, name=name, prefix=prefix).digest
 
     def open(self, root: Path, digests: Digests = "blake3") -> None:
         """Open a store and begin to keep it.
@@ -115,7 +110,7 @@ class OurSide:
     def verify(self, ref: ReleaseRef) -> None:
         """Hash all of it anew, from the files."""
         assert self._local is not None
-        self._local.verify(self._manifest(ref), going_on=lambda *_args: None)
+        self._local.verify(self._manifest(ref), on_progress=lambda *_args: None)
 
     def close(self) -> None:
         """Let the store go."""

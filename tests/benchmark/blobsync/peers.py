@@ -16,7 +16,7 @@ _RCLONE = ("--s3-no-check-bucket",)
 _BOTO3_PEER = str(Path(__file__).with_name("boto3_peer.py"))
 
 Commands = Callable[[str, Path], list[Command]]
-"""Of a bucket and prefix such as `loose/small`, and a folder that is there."""
+"""Of a bucket and prefix such as `plain/small`, and a folder that is there."""
 
 
 @dataclass(frozen=True)

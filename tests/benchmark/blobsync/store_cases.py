@@ -35,7 +35,7 @@ def readiness_case(lab: Lab) -> Case:
 
 def open_case(lab: Lab) -> Case:
     """A store of many artifacts is opened: alone, and until it has said that all is there."""
-    ref = lab.source("many", lab.scale.many, loose=False).ref
+    ref = lab.source("many", lab.scale.many, upload=False).ref
     root = lab.bench.folder / "bases" / "many"
     root.parent.mkdir(exist_ok=True)
     lab.host.do("open", path=str(root))

@@ -78,8 +78,8 @@ def publish_table(sources: Mapping[str, Source]) -> str:
         if (cost := source.published) is None:
             continue
         stored = sum(source.objects.values()) / source.files.total_bytes
-        loose = "-" if source.uploaded_s is None else time_words(source.uploaded_s)
-        words = [source.files.words, time_words(cost.wall_s), time_words(cost.cpu_s), f"{stored:.0%}", loose]
+        plain = "-" if source.uploaded_s is None else time_words(source.uploaded_s)
+        words = [source.files.words, time_words(cost.wall_s), time_words(cost.cpu_s), f"{stored:.0%}", plain]
         rows.append(words)
     return aligned(rows)
 

@@ -13,14 +13,13 @@ from tests.benchmark.blobsync.entry import Case
 from tests.benchmark.blobsync.goals import verdicts
 from tests.benchmark.blobsync.kept_cases import KEPT, kept_cases
 from tests.benchmark.blobsync.lab import Lab
-from tests.benchmark.blobsync.loose_case import LOOSE_CASE, loose_case
 from tests.benchmark.blobsync.machine import machine
 from tests.benchmark.blobsync.runner import Runner
 from tests.benchmark.blobsync.sample import Found
 from tests.benchmark.blobsync.store_cases import STORE, open_case, readiness_case
 from tests.benchmark.blobsync.table import bytes_table, case_table, goal_table, publish_table, time_words
 
-CASES = (*COLD, LOOSE_CASE, *KEPT, *STORE, "bytes")
+CASES = (*COLD, *KEPT, *STORE, "bytes")
 
 
 def whole_run(lab: Lab, runner: Runner, wanted: set[str], say: Callable[[str], None]) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def whole_run(lab: Lab, runner: Runner, wanted: set[str], say: Callable[[str], N
         for case, series_of in found.items()
     }
     result["published"] = {
-        name: asdict(source.published) | {"uploaded_loose_s": source.uploaded_s}
+        name: asdict(source.published) | {"uploaded_plain_s": source.uploaded_s}
         for name, source in lab.sources().items()
         if source.published is not None
     }
@@ -66,8 +65,6 @@ def _cases(lab: Lab, wanted: set[str]) -> Iterator[Case]:
     for name in COLD:
         if name in wanted:
             yield cold_case(lab, name)
-    if LOOSE_CASE in wanted:
-        yield loose_case(lab)
     if wanted & set(KEPT):
         yield from kept_cases(lab, wanted)
     if not lab.ours:

@@ -167,6 +167,10 @@ class EngineRole:
     def _leads(self) -> bool:
         return self.election.is_leader()
 
+    def _leads_in(self, epoch: int) -> bool:
+        leadership = self.election.leadership()
+        return leadership is not None and leadership.epoch == epoch
+
     def _status(self) -> None:
         if self.engine.status.recovered_at is not None and not self._recovered_ns:
             self._recovered_ns = now_ns()

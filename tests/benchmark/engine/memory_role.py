@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from leader import FencingToken, Leadership, Participant
 from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.memory_store import MemoryCluster, MemoryLeaderStore
 from nimbus.domain import writes as w
 from nimbus.domain.commands import Command, PublishRelease, QueuedCommand, StartRun
 from nimbus.domain.ids import AttemptId, CommandId, HostId, PipelineName, ReleaseDigest, RunId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from nimbus.engine.decision import ArchiveRun, PrepareRelease
 from nimbus.engine.loop import Engine
@@ -41,6 +41,12 @@ _PIPELINE = PipelineName("turns")
 _ANSWER_S = 120.0
 _SLOTS = 10
 _REST_S = 0.0005
+_LEADERSHIP = Leadership(
+    1,
+    FencingToken(path="/epoch", version=0, epoch=1),
+    Participant(id="s", host="h", port=0, boot_id="b"),
+    schema=NEWEST_SCHEMA,
+)
 _CATCH_UP = 100
 """Commands that wait together while the state is being made."""
 
@@ -98,7 +104,7 @@ class MemoryRole:
         thread = next(thread for thread in threading.enumerate() if thread.name == "nimbus-engine")
         self._cpu = time.pthread_getcpuclockid(thread.ident or 0)
         self._stat = Path(f"/proc/self/task/{thread.native_id}/stat")
-        self._engine.elected(SimpleNamespace(epoch=1, schema=NEWEST_SCHEMA))  # type: ignore[arg-type]  # the store needs no token
+        self._engine.elected(_LEADERSHIP)
         self._command(PublishRelease(pipeline=_PIPELINE, digest=self._digest, activate=True))
         self._settle(lambda: _PIPELINE in self._cluster.world.pipelines)
         while self._asked <= live:

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from leader import ElectionConfig
-from nimbus.api.services import ApiServices
 
 try:
     from nimbus.engine.policy import Policy
@@ -69,8 +68,10 @@ def template_helper() -> Any:
 
 
 def definitions() -> dict[str, Any]:
-    """What the API needs to know definitions, where it needs it: nobody asks it for one."""
-    return {"definitions": None} if "definitions" in ApiServices.__dataclass_fields__ else {}
+    """What the API needs to know definitions and releases, where it needs that: nobody asks it for one."""
+    from nimbus.api.services import ApiServices  # the leader's process has no API, and its memory is measured
+
+    return {name: None for name in ("definitions", "releases") if name in ApiServices.__dataclass_fields__}
 
 
 def run_of(effect: Any) -> Any:

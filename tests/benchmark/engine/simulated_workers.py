@@ -17,8 +17,8 @@ from nimbus import records
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain.ids import AttemptId, HostId, WorkerId
-from nimbus.domain.run import Outcome
 from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import WorkerInfo
 from tests.benchmark.engine.shapes import failures_of
 from tests.benchmark.leader.clock import now_ns

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from nimbus.domain.pipeline import SparkMode, TaskKind
-from nimbus.domain.run import Outcome
+from nimbus.domain.task_run import Outcome
 from nimbus.java import find_java
 from nimbus.worker.connect_server import LocalServer
 from nimbus.worker.connect_start import LocalServerSettings

@@ -10,10 +10,10 @@ from statistics import median
 
 from kazoo.client import KazooClient
 
-from leader.testing.proxy import FaultProxy, Op
 from tests.benchmark.leader.bench_server import BenchServer
 from tests.benchmark.leader.contenders import HOSTS, Contender
 from tests.benchmark.leader.handover import Queue
+from tests.fault_proxy.proxy import FaultProxy, Op
 
 _PING_BYTES_TO_SERVER = 12
 _PING_BYTES_TO_CLIENT = 20

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from leader.testing.history import Kind as Happened
-from leader.testing.proxy import Direction, Op
 from nimbus.localstack.ensemble import EnsembleServer
 from tests.chaos.election.election_laws import moment_of
 from tests.chaos.election.fault_records import Draw, Struck
 from tests.chaos.election.participant import now_ns
 from tests.chaos.election.stage import Member, Stage
+from tests.election.history import Kind as Happened
+from tests.fault_proxy.proxy import Direction, Op
 
 _OPS = (None, None, Op.MULTI, Op.CREATE, Op.GET_CHILDREN, Op.EXISTS, Op.GET_DATA, Op.HANDSHAKE)
 _TRAP_LIMIT = timedelta(seconds=1.5)

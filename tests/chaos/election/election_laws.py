@@ -1,6 +1,6 @@
 """What the histories of all participants must be like, whatever happened. Pure.
 
-Most laws are those of `leader.testing.history`; here stand those that a test with real processes adds: who
+Most laws are those of `tests.election.laws`; here stand those that a test with real processes adds: who
 has slept wakes as no leader, and somebody leads when somebody must.
 """
 
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
-from leader.testing.history import Kind, Moment, check
 from tests.chaos.election.history_lines import Did, Line
+from tests.election.history import Kind, Moment
+from tests.election.laws import check
 
 _KINDS = {
     Did.CONFIRMED: Kind.CONFIRMED,

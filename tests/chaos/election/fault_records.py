@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from leader.testing.history import Moment
+from tests.election.history import Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

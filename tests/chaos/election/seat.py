@@ -44,7 +44,7 @@ class Seat:
         name: The participant's id.
         boot: New for each process.
         session: Timeout of the session.
-        told: Called on the election's thread for calls to the electable.
+        told: Called on the thread that calls the electable.
     """
 
     def __init__(

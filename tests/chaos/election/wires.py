@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from leader.testing.proxy import Direction, FaultProxy, Op, Request, Trap
+from tests.fault_proxy.proxy import Direction, FaultProxy, Op, Request, Trap
 
 
 class Wires:

@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 
 from leader.clock import boottime
+from leader.core.latch import events as ev
+from leader.core.latch import states as st
+from leader.core.latch.core import Gained, LatchCore, Lost, News
+from leader.core.latch.steps import PlainClaimant
+from leader.core.lease import LeadershipLease
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.journal import DeferredJournal, LogJournal
-from leader.latch import events as ev
-from leader.latch import states as st
-from leader.latch.core import Gained, LatchCore, Lost, News
-from leader.latch.steps import PlainClaimant
 from leader.protocol.requests import Request, Steps
-from leader.tenure import Tenure
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -32,13 +32,13 @@ class HandDriven:
         self.session, self.queue = session, queue
         self.news: list[News] = []
         self.woken: deque[tuple[str, bool]] = deque()
-        self.tenure = Tenure(session, boottime, MARGIN)
+        self.lease = LeadershipLease(session.liveness, boottime, MARGIN)
         self.core = LatchCore(
             session=session,
             queue=queue,
             data=name.encode(),
             claimant=PlainClaimant(queue),
-            tenure=self.tenure,
+            lease=self.lease,
             clock=boottime,
             uniform=random.uniform,
             retry_max=timedelta(seconds=1),
@@ -52,7 +52,7 @@ class HandDriven:
 
     @property
     def holds(self) -> bool:
-        return isinstance(self.core.state, st.Holding) and self.tenure.stands()
+        return isinstance(self.core.state, st.Holding) and self.lease.stands(self.lease.hold)
 
     @property
     def node(self) -> str:

@@ -1,0 +1,89 @@
+"""The records that pages are made from: a thousand pipelines, ten thousand live runs, runs of three sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
+from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
+from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.writes import CreatePipeline, CreateRun, Write
+from nimbus.ports import LeaderStore
+from tests.integration.conftest import World
+from tests.leader_writes import commit
+from tests.web_samples import layered, part_done, pipeline
+
+ROOT = "/bench"
+SIZES = (10, 100, 300, 1000)
+"""Tasks of the runs whose pages are measured."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much there is."""
+
+    pipelines: int = 1_000
+    runs: int = 10_000
+
+
+def session_to(hosts: str) -> ZooKeeperSession:
+    """A session that is connected."""
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
+    session.start(timedelta(seconds=30))
+    return session
+
+
+def world_of(counts: Counts) -> World:
+    """The cluster in memory. Processes that make it with the same counts have the same."""
+    world = World()
+    for number in range(counts.pipelines):
+        pipeline(world, f"flow-{number:04d}")
+    for size in SIZES:
+        part_done(world, f"tasks-{size}", layered(size), parameters={"day": "2026-03-01"}, layout=2)
+    return world
+
+
+def _small_runs(world: World, counts: Counts) -> Iterable[Run]:
+    tasks = Tasks(part_done(world, "pattern", layered(3)).tasks.values())
+    for number in range(counts.runs):
+        yield world.new_run(
+            f"run-{number:05d}",
+            pipeline=f"flow-{number % counts.pipelines:04d}",
+            tasks=tasks,
+            layout=2,
+            created_at=world.clock.now() - timedelta(seconds=number),
+        )
+
+
+def large_run(world: World, size: int) -> Run:
+    """The run with so many tasks."""
+    run = world.cluster.run(RunId(f"tasks-{size}"))
+    assert run is not None
+    return run
+
+
+def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore:
+    """Write it all as a leader would.
+
+    Returns:
+        The leader's store, for what a measure changes.
+    """
+    session.call(session.client.create_async, f"{ROOT}/epoch", b"1", makepath=True)
+    store = ZooKeeperLeaderStore(session, ROOT, FencingToken(path=f"{ROOT}/epoch", version=0, epoch=1))
+    for _ in store.load():  # makes what lies above the records
+        pass
+    writes: list[Write] = [CreatePipeline(record) for record in world.cluster.pipelines()]
+    writes += [CreateRun(run) for run in _small_runs(world, counts)]
+    for start in range(0, len(writes), 50):
+        commit(store, writes[start : start + 50])
+    for size in SIZES:
+        commit(store, [CreateRun(large_run(world, size))])
+    registrations = ZooKeeperRegistrations(session, ROOT)
+    registrations.publish_scheduler(world.health.me)
+    registrations.publish_worker(world.worker)
+    return store

@@ -1,0 +1,163 @@
+"""A real browser for the tests of pages: tabs that fail a test by what the policy refuses, and a keyboard.
+
+A plug-in of `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any
+
+import psutil
+import pytest
+
+PATIENCE_MS = 60_000
+"""For one thing to appear. Long: only a test that fails waits for it to pass."""
+_MOST_TABS = 400
+_BROWSER = shutil.which("chromium-headless-shell")
+_MISSING = [
+    *(["the package playwright: run make setup"] if find_spec("playwright") is None else []),
+    *(["chromium-headless-shell: apt-get install chromium-headless-shell"] if _BROWSER is None else []),
+]
+_REPORT_VIOLATIONS = """
+document.addEventListener("securitypolicyviolation", (event) => reportViolation(
+  `${location.pathname} ${event.violatedDirective} ${event.sourceFile}:${event.lineNumber} ${event.sample}`));
+"""
+
+Tabs = Callable[..., Any]
+"""Opens a new context of the browser, with options of playwright, and a tab in it."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium. Without one the tests are skipped, and fail in CI."""
+    if _MISSING:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not here: {', '.join(_MISSING)}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=_BROWSER, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(autouse=True)
+def _browser_stays(request: pytest.FixtureRequest, long_lived: Any, _leaves_nothing: None) -> Iterator[None]:
+    """A browser starts processes of its own when it needs them; they end with it."""
+    yield
+    if "browser" not in request.fixturenames:
+        return
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if child.name().startswith(("chrom", "node")):
+                long_lived.pids.add(child.pid)
+
+
+@pytest.fixture
+def faults() -> list[str]:
+    """What the policy of the pages refused, and errors of scripts, in every document of every tab."""
+    return []
+
+
+@pytest.fixture
+def tabs(browser: Any, faults: list[str]) -> Iterator[Tabs]:
+    """Opens tabs, which must end without a fault; each call has a context, with cookies of its own."""
+    with _contexts(browser, faults) as opened:
+        yield opened
+    assert faults == []
+
+
+@pytest.fixture
+def page(tabs: Tabs) -> Any:
+    """One tab."""
+    return tabs()
+
+
+@contextmanager
+def _contexts(browser: Any, faults: list[str]) -> Iterator[Tabs]:
+    contexts: list[Any] = []
+
+    def reported(violation: str) -> None:  # playwright does not take the list's own method
+        faults.append(violation)
+
+    def opened(**options: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        context.on("weberror", lambda error: faults.append(str(error.error)))
+        context.expose_function("reportViolation", reported)
+        context.add_init_script(_REPORT_VIOLATIONS)
+        return context.new_page()
+
+    try:
+        yield opened
+        for context in contexts:
+            for tab in context.pages:
+                tab.evaluate("1")  # what was reported before has arrived then
+    finally:
+        for context in contexts:
+            context.close()
+
+
+def scripts_run(page: Any) -> None:
+    """Wait until the scripts of a page have begun."""
+    page.wait_for_selector("#live:not(:empty)")
+
+
+def says(page: Any, selector: str, text: str) -> None:
+    """Wait for a text. Not by a function: the policy of the pages lets no text become code."""
+    page.locator(selector, has_text=text).first.wait_for(state="attached")
+
+
+def axe_finds(page: Any) -> str:
+    """What axe finds against a page; empty: nothing."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page)
+    return str(found.generate_report()) if found.violations_count else ""
+
+
+class Keyboard:
+    """A user without a pointer: this can press keys and look, and cannot click."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after the other, by their names, such as `Enter`."""
+        for key in keys:
+            self._page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is, in place of what is selected there."""
+        self._page.keyboard.type(text)
+
+    def go(self, *keys: str, to: str) -> None:
+        """Press keys that lead to another page: wait for its address, a pattern, and for its scripts."""
+        self.press(*keys)
+        self._page.wait_for_url(to)
+        scripts_run(self._page)
+
+    def focus(self, selector: str) -> None:
+        """Press Tab until the focus is on what a selector names. AssertionError: it never is."""
+        self._page.wait_for_selector(selector)
+        for _ in range(_MOST_TABS):
+            if self._page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):
+                return
+            self.press("Tab")
+        raise AssertionError(f"Tab does not reach {selector} on {self._page.url}")
+
+    def use(self, selector: str) -> None:
+        """Reach a link or button with Tab, and press Enter."""
+        self.focus(selector)
+        self.press("Enter")
+
+    def fill(self, selector: str, text: str) -> None:
+        """Reach a field with Tab, and type a text in place of what it has."""
+        self.focus(selector)
+        self.press("Control+a")
+        self.type(text)

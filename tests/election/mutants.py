@@ -1,0 +1,486 @@
+"""Faults that other elections had, built into ours one at a time, to show that the simulator would find them.
+
+Each is a context manager that replaces a function or two of the real code. What is replaced must be there: a
+mutant of something that was renamed fails, and does not pass for found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from leader import guard
+from leader.core.latch import core as latch_core
+from leader.core.latch import events as latch_ev
+from leader.core.latch import machine as latch_machine
+from leader.core.latch import states as latch_st
+from leader.core.latch import steps as latch_steps
+from leader.core.latch.steps import LatchSteps
+from leader.core.lease import LeadershipLease
+from leader.core.liveness import SessionLiveness
+from leader.core.participant import core as participant_core
+from leader.core.participant import effects as do
+from leader.core.participant import events as ev
+from leader.core.participant import machine as participant_machine
+from leader.core.participant import states as st
+from leader.core.participant.claim import EpochClaimant
+from leader.errors import ZooKeeperUnavailableError
+from leader.guard import Verdict
+from leader.protocol import requests as rq
+from leader.protocol.paths import in_queue_order
+from leader.zookeeper import fencing
+from leader.zookeeper.states import SessionState, SessionStates
+from tests.election.world import Settings
+
+Make = Callable[[], Iterator[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault.
+
+    Args:
+        build_in: Context in which it is there.
+        storm: In which it is found soon.
+        rare: The usual storm hardly ever finds it; it takes this one.
+    """
+
+    build_in: Callable[[], AbstractContextManager[None]]
+    storm: Settings
+    rare: bool = False
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def _mutant(*kinds: str, storm: Settings | None = None) -> Callable[[Make], Make]:
+    def add(make: Make) -> Make:
+        found_in = storm or Settings(kinds=kinds)
+        MUTANTS[make.__name__] = Mutant(contextmanager(make), found_in, rare=storm is not None)
+        return make
+
+    return add
+
+
+_CUT_FROM_LEADER_AND_PAUSED = Settings(
+    session_ticks=(10,),
+    sync_ticks=(20,),
+    margins=(0.02,),
+    drift=0.0,
+    kinds=("isolate and pause",),
+    faults=(8, 8),
+    gap=1.5,
+)
+"""Its server's signs of life do not reach the ensemble's leader, and the client is paused, so blind."""
+
+
+@contextmanager
+def _replaced(owner: Any, **others: Any) -> Iterator[None]:
+    before = {name: getattr(owner, name) for name in others}
+    for name, other in others.items():
+        setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        for name, one in before.items():
+            setattr(owner, name, one)
+
+
+# --- nodes that are left, lost or taken for ours --------------------------------------------------
+
+
+@_mutant("trap")
+def orphan_after_lost_reply() -> Iterator[None]:
+    """CURATOR-45, 62, 79: the create was carried out, its reply was lost, and nobody looks for the node."""
+
+    def adopt(self: Any, _session_id: int) -> rq.Steps[str | None]:
+        self._doubtful.clear()
+        yield from ()
+        return None
+
+    with _replaced(LatchSteps, _adopt=adopt):
+        yield
+
+
+@_mutant("trap", "replace session")
+def adopts_by_name_alone() -> Iterator[None]:
+    """CURATOR-498, kazoo K3: a node of an older session is taken for ours."""
+
+    def adopt(self: Any, _session_id: int) -> rq.Steps[str | None]:
+        children = yield from _children(self._queue)
+        mine = [one for one in children if any(one.startswith(prefix) for prefix in self._doubtful)]
+        if mine:
+            self._doubtful.clear()
+        return mine[0] if mine else None
+
+    with _replaced(LatchSteps, _adopt=adopt, look=_look_without_owner):
+        yield
+
+
+@_mutant("replace session", "black hole", "slow link")
+def keeps_node_of_older_session() -> Iterator[None]:
+    """CURATOR-696: after a reconnect the old node is used again, whichever session owns it."""
+    join = LatchSteps.join
+
+    def keep(self: Any) -> rq.Steps[latch_ev.Joined]:
+        old, session_id = self._node, self._session.session_id
+        if old is None or session_id is None or not self._session.is_connected:
+            return (yield from join(self))
+        if (yield from rq.exists(self._path(old.name))) is None:
+            return (yield from join(self))
+        self._node = replace(old, session_id=session_id)
+        return latch_ev.Joined(self._node)
+
+    with _replaced(LatchSteps, join=keep, look=_look_without_owner):
+        yield
+
+
+@_mutant("trap", "abdicate")
+def forgets_before_delete_is_confirmed() -> Iterator[None]:
+    """CURATOR-678, kazoo K4: the delete got no answer, and the node is forgotten all the same."""
+    withdraw = LatchSteps.withdraw
+
+    def forget(self: Any) -> rq.Steps[latch_ev.Withdrawn]:
+        try:
+            return (yield from withdraw(self))
+        except ZooKeeperUnavailableError:
+            self._node = None
+            self._doubtful.clear()
+            return latch_ev.Withdrawn()
+
+    with _replaced(LatchSteps, withdraw=forget):
+        yield
+
+
+@_mutant("trap")
+def sequence_is_never_negative() -> Iterator[None]:
+    """Kazoo's K9, and our own once: after 2147483647 comes -2147483648, and names are taken apart wrongly."""
+    with _replaced(latch_steps, _prefix=lambda name: name[: name.rfind("-") + 1]):
+        yield
+
+
+@_mutant("trap")
+def close_forgets_a_create_under_way() -> Iterator[None]:
+    """CURATOR-3, 18: closed while a create had no answer yet; the node stays until the session ends."""
+    withdraw = LatchSteps.withdraw
+
+    def forget(self: Any) -> rq.Steps[latch_ev.Withdrawn]:
+        self._doubtful.clear()
+        return (yield from withdraw(self))
+
+    with _replaced(LatchSteps, withdraw=forget):
+        yield
+
+
+@_mutant()
+def surrender_hears_the_older_latch() -> Iterator[None]:
+    """Storm: the callback sees an older, closed latch, and finds that there is nothing to remove."""
+    perform = participant_core.ParticipantCore._perform
+
+    def ignore(self: Any, effect: do.Effect) -> rq.Steps[list[ev.Event]]:
+        if isinstance(effect, do.CloseLatch):
+            self._latch = None
+            return [ev.LatchEnded()]
+        return (yield from perform(self, effect))
+
+    with _replaced(participant_core.ParticipantCore, _perform=ignore):
+        yield
+
+
+# --- who comes back to the queue -----------------------------------------------------------------
+
+
+@_mutant("delete queue")
+def queue_is_made_once() -> Iterator[None]:
+    """CURATOR-724: the parent of the latches is gone, and nobody makes it again."""
+    create = LatchSteps._create
+
+    def once(self: Any, prefix: str) -> rq.Steps[str]:
+        if self._claimant.leadership is None and self._claimant._highest == 0:
+            return (yield from create(self, prefix))
+        path = yield from rq.create(self._path(prefix), self._data, ephemeral=True, sequential=True)
+        return path.rpartition("/")[2]
+
+    with _replaced(LatchSteps, _create=once):
+        yield
+
+
+@_mutant("black hole", "abdicate")
+def silent_after_an_error() -> Iterator[None]:
+    """CURATOR-168: an error while joining leads to silence, and no leader ever after."""
+    joining = latch_machine._joining
+
+    def silent(state: latch_st.Joining, event: latch_ev.Event) -> latch_machine.Transition:
+        if isinstance(event, latch_ev.CallFailed | latch_ev.Crashed):
+            return latch_machine.Transition(state)
+        return joining(state, event)
+
+    with _replaced(latch_machine, _joining=silent):
+        yield
+
+
+@_mutant()
+def surrendered_and_never_queued_again() -> Iterator[None]:
+    """STORM-3354: who gave the lock back because of its guard does not come again."""
+    after = participant_machine._after_leaving
+
+    def stay_out(state: st.Leaving) -> participant_machine.Transition:
+        if state.leave is st.Leave.BACK_OFF:
+            return participant_machine.Transition(st.Outside())
+        return after(state)
+
+    with _replaced(participant_machine, _after_leaving=stay_out):
+        yield
+
+
+@_mutant("trap", "slow link")
+def no_latch_after_a_failed_start() -> Iterator[None]:
+    """Our own, found by this simulator: an error before the latch was made left us in line without one."""
+    start = participant_core.ParticipantCore._start_latch
+
+    def fail(self: Any) -> rq.Steps[list[ev.Event]]:
+        if self._session.is_connected:
+            yield from rq.exists(self.paths.members)
+        return (yield from start(self))
+
+    with _replaced(participant_core.ParticipantCore, _start_latch=fail):
+        yield
+
+
+# --- who takes the lock --------------------------------------------------------------------------
+
+
+@_mutant("abdicate", "crash")
+def any_deletion_is_our_turn() -> Iterator[None]:
+    """CURATOR-620, 652, 653: an event about some earlier predecessor is taken for our turn."""
+    waiting = latch_machine._waiting
+
+    def hasty(state: latch_st.Waiting, event: latch_ev.Event) -> latch_machine.Transition:
+        if isinstance(event, latch_ev.NodeGone):
+            return latch_machine._claim(state.node)
+        return waiting(state, event)
+
+    with _replaced(latch_machine, _waiting=hasty):
+        yield
+
+
+@_mutant()
+def leads_before_the_guard() -> Iterator[None]:
+    """STORM-3262 and today's Storm: leader for all to see before the guard was asked."""
+    in_line = participant_machine._in_line
+
+    def eager(state: st.InLine, event: ev.Event) -> participant_machine.Transition:
+        if isinstance(event, ev.LatchGained):
+            granted = event.leadership
+            effects = (do.Grant(granted), do.AskGuard(granted.epoch), do.Publish(granted))
+            return participant_machine.Transition(st.Leading(granted), effects)
+        return in_line(state, event)
+
+    with _replaced(participant_machine, _in_line=eager):
+        yield
+
+
+@_mutant()
+def guard_that_raises_means_yes() -> Iterator[None]:
+    """Storm: an exception in the guard keeps leadership."""
+    checked = guard.checked
+
+    def lenient(asked: guard.Guard) -> Verdict:
+        try:
+            asked()
+        except Exception:  # noqa: BLE001 - that is the fault
+            return Verdict(True)
+        return checked(asked)
+
+    with _replaced(guard, checked=lenient):
+        yield
+
+
+@_mutant("wipe")
+def epoch_may_go_backwards() -> Iterator[None]:
+    """Kafka's and Flink's question after a wipe: the epoch begins anew, and nobody minds."""
+    read = EpochClaimant._read_epoch
+
+    def forgetful(self: Any) -> rq.Steps[Any]:
+        self._highest = 0
+        return (yield from read(self))
+
+    with _replaced(EpochClaimant, _read_epoch=forgetful):
+        yield
+
+
+# --- who goes on leading -------------------------------------------------------------------------
+
+
+@_mutant("delete latch")
+def own_node_is_not_watched() -> Iterator[None]:
+    """CURATOR-171, and Curator to this day: the leader's node is deleted, and it leads on."""
+    prove = EpochClaimant.prove
+    holding = latch_machine._holding
+
+    def believe(self: Any, node: latch_st.Node) -> rq.Steps[Any]:
+        if self.leadership is None:
+            return (yield from prove(self, node))
+        yield from rq.exists("/")
+        return latch_ev.Proven()
+
+    def deaf(
+        state: latch_st.Holding, event: latch_ev.Event, policy: latch_machine.SuspendedPolicy
+    ) -> latch_machine.Transition:
+        if isinstance(event, latch_ev.NodeGone | latch_ev.WatchFired):
+            return latch_machine.Transition(state)
+        return holding(state, event, policy)
+
+    with _replaced(EpochClaimant, prove=believe), _replaced(latch_machine, _holding=deaf):
+        yield
+
+
+@_mutant("isolate server")
+def a_read_is_proof() -> Iterator[None]:
+    """CURATOR-444: a follower that is cut from its leader answers reads, which are taken for life."""
+
+    def read(self: Any, node: latch_st.Node) -> rq.Steps[Any]:
+        stat = yield from rq.exists(self._paths.latch(node.name))
+        return latch_ev.LatchGone() if stat is None else latch_ev.Proven()
+
+    with _replaced(EpochClaimant, prove=read):
+        yield
+
+
+@_mutant("pause")
+def leader_is_a_flag() -> Iterator[None]:
+    """TN10, client-go's IsLeader, kazoo's is_acquired: nobody looks at the clock."""
+    with _replaced(LeadershipLease, _is_certain=lambda _self, _hold: True):
+        yield
+
+
+@_mutant("pause", "black hole")
+def deadline_from_suspended() -> Iterator[None]:
+    """TN14: time counts from when the connection was seen to break, not from the last proof."""
+
+    def is_certain(self: Any, _hold: Any) -> bool:
+        liveness, now = self._liveness, self._clock()
+        if liveness.facts.is_connected:
+            liveness.facts = replace(liveness.facts, since=now)
+        facts = liveness.facts
+        return facts.since is not None and now < facts.since + facts.timeout
+
+    step = latch_machine.step
+
+    def patient(state: Any, event: Any, _policy: Any) -> latch_machine.Transition:
+        return step(state, event, latch_machine.SuspendedPolicy.SESSION)
+
+    with (
+        _replaced(LeadershipLease, _is_certain=is_certain),
+        _replaced(latch_machine, step=patient),
+    ):
+        yield
+
+
+@_mutant("black hole")
+def dead_link_is_not_noticed() -> Iterator[None]:
+    """Kazoo's K1 without a deadline: no answer, and still connected and leader."""
+    prove = latch_core.LatchCore._prove
+
+    def patient(self: Any, node: latch_st.Node) -> rq.Steps[latch_ev.Event]:
+        try:
+            return (yield from prove(self, node))
+        except ZooKeeperUnavailableError:
+            return latch_ev.Proven()
+
+    with (
+        _replaced(latch_core.LatchCore, _prove=patient),
+        _replaced(
+            LeadershipLease,
+            _is_certain=lambda _self, _hold: True,
+            proven=lambda _self, _submitted: True,
+        ),
+        _replaced(SessionStates, suspended=lambda _self: None),
+    ):
+        yield
+
+
+@_mutant("replace session")
+def replaced_session_is_not_noticed() -> Iterator[None]:
+    """Kazoo's K2: another session, without a word; what is known of the session is of the old one."""
+
+    def connected(self: Any, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
+        self.liveness.attached(self.liveness.facts.session_id or session_id, asked, timeout)
+        self._tell(SessionState.CONNECTED)
+
+    with _replaced(SessionStates, connected=connected):
+        yield
+
+
+@_mutant("cut", "expire session")
+def nobody_is_told_of_a_loss() -> Iterator[None]:
+    """Kazoo's K7, kubernetes #23731: the session is gone, and the leader's own code is never told."""
+
+    def mute(reason: str, then: latch_machine.Transition) -> latch_machine.Transition:
+        del reason
+        return then
+
+    with _replaced(latch_machine, _lost=mute):
+        yield
+
+
+@_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
+def deadline_from_the_reply() -> Iterator[None]:
+    """Patroni: the lease counts from when the answer came, not from when it was asked for."""
+
+    def proven(self: Any, _session_id: Any, _submitted: timedelta, answered: timedelta) -> None:
+        self.facts = replace(self.facts, since=answered)
+
+    with _replaced(SessionLiveness, proven=proven):
+        yield
+
+
+@_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
+def deadline_from_the_last_proof() -> Iterator[None]:
+    """Signs of life and writes travel apart: the last write may be committed, and have prolonged nothing."""
+
+    def proven(self: Any, _session_id: Any, submitted: timedelta, _answered: timedelta) -> None:
+        self.facts = replace(self.facts, since=submitted)
+
+    with _replaced(SessionLiveness, proven=proven):
+        yield
+
+
+@_mutant("abdicate", "pause")
+def writes_without_a_fence() -> Iterator[None]:
+    """KAFKA-6082: a write says nothing of the epoch that it belongs to."""
+
+    def unfenced(session: Any, _token: Any, build: Any, *, timeout: Any = None) -> list[Any]:
+        transaction = session.client.transaction()
+        build(transaction)
+        return list(session.call(transaction.commit_async, timeout=timeout))
+
+    with _replaced(fencing, fenced_transaction=unfenced):
+        yield
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+def _children(path: str) -> rq.Steps[list[str]]:
+    try:
+        return (yield from rq.get_children(path))
+    except rq.NodeMissingError:
+        return []
+
+
+def _look_without_owner(self: Any, node: latch_st.Node) -> rq.Steps[latch_ev.SawSelf | latch_ev.LatchGone]:
+    """As the real one, but whoever owns our node: that is the fault."""
+    names = [entry.name for entry in in_queue_order((yield from _children(self._queue)))]
+    own = yield from rq.exists(self._path(node.name), watch=True)
+    if own is None or node.name not in names:
+        return latch_ev.LatchGone()
+    position = names.index(node.name)
+    before = names[position - 1] if position else None
+    if before is not None:
+        yield from rq.exists(self._path(before), watch=True)
+    yield from self._claimant.stand_by(node, position, before)
+    return latch_ev.SawSelf(latch_st.Place(position, before))

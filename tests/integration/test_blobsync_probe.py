@@ -1,0 +1,120 @@
+"""The probe tells what two real servers do, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
+from blobsync.probe.probing import probe
+from blobsync.probe.report import Capability, Finding, ProbeReport
+from blobsync.testing.s3_proxy import FaultProxy
+from blobsync.testing.s3_proxy_faults import Fail, IgnoreRange, ProxiedRequest, StaleListing
+from nimbus.localstack.ports import free_port
+from nimbus.localstack.s3 import S3Server
+
+CONDITIONS = {Capability.PUT_IF_ABSENT, Capability.PUT_IF_MATCH, Capability.PUT_IF_MATCH_MISSING}
+CHECKSUMS = {Capability.MD5_VERIFIED, Capability.SHA256_VERIFIED}
+
+
+@pytest.fixture
+def rclone(s3_server: S3Server, s3_bucket: str) -> S3Config:
+    return S3Config(
+        endpoint_url=s3_server.endpoint_url,
+        bucket=s3_bucket,
+        prefix="a/prefix",
+        access_key_id=s3_server.access_key,
+        secret_access_key=Secret(s3_server.secret_key),
+        max_attempts=1,
+    )
+
+
+@pytest.fixture
+def moto() -> Iterator[S3Config]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield S3Config(
+        endpoint_url=f"http://{host}:{port}",
+        bucket="probed",
+        access_key_id="any",
+        secret_access_key=Secret("thing"),
+    )
+    server.stop()
+
+
+def lacks(report: ProbeReport) -> set[Capability]:
+    return {capability for capability in Capability if not report.has(capability)}
+
+
+@pytest.mark.parametrize(
+    ("server", "lacking"),
+    [("rclone", CONDITIONS | {Capability.SHA256_VERIFIED}), ("moto", CHECKSUMS)],
+)
+def test_probe_finds_what_a_server_lacks_and_cleans_up(
+    request: pytest.FixtureRequest, server: str, lacking: set[Capability]
+) -> None:
+    config = request.getfixturevalue(server)
+    store = S3ObjectStore(config)
+    store.ensure_bucket()
+    store.write("mine", b"1")
+
+    report = probe(config)
+
+    assert lacks(report) == lacking
+    assert report.usable
+    assert report.left_behind == ()
+    assert [info.key for info in store.list("")] == ["mine"]
+    assert list(store.unfinished_uploads("")) == []
+    store.close()
+
+
+def test_report_is_for_people_and_for_machines(rclone: S3Config) -> None:
+    report = probe(rclone)
+
+    words, data = "\n".join(report.lines()), json.loads(json.dumps(report.as_data()))
+
+    assert rclone.bucket in words
+    assert "NO  a write with If-None-Match" in words
+    assert len(data["findings"]) == len(Capability)
+    assert data["usable"] is True
+    assert {each["capability"]: each["holds"] for each in data["findings"]}["put_if_absent"] is False
+
+
+def test_server_with_stale_listings_or_without_ranges_is_found_out(
+    s3_server: S3Server, rclone: S3Config
+) -> None:
+    def rule(request: ProxiedRequest) -> IgnoreRange | Fail | StaleListing | None:
+        if request.start is not None:
+            return IgnoreRange()
+        if request.lists and "start-after" in request.query:
+            return Fail(501, "NotImplemented")
+        return None
+
+    with FaultProxy(
+        s3_server.endpoint_url, rule, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    ) as proxy:
+        report = probe(replace(rclone, endpoint_url=proxy.endpoint_url))
+
+    assert {Capability.RANGES, Capability.LIST_PAGING} <= lacks(report)
+    assert not report.usable
+    assert "lacks what is relied on" in "\n".join(report.lines())
+
+
+def test_store_that_does_not_answer_is_an_error_and_no_report(rclone: S3Config) -> None:
+    with pytest.raises(StoreUnavailableError):
+        probe(replace(rclone, endpoint_url=f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(BucketMissingError):
+        probe(replace(rclone, bucket="nobody-made-this"))
+
+
+def test_what_could_not_be_found_out_is_not_taken_for_granted() -> None:
+    report = ProbeReport("here", "", (Finding(Capability.LIST_ORDER, None, "503 SlowDown"),), ("left",))
+
+    assert not report.usable
+    assert "?" in "\n".join(report.lines())
+    assert "left" in "\n".join(report.lines())

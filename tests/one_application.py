@@ -1,0 +1,59 @@
+"""One API application for all tests of a process: FastAPI takes half a second of the processor to build one.
+
+It keeps metrics, secrets of webhooks and streams of events from one test to the next. A test of these, or one
+that gives `create_app` other options, builds an application of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from nimbus.api.app import create_app
+from nimbus.api.services import ApiServices
+from nimbus.web.app import add_pages
+
+
+class _Present:
+    """Stands for an object that each test has anew: `behind` is the one of the test that runs."""
+
+    behind: Any
+
+    def __init__(self, **fixed: Any) -> None:
+        vars(self).update(fixed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["behind"], name)
+
+
+def _version() -> Any:
+    return _changes.behind.version()
+
+
+_gate = _Present()
+_changes = _Present(version=_version)
+_services = _Present(gate=_gate, changes=_changes, metrics=CollectorRegistry())
+_built: list[FastAPI] = []
+
+
+def application(services: ApiServices, *, own: bool = False) -> FastAPI:
+    """An application with its pages over `services`.
+
+    Args:
+        services: Of the test that runs.
+        own: Build one for this test; else the shared one serves `services` from now on.
+    """
+    if own:
+        return _with_pages(services)
+    _services.behind, _gate.behind, _changes.behind = services, services.gate, services.changes
+    if not _built:
+        _built.append(_with_pages(cast(ApiServices, _services)))
+    return _built[0]
+
+
+def _with_pages(services: ApiServices) -> FastAPI:
+    built = create_app(services)
+    add_pages(built, services)
+    return built

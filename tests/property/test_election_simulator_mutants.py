@@ -1,0 +1,34 @@
+"""Faults that other elections had, built into ours: the simulator finds each, and would find it again.
+
+Here each has a storm of the faults that bring it to light, to be quick; `make simulate` runs these, and lets
+the usual storm find them, too.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from leader.core.latch.steps import LatchSteps
+from tests.election.mutants import MUTANTS
+from tests.election.runner import find
+from tests.thorough import thorough
+
+_SEEDS = 1000
+
+
+@thorough
+@pytest.mark.parametrize("name", MUTANTS)
+def test_simulator_finds_the_fault(name: str) -> None:
+    found = find(name, seeds=_SEEDS, storm=MUTANTS[name].storm)
+
+    assert found is not None, f"{name} broke no law in {_SEEDS} runs"
+    print(f"{name}: seed {found[0]}, {found[1].law.value}")  # noqa: T201 - shown with -s
+
+
+def test_mutants_leave_the_real_code_as_it_was() -> None:
+    before = dict(vars(LatchSteps))
+    for mutant in MUTANTS.values():
+        with mutant.build_in():
+            pass
+
+    assert dict(vars(LatchSteps)) == before

@@ -1,0 +1,43 @@
+"""The token of a command: what is sent, and that one that cannot be sent is not shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from nimbus.cli.credentials import FILE_VARIABLE, VARIABLE, credentials
+from nimbus.cli.exits import CliError, Exit
+
+URL = "http://127.0.0.1:8470"
+
+
+@pytest.fixture(autouse=True)
+def no_tokens(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("given", ["nbs_a", "nbs_a\n", " nbs_a\r\n"])
+def test_new_line_at_the_end_of_a_token_is_not_sent(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(VARIABLE, given)
+
+    assert credentials(URL) == {"Authorization": "Bearer nbs_a"}
+
+
+@pytest.mark.parametrize("given", ["nbs_a\nb", "nbs_a b", "nbs_a\x00", "nbs_é"])
+def test_token_that_cannot_be_sent_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    with pytest.raises(CliError) as refused:
+        credentials(URL, given)
+
+    assert (refused.value.code, refused.value.exit_code) == ("bad_token", Exit.USAGE)
+    assert "nbs_" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["", "\n"])
+def test_without_a_token_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(VARIABLE, given)
+
+    assert credentials(URL) == {}

@@ -1,0 +1,19 @@
+"""What the command line says when no scheduler answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from nimbus.cli.client import UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("server", "why", "advice"),
+    [
+        ("http://s1:8470", "[Errno 111] Connection refused", "is --server (or NIMBUS_SERVER) right?"),
+        ("https://s1:8470", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "in SSL_CERT_FILE."),
+        ("http://s1:8470", "Server disconnected without sending a response.", "its URL begins with https."),
+    ],
+)
+def test_advice_fits_the_reason(server: str, why: str, advice: str) -> None:
+    assert str(UnreachableError({server: why})).endswith(advice)

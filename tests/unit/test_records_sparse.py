@@ -1,0 +1,82 @@
+"""Records of attempts and runs leave defaults out, so a default must mean what it has always meant."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from nimbus import records, run_record
+from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
+from nimbus.domain.pipeline import FailureStrategy, Priority, RetryPolicy, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.slots import Claim, End
+from nimbus.domain.task_run import Outcome, TaskRun
+from nimbus.domain.tasks import Tasks
+from nimbus.domain.workers import Assignment, AssignmentKind
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+SPEC = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py")
+DIGEST = ReleaseDigest("0" * 64)
+ORDER = Assignment(
+    attempt="r.a.1",
+    kind=AssignmentKind.RUN,
+    epoch=1,
+    pipeline=PipelineName("p"),
+    release=DIGEST,
+    run=RunId("r"),
+    task=SPEC,
+    logical_date=NOW,
+)
+CLAIM = Claim(attempt="r.a.1", claimed_at=NOW)
+END = End(attempt="r.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
+RUN = Run(
+    id=RunId("r"),
+    pipeline=PipelineName("p"),
+    release=DIGEST,
+    parameters={},
+    logical_date=NOW,
+    created_at=NOW,
+    cause=RunCause.MANUAL,
+    priority=Priority.MEDIUM,
+    failure_strategy=FailureStrategy.END,
+    layout=2,
+    tasks=Tasks([TaskRun(spec=SPEC)]),
+)
+
+
+def test_what_an_attempt_writes_holds_no_defaults_and_reads_back() -> None:
+    order, claim, end = records.ASSIGNMENT.encode(ORDER), records.CLAIM.encode(CLAIM), records.END.encode(END)
+
+    assert json.loads(order).keys() == {
+        "schema", "attempt", "kind", "epoch", "pipeline", "release", "run", "task", "logical_date",
+    }  # fmt: skip
+    assert json.loads(order)["task"].keys() == {"name", "kind", "script"}
+    assert json.loads(claim).keys() == {"schema", "attempt", "claimed_at"}
+    assert json.loads(end).keys() == {"schema", "attempt", "outcome", "written_by", "ended_at"}
+    assert records.ASSIGNMENT.decode(order, "order") == ORDER
+    assert records.CLAIM.decode(claim, "claim") == CLAIM
+    assert records.END.decode(end, "end") == END
+
+
+def test_a_header_holds_no_defaults_but_the_state_which_lists_read() -> None:
+    nodes = run_record.encode_new(RUN)
+
+    assert json.loads(nodes[""]).keys() == {
+        "schema", "state", "id", "pipeline", "release", "logical_date", "created_at", "cause", "priority",
+        "failure_strategy", "plan", "page",
+    }  # fmt: skip
+    assert run_record.decode(nodes, "/runs/r") == RUN
+    assert run_record.listed(nodes[""], "/runs/r").state is RunState.RUNNING
+
+
+def test_release_0_1_has_the_same_defaults() -> None:
+    """It reads orders, CLAIMs and ENDs of this release, and the other way round."""
+    assert SPEC.retries == RetryPolicy(
+        limit=0, delay=timedelta(seconds=10), factor=2.0, max_delay=timedelta(minutes=10)
+    )
+    assert (SPEC.args, SPEC.needs, SPEC.timeout, SPEC.priority, SPEC.spark_conf) == ((), (), None, 2, {})
+    assert (ORDER.parameters, ORDER.python_path, ORDER.inputs) == ({}, (), {})
+    assert (ORDER.output, ORDER.timeout, ORDER.claim) == ("", None, None)
+    assert (CLAIM.fenced_by_epoch, CLAIM.worker, CLAIM.host) == (None, None, None)
+    assert (CLAIM.pid, CLAIM.start_ticks) == (None, None)
+    assert (END.started_at, END.exit_code, END.reason, END.output) == (None, None, "", None)

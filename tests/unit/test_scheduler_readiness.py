@@ -1,0 +1,51 @@
+"""Which required releases are missing, and which of them nobody can get."""
+
+from __future__ import annotations
+
+import pytest
+
+from blobsync import MissingArtifact, Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, Role
+from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.ids import PipelineName, ReleaseDigest
+from nimbus.scheduler.readiness import hopeless, lacking
+
+P, Q = PipelineName("p"), PipelineName("q")
+DIGEST = ReleaseDigest("a" * 64)
+REQUIRED = (ReleaseOf(P, DIGEST), ReleaseOf(Q, DIGEST))
+UNSEEN = None
+
+
+def release(name: str, state: ReleaseState, missing: int = 0) -> ReleaseReadiness:
+    files = tuple(MissingArtifact(f"f{n}.py", Role.CODE, 1, "0" * 64) for n in range(missing))
+    return ReleaseReadiness(ref=ReleaseRef(name, DIGEST), state=state, missing=files, reason="because")
+
+
+def readiness(state: ReleaseState | None, missing: int = 0) -> Readiness:
+    """Pipeline q is complete; p stands as said, or was not looked at."""
+    found = [release("q", ReleaseState.READY)]
+    if state is not None:
+        found.append(release("p", state, missing))
+    return Readiness(releases={item.ref: item for item in found})
+
+
+def test_the_reason_names_state_cause_and_the_first_files() -> None:
+    found = lacking(REQUIRED, readiness(ReleaseState.ABSENT, missing=5))
+
+    assert found == {P: "absent: because; missing: f0.py, f1.py, f2.py and 2 more"}
+    assert lacking(REQUIRED, readiness(UNSEEN)) == {P: "its release was not looked at yet"}
+    assert lacking(REQUIRED, readiness(ReleaseState.READY)) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (ReleaseState.READY, set()),
+        (ReleaseState.SYNCING, set()),
+        (ReleaseState.UNAVAILABLE, set()),
+        (UNSEEN, set()),
+        (ReleaseState.ABSENT, {P}),
+        (ReleaseState.CORRUPT, {P}),
+    ],
+)
+def test_hopeless_is_what_storage_does_not_have(state: ReleaseState | None, expected: set[str]) -> None:
+    assert set(hopeless(REQUIRED, readiness(state))) == expected

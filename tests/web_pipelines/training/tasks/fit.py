@@ -1,0 +1,3 @@
+"""Is never run."""
+
+raise SystemExit("a worker without the label ran this")
