@@ -28,7 +28,7 @@ from leader import (
 )
 from leader.protocol.paths import ElectionPaths
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from tests.fault_proxy.proxy import Direction, FaultProxy, Op
+from tests.fault_proxy.proxy import Direction, FaultProxy, Op, Request
 from tests.integration.curator.latches import LONG, PATIENT, end_session
 from tests.integration.curator.participants import Participants
 
@@ -276,10 +276,14 @@ def test_releasing_is_tried_again_until_it_is_done(
     one = participants.official("a", participants.session(proxy.hosts))
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.words == ["elected"])
-    traps = [
-        proxy.cut_before(nth=nth, when=lambda request: request.op in (Op.MULTI, Op.DELETE))
-        for nth in (1, 2, 3)
-    ]
+    armed = threading.Event()  # set once all three traps count, so that they count the same requests
+
+    def concerns_the_latch(request: Request) -> bool:
+        deletes = request.op in (Op.MULTI, Op.DELETE)
+        return armed.is_set() and deletes and b"/leader-lock/" in request.payload
+
+    traps = [proxy.cut_before(nth=nth, when=concerns_the_latch) for nth in (1, 2, 3)]
+    armed.set()
 
     one.queue.close(LONG)
 
