@@ -119,7 +119,7 @@ def _sinks(foundation: Foundation, history: S3History, releases: LocalReleases) 
             headers_file=lineage.headers_file,
             ca_file=lineage.ca_file,
             timeout=lineage.timeout,
-            public_url=settings.alerts.public_url or settings.scheduler.advertise_url,
+            public_url=settings.alerts.public_url,
         )
     return sinks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import AttemptId, WorkerId
 from nimbus.domain.run import Run
 from nimbus.domain.slots import Slots
@@ -55,7 +56,7 @@ def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
             started_at=end.started_at,
             ended_at=end.ended_at,
             outcome=end.outcome,
-            reason=end.reason,
+            reason=brief(end.reason),
             exit_code=end.exit_code,
             failure=end.failure,
         )

@@ -285,6 +285,25 @@ def test_lineage_says_what_its_facets_are_for(lineage: LineageSink, server: Coll
     assert all("parent" in one["run"]["facets"] for (job, _), one in events.items() if job != "sums")
 
 
+def test_lineage_without_a_public_url_names_the_cluster_and_no_scheduler(
+    world: World, server: Collector
+) -> None:
+    sink = LineageSink(
+        world.facts(),
+        place=server.lineage_url,
+        namespace="prod",
+        headers_file=None,
+        ca_file=None,
+        timeout=TIMEOUT,
+        public_url=None,
+    )
+    sink.send(None, FAILED)
+    sink.close()
+
+    sources = {one["job"]["facets"]["sourceCodeLocation"]["url"] for one in server.events()}
+    assert sources == {f"urn:nimbus-scheduler:{CLUSTER}:pipelines:sums"}
+
+
 def test_lineage_of_a_child_run_names_the_task_above_and_the_run_at_the_top(
     lineage: LineageSink, server: Collector, world: World
 ) -> None:

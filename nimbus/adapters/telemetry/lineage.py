@@ -18,7 +18,7 @@ from nimbus import __version__
 from nimbus.adapters.telemetry.facts import RunFacts
 from nimbus.adapters.telemetry.requests_session import new_session, read_headers
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.ids import RunId
+from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.lineage import EventType, LineageEvent, LineageRun, events
 from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.run import Run
@@ -42,9 +42,12 @@ class LineageSink:
         headers_file: Path | None,
         ca_file: Path | None,
         timeout: timedelta,
-        public_url: str,
+        public_url: str | None,
     ) -> None:
-        """`place`: URL of a server, or a file. `timeout`: of one event. `public_url`: of the schedulers."""
+        """`place`: URL of a server, or a file. `timeout`: of one event. `public_url`: of all schedulers together.
+
+        The address of one scheduler is not enough: its successor may send the same events, and they must be equal.
+        """
         self._facts, self._namespace, self._public_url = facts, namespace, public_url
         self._place, self._timeout = place, timeout
         self._headers_file, self._ca_file = headers_file, ca_file
@@ -162,6 +165,12 @@ class LineageSink:
             job=parent_run.RootJob(namespace=self._namespace, name=root.job),
         )
 
+    def _source_of(self, pipeline: PipelineName) -> str:
+        """Address of a pipeline, the same from every scheduler."""
+        if self._public_url is None:
+            return f"urn:nimbus-scheduler:{self._facts.cluster}:pipelines:{pipeline}"
+        return f"{self._public_url}/api/v1/pipelines/{pipeline}"
+
     def _job_facets(self, run: Run, one: LineageEvent, owner: str | None) -> Mapping[str, JobFacet]:
         from openlineage.client.facet_v2 import (
             job_type_job,
@@ -177,7 +186,7 @@ class LineageSink:
             ),
             "sourceCodeLocation": source_code_location_job.SourceCodeLocationJobFacet(
                 type="nimbus",
-                url=f"{self._public_url}/api/v1/pipelines/{run.pipeline}",
+                url=self._source_of(run.pipeline),
                 path=None if task is None else task.file,
                 version=run.release,
             ),
