@@ -124,7 +124,7 @@ def check_spans(server: Collector, wanted: set[str], traces: set[str]) -> None:
 
 
 def check_events(server: Collector, ids: set[str], retried: set[str]) -> None:
-    """`retried`: attempts that were followed by others; docs/observability.md says what may differ in their START."""
+    """`retried`: attempts that were followed by others; their START may differ, see docs/observability.md."""
     told = defaultdict(list)
     for event in server.events():
         told[event["run"]["runId"]].append(event)

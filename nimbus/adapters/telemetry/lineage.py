@@ -44,9 +44,9 @@ class LineageSink:
         timeout: timedelta,
         public_url: str | None,
     ) -> None:
-        """`place`: URL of a server, or a file. `timeout`: of one event. `public_url`: of all schedulers together.
+        """`place`: URL of a server, or a file. `timeout`: of one event. `public_url`: of the cluster.
 
-        The address of one scheduler is not enough: its successor may send the same events, and they must be equal.
+        The address of one scheduler is no `public_url`: its successor may have to send equal events.
         """
         self._facts, self._namespace, self._public_url = facts, namespace, public_url
         self._place, self._timeout = place, timeout
