@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from leader.local.clock import VirtualClock
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol.requests import Steps
 from leader.zookeeper.executor import SessionExecutor
+from tests.virtual_clock import VirtualClock
 
 T = TypeVar("T")
 

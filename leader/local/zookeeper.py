@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.replica import OnWatch, Replica
-from leader.local.tree import Changes, Draft, Tree
+from leader.local.tree import Changes, Draft, OnWatch, Tree
 from leader.protocol import requests as rq
 from leader.protocol.driving import drive
 
@@ -66,7 +65,6 @@ class MemoryZooKeeper:
         self.sessions: dict[int, Session] = {}
         self.expired: set[int] = set()
         """Sessions that ended because their clients were silent for too long."""
-        self.replica = Replica(self.tree)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -134,7 +132,7 @@ class MemoryZooKeeper:
         Raises:
             ZooKeeperUnavailableError: The session is over; nothing was changed.
             RefusedError: See `leader.protocol.requests`.
-            TransactionFailedError: Ditto.
+            TransactionFailedError: See `leader.protocol.requests`.
         """
         self.expire_due()
         if session_id and session_id not in self.sessions:
@@ -150,7 +148,7 @@ class MemoryZooKeeper:
         return Draft(self.tree, session_id=session_id, zxid=self.zxid, now_ms=now_ms)
 
     def _publish(self, commit: Commit) -> None:
-        self.replica.apply(commit.changes)
+        self.tree.apply(commit.changes)
         for subscriber in self._subscribers:
             subscriber(commit)
 
@@ -181,12 +179,12 @@ class MemoryConnection:
         Raises:
             ZooKeeperUnavailableError: The connection was cut, or the session is over.
             RefusedError: See `leader.protocol.requests`.
-            TransactionFailedError: Ditto.
+            TransactionFailedError: See `leader.protocol.requests`.
         """
         if not self.ping():
             raise ZooKeeperUnavailableError("the connection is closed, or the session over")
         if isinstance(request, rq.Read):
-            return self._zookeeper.replica.read(request, self._on_watch)
+            return self._zookeeper.tree.read(request, self._on_watch)
         return self._zookeeper.write(request, self.session_id)
 
     def run(self, steps: rq.Steps[T]) -> T:
@@ -196,7 +194,7 @@ class MemoryConnection:
     def drop(self) -> None:
         """Cut the connection: its watches are gone, its session lives on until it expires."""
         self._open = False
-        self._zookeeper.replica.forget(self._on_watch)
+        self._zookeeper.tree.forget(self._on_watch)
 
     def close(self) -> None:
         """End the session."""

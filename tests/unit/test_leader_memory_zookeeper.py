@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.clock import VirtualClock
 from leader.local.tree import sequence
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
+from tests.virtual_clock import VirtualClock
 
 _S = timedelta(seconds=1)
 _TIMEOUT = 10 * _S
