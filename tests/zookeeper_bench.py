@@ -60,7 +60,7 @@ class Bench:
             client.end()
 
     def _in_memory(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
-        connection: MemoryConnection = self._memory.connect(TIMEOUT, on_watch)
+        connection: MemoryConnection = self._memory.connect(on_watch)
         return Client(connection, fired, connection.session_id, connection.close)
 
     def _real(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:

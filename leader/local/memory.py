@@ -131,7 +131,7 @@ class MemorySession:
             self._end()
             zookeeper = self._election._zookeeper
             asked = zookeeper.clock()
-            self._connection = zookeeper.connect(_SESSION_TIMEOUT, self._on_watch)
+            self._connection = zookeeper.connect(self._on_watch)
             self.liveness.attached(self._connection.session_id, asked, _SESSION_TIMEOUT)
 
     def close(self) -> None:

@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from leader.errors import LeaderError, ZooKeeperUnavailableError
-from leader.local.zookeeper import Commit, MemoryZooKeeper
 from leader.protocol import requests as rq
 from tests.election.world import Channel, World
+from tests.expiring_zookeeper import Commit, ExpiringZooKeeper
 
 
 class SessionMovedError(ZooKeeperUnavailableError):
@@ -250,7 +250,7 @@ class Ensemble:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.zookeeper = MemoryZooKeeper(world.clock, tick=world.settings.tick)
+        self.zookeeper = ExpiringZooKeeper(world.clock, tick=world.settings.tick)
         self.zookeeper.subscribe(self._committed)
         self.serving = True
         self.sync_limit = world.settings.tick * world.rng.choice(world.settings.sync_ticks)
