@@ -209,9 +209,9 @@ def _tls(session: ZooKeeperSession) -> tuple[str, ...]:
     config = session.config.tls
     if config is None:
         return ()
-    ca, certificate, key = (
-        "-" if file is None else str(file) for file in (config.ca_file, config.cert_file, config.key_file)
-    )
+    files = (config.ca_file, config.cert_file, config.key_file)
+    # Absolute, because the program runs in another folder.
+    ca, certificate, key = ("-" if file is None else str(Path(file).absolute()) for file in files)
     return Tls(ca, certificate, key, _verify(config))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,14 +164,14 @@ def test_the_program_is_told_the_files_of_the_sessions_own_tls(
     verify_certificate: bool, verify_hostname: bool, word: str
 ) -> None:
     tls = SimpleNamespace(
-        ca_file="ca.pem",
+        ca_file="/etc/ca.pem",
         cert_file="own.pem",
         key_file=None,
         verify_certificate=verify_certificate,
         verify_hostname=verify_hostname,
     )
 
-    assert _tls(Session(tls=tls)) == ("ca.pem", "own.pem", "-", word)
+    assert _tls(Session(tls=tls)) == ("/etc/ca.pem", str(Path.cwd() / "own.pem"), "-", word)
     assert _tls(Session()) == ()
 
 
