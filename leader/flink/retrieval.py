@@ -128,16 +128,22 @@ class LeaderRetrievalService:
 
     def view(self) -> LeaderView:
         """What is known at this moment. No I/O. May be ahead of what the listener was told."""
-        known, cut_off_at = self._known, self._cut_off_at
+        known, unknown_at = self._known, self._unknown_at
         if self._stopped or not self._started:
             return known.forgot("the retrieval does not run", known.view.as_of).view
         if self._session.state is SessionState.LOST:
             return known.forgot(_OVER, known.view.as_of).view
         if self._session.state is SessionState.SUSPENDED:
-            if cut_off_at is not None and self._clock() >= cut_off_at + self._session.negotiated_timeout:
+            if unknown_at is not None and self._clock() >= unknown_at:
                 return known.forgot(_TOO_LONG, known.view.as_of).view
             return known.doubted(_CUT_OFF).view
         return known.view
+
+    @property
+    def _unknown_at(self) -> timedelta | None:
+        """When the connection has been broken for as long as the session lasts; None if it is not broken."""
+        cut_off_at = self._cut_off_at
+        return None if cut_off_at is None else cut_off_at + self._session.negotiated_timeout
 
     # --- kazoo's threads: only enqueue ----------------------------------------------------------------
 
@@ -226,15 +232,14 @@ class LeaderRetrievalService:
         self._retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
 
     def _due_at(self) -> timedelta | None:
-        times = [] if self._retry_at is None else [self._retry_at]
-        if self._cut_off_at is not None and self._known.view.state is ViewState.STALE:
-            times.append(self._cut_off_at + self._session.negotiated_timeout)
-        return min(times, default=None)
+        times = [self._retry_at]
+        if self._known.view.state is ViewState.STALE:
+            times.append(self._unknown_at)
+        return min((at for at in times if at is not None), default=None)
 
     def _expired(self) -> None:
-        now = self._clock()
-        cut_off_at = self._cut_off_at
-        if cut_off_at is not None and now >= cut_off_at + self._session.negotiated_timeout:
+        now, unknown_at = self._clock(), self._unknown_at
+        if unknown_at is not None and now >= unknown_at:
             self._learn(self._known.forgot(_TOO_LONG, now))
         if self._retry_at is not None and now >= self._retry_at:
             self._look()
