@@ -36,9 +36,9 @@ from leader.errors import (
     ZooKeeperUnreachableError,
 )
 from leader.factory import ElectorSetup, make_elector
-from leader.flink.contender import LeaderContender
-from leader.flink.retrieval import LeaderObserver, LeaderRetrievalService
-from leader.flink.service import LeaderElection, LeaderElectionService
+from leader.flink.election import LeaderContender, LeaderElection
+from leader.flink.retrieval import LeaderRetrievalListener, LeaderRetrievalService
+from leader.flink.service import LeaderElectionService
 from leader.flink.view import LeaderView, ViewState
 from leader.guard import Guard, Verdict
 from leader.journal import Journal, LogJournal, Move
@@ -46,7 +46,6 @@ from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, Lead
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
 from leader.protocol.card import Card, Rank
-from leader.protocol.component import ComponentInfo
 from leader.protocol.control import StepDownWish, asked_to_step_down
 from leader.protocol.fencing import FencingToken
 from leader.protocol.participant import Participant
@@ -73,7 +72,6 @@ __all__ = [
     "Card",
     "Clock",
     "CloseMode",
-    "ComponentInfo",
     "CrashSentinel",
     "Electable",
     "ElectionConfig",
@@ -100,7 +98,7 @@ __all__ = [
     "LeaderInfo",
     "LeaderLatch",
     "LeaderLockQueue",
-    "LeaderObserver",
+    "LeaderRetrievalListener",
     "LeaderRetrievalService",
     "LeaderView",
     "Leadership",

@@ -1,4 +1,4 @@
-"""`python -m leader`. What is printed on stdout is the answer alone; what goes wrong is said on stderr."""
+"""`python -m leader`. Stdout has the answer alone; errors and warnings go to stderr."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Every error of this package. One root, stable codes, and a word on what to do."""
+"""Every error of this package. One root, stable codes; the messages say what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class LeaderError(Exception):
 
     Attributes:
         code: Stable, for machines; the message is for people and may change.
-        retryable: Whether the same call may succeed later without anybody changing anything.
+        retryable: Whether the same call may succeed later, without any change of settings or data.
     """
 
     code = "leader"
@@ -28,7 +28,7 @@ class ElectionStateError(LeaderError):
 
 
 class ForkedError(ElectionStateError):
-    """Used in a forked child, where it has no threads and its socket is the parent's."""
+    """Use in a forked child, which has no threads of it, and whose socket is the parent's."""
 
     code = "forked"
 
@@ -41,7 +41,7 @@ class ForkedError(ElectionStateError):
 
 
 class ParticipantIdInUseError(LeaderError):
-    """Another participant bears our id, or an earlier one of ours whose session is not over yet."""
+    """Another participant has this id, or an earlier start of this one whose session is not over yet."""
 
     code = "participant_id_in_use"
     retryable = True
@@ -49,8 +49,8 @@ class ParticipantIdInUseError(LeaderError):
     def __init__(self, *, path: str, holder: str, boot_id: str) -> None:
         super().__init__(
             f"{path} belongs to a participant at {holder} with boot id {boot_id!r}. If that was an earlier "
-            f"start of this one, its session will end by itself and we go on; else give one of the two "
-            f"another id."
+            f"start of this one, its session will end by itself, and this one goes on; else give one of the "
+            f"two another id."
         )
         self.path, self.holder, self.boot_id = path, holder, boot_id
 
@@ -69,7 +69,7 @@ class ZooKeeperUnreachableError(LeaderError):
 
 
 class ZooKeeperAuthError(LeaderError):
-    """ZooKeeper refused our credentials."""
+    """ZooKeeper refused the credential."""
 
     code = "zookeeper_auth"
 
@@ -134,7 +134,7 @@ class TransactionRefusedError(LeaderError):
 
 
 class PublicationError(LeaderError):
-    """A component's leader information could not be written, for a reason that nobody foresaw."""
+    """A component's leader information could not be written, because of an unexpected exception."""
 
     code = "publication"
     retryable = True
@@ -162,7 +162,7 @@ class EpochWentBackwardsError(LeaderError):
 
 
 def in_words(raised: BaseException) -> str:
-    """What foreign code has raised, whatever that makes of itself."""
+    """Type and message of an exception of foreign code, whose `__str__` may raise, too."""
     try:
         return f"{type(raised).__name__}: {raised}"
     except BaseException:  # noqa: BLE001 - its words are foreign code too

@@ -1,4 +1,4 @@
-"""One place that chooses the election by configuration."""
+"""Makes the elector that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from leader.elector import Elector
 from leader.errors import ElectionConfigError
 from leader.guard import Guard
 from leader.journal import Journal
-from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
 from leader.protocol.participant import Participant
 from leader.queue import LeaderLockQueue
 from leader.runtime.callbacks import Electable
 from leader.zookeeper.session import ZooKeeperSession
-
-_SHARED = MemoryElection()
-"""What `memory` means where nobody gives another: one for each process, told apart by root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +26,13 @@ class ElectorSetup:
 
     Args:
         config: For every kind; `root` names the election.
-        participant: Who we are.
+        participant: This participant, as the others see it.
         guard: See `Guard`.
         electable: Told of each leadership.
-        session: Started; `zookeeper` needs it.
-        election: For `memory`: shared by all who queue together; one for the process without it.
-        epoch_file: For `single`: see `SingleElector`.
-        journal: Told of each change; log lines without it.
-        clock: Must not stand still while the machine sleeps. `memory` takes its election's.
+        session: For `zookeeper`, which needs it; started.
+        epoch_file: For `single`; see `SingleElector`.
+        journal: Told of each change; writes log lines without it.
+        clock: Must not stand still while the machine sleeps.
     """
 
     config: ElectionConfig
@@ -45,7 +40,6 @@ class ElectorSetup:
     guard: Guard
     electable: Electable
     session: ZooKeeperSession | None = None
-    election: MemoryElection | None = None
     epoch_file: Path | None = None
     journal: Journal | None = None
     clock: Clock = boottime
@@ -55,27 +49,23 @@ def make_elector(kind: str, setup: ElectorSetup) -> Elector:
     """Make the elector that a configuration names.
 
     Args:
-        kind: `zookeeper`, `single`, `memory`, or `dotted.path:factory`, a callable of yours that takes an
+        kind: `zookeeper`, `single`, or `dotted.path:factory`, a callable of yours that takes an
             `ElectorSetup` and returns an `Elector`.
         setup: What it is made of.
 
     Raises:
-        ElectionConfigError: No such kind, or one that cannot be made of this setup.
+        ElectionConfigError: There is no such kind, or it cannot be made of this setup.
     """
-    maker = _BUILT_IN.get(kind)
-    if maker is not None:
-        return maker(setup)
-    if ":" not in kind:
-        raise ElectionConfigError(
-            f"elector {kind!r} is not known; give one of {', '.join(sorted(_BUILT_IN))}, or "
-            f"dotted.path:factory for one of your own"
-        )
-    made = _factory(kind)(setup)
-    if not isinstance(made, Elector):
-        raise ElectionConfigError(
-            f"elector {kind!r} made a {type(made).__name__}, which lacks methods of leader.elector.Elector"
-        )
-    return made
+    match kind:
+        case "zookeeper":
+            return _zookeeper(setup)
+        case "single":
+            return _single(setup)
+        case _ if ":" in kind:
+            return _own(kind, setup)
+    raise ElectionConfigError(
+        f"elector {kind!r} is not known; give zookeeper, single, or dotted.path:factory for one of your own"
+    )
 
 
 def _zookeeper(setup: ElectorSetup) -> Elector:
@@ -106,25 +96,7 @@ def _single(setup: ElectorSetup) -> Elector:
     )
 
 
-def _memory(setup: ElectorSetup) -> Elector:
-    return MemoryElector(
-        setup.election or _SHARED,
-        config=setup.config,
-        participant=setup.participant,
-        guard=setup.guard,
-        electable=setup.electable,
-        journal=setup.journal,
-    )
-
-
-_BUILT_IN: dict[str, Callable[[ElectorSetup], Elector]] = {
-    "memory": _memory,
-    "single": _single,
-    "zookeeper": _zookeeper,
-}
-
-
-def _factory(kind: str) -> Callable[[ElectorSetup], object]:
+def _own(kind: str, setup: ElectorSetup) -> Elector:
     module_name, _, name = kind.partition(":")
     try:
         found: object = importlib.import_module(module_name)
@@ -137,4 +109,10 @@ def _factory(kind: str) -> Callable[[ElectorSetup], object]:
         ) from exc
     if not callable(found):
         raise ElectionConfigError(f"elector {kind!r} is no callable but a {type(found).__name__}")
-    return found
+    factory: Callable[[ElectorSetup], object] = found
+    made = factory(setup)
+    if not isinstance(made, Elector):
+        raise ElectionConfigError(
+            f"elector {kind!r} made a {type(made).__name__}, which lacks methods of leader.elector.Elector"
+        )
+    return made

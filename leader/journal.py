@@ -16,13 +16,13 @@ _log = structlog.get_logger("leader")
 
 @record
 class Move:
-    """One change of state. Put into words when somebody wants them.
+    """One change of state. Its words are made when they are asked for.
 
     Args:
         machine: `latch` or `participant`.
         before: The state before.
         after: The state after.
-        event: What did it.
+        event: What caused it.
     """
 
     machine: str
@@ -42,17 +42,17 @@ class Move:
 
     @property
     def on(self) -> str:
-        """Name of the event that did it."""
+        """Name of the event that caused it."""
         return type(self.event).__name__
 
     @property
     def reason(self) -> str | None:
-        """In words, where there are any."""
+        """Why, where event or state say so."""
         return getattr(self.event, "reason", None) or getattr(self.after, "reason", None)
 
 
 class Journal(Protocol):
-    """Told by the driver of the election, in order, some milliseconds after it happened; must be quick."""
+    """Called by the driver of the election, in order, some milliseconds after the fact. Must be quick."""
 
     def moved(self, move: Move) -> None:
         """A machine changed its state."""
@@ -72,7 +72,7 @@ class Journal(Protocol):
 
 
 class DeferredJournal:
-    """Keeps entries until `flush`, so that nobody waits for a log while leadership changes hands."""
+    """Keeps entries until `flush`, so that a change of leader does not wait for a log."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

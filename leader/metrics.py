@@ -17,14 +17,14 @@ _MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
 
 
 class Watched(Protocol):
-    """A participant, as far as its metrics are read from it. Neither call does I/O."""
+    """The part of `Elector` that the metrics are read from. Neither call does I/O."""
 
     def is_leader(self) -> bool:
-        """Whether it certainly leads at this moment."""
+        """See `Elector.is_leader`."""
         ...
 
     def status(self) -> ElectionStatus:
-        """How it stands."""
+        """See `Elector.status`."""
         ...
 
 
@@ -33,7 +33,7 @@ class ElectionMetrics:
 
     Args:
         registry: Where the metrics appear.
-        journal: Who is told next; writes log lines without it.
+        journal: Each entry is passed on to it; writes log lines without it.
     """
 
     def __init__(self, registry: CollectorRegistry, journal: Journal | None = None) -> None:
@@ -49,7 +49,7 @@ class ElectionMetrics:
         self._revoked = Counter("leader_revoked", "Confirmed leaderships that ended.", registry=registry)
         self._handover = Histogram(
             "leader_confirm_duration_seconds",
-            "From holding the lock to confirmed: epoch raised, guard content.",
+            "From gaining the lock to confirmed leadership: epoch raised, guard said yes.",
             buckets=_MILLISECONDS,
             registry=registry,
         )
@@ -65,7 +65,7 @@ class ElectionMetrics:
         self._epoch = Gauge("leader_epoch", "Epoch of the last confirmed leadership here.", registry=registry)
 
     def watch(self, participant: Watched) -> None:
-        """Add gauges that are read from `participant` when somebody scrapes. Once for each registry."""
+        """Add gauges that are read from `participant` at each scrape. Once for each registry."""
         self._registry.register(_StatusCollector(participant))
 
     def moved(self, move: Move) -> None:
@@ -97,8 +97,8 @@ _HELP = {
     "leader_queue_position": "Place in the queue, 0 being the oldest; -1 outside.",
     "leader_everybody_declines": "1 while nobody leads and every guard says no.",
     "leader_paused": "1 while an operator forbids a change of leader.",
-    "leader_proof_age_seconds": "Since the last proof that our latch stands.",
-    "leader_time_left_seconds": "Until leadership ends, if it is not proven again.",
+    "leader_proof_age_seconds": "Time since the last proof that this participant's latch stands.",
+    "leader_time_left_seconds": "Time until leadership ends, if it is not proven again.",
 }
 
 

@@ -10,7 +10,7 @@ from leader.guard import Verdict
 
 
 class Phase(Enum):
-    """Where a participant stands. WAITING: for a session or for its latch; also after a loss."""
+    """Where a participant stands. WAITING: for a session or for its latch, also after it lost either."""
 
     LATENT = "latent"
     WAITING = "waiting"
@@ -27,19 +27,19 @@ class ElectionStatus:
     """One moment of one participant. For showing only: decide with `is_leader` and the fencing token.
 
     Args:
-        epoch: Of the term we are in or take; None if there is none.
+        epoch: Of the present term of this participant, confirmed or not; None if there is none.
         position: Place in the queue when it was last read, 0 being the oldest; None if not queued. Each
             watches only the one before it, so it may be too high; `get_all_participants` reads anew.
-        predecessor: Name of the latch node before ours, which we watch.
-        last_abdication: Why we last left the queue or lost leadership.
+        predecessor: Name of the latch node before its own, which it watches.
+        last_abdication: Why it last left the queue or lost leadership.
         last_verdict: The guard's last answer.
-        back_off_remaining: How long we stay out of the queue, if nobody pokes.
+        back_off_remaining: How long it stays out of the queue, without a `poke`.
         trouble: Which call of guard or electable hangs; else what last went wrong with ZooKeeper, None once
             something went right.
         paused: Why an operator wants no change of leader; None without a pause.
-        everybody_declines: Nobody leads and every participant's guard says no, as we last saw.
-        leading_for: Time since our leadership was confirmed; None while we do not lead.
-        proof_age: Time since the last proof that our latch stands.
+        everybody_declines: Nobody leads and every participant's guard says no, as last seen.
+        leading_for: Time since its leadership was confirmed; None while it does not lead.
+        proof_age: Time since the last proof that its latch stands.
         time_left: Time until leadership ends unless it is proven again.
     """
 
@@ -58,7 +58,7 @@ class ElectionStatus:
     time_left: timedelta | None = None
 
     def why(self) -> str:  # noqa: C901 - one line for each thing worth saying
-        """Say in a line or more why things are as they are."""
+        """Explain the phase, in one or more lines."""
         lines = [_SAY[self.phase]]
         if self.phase is Phase.LEADING:
             since = "" if self.leading_for is None else f", for {_seconds(self.leading_for)}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from leader import (
     ElectionConfig,
+    Elector,
     FencingToken,
     Journal,
     Leadership,
@@ -19,7 +20,7 @@ from leader import (
     fenced_transaction,
 )
 from leader.factory import ElectorSetup, make_elector
-from leader.local.memory import MemoryElection
+from leader.local.memory import MemoryElection, MemoryElector
 
 LONG = timedelta(seconds=10)
 SHARED = ("zookeeper", "memory")
@@ -38,15 +39,16 @@ class Member:
         self.asked = 0
         self.on_elected: Callable[[Leadership], None] = lambda _leadership: None
         self.on_revoked: Callable[[Leadership], None] = lambda _leadership: None
-        self.elector = make_elector(
-            kind,
-            ElectorSetup(
-                config=ElectionConfig(**settings),
-                participant=Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
-                guard=self._answer,
-                electable=self,
-                **parts,
-            ),
+        parts |= {
+            "config": ElectionConfig(**settings),
+            "participant": Participant(name, "127.0.0.1", 1, uuid.uuid4().hex),
+            "guard": self._answer,
+            "electable": self,
+        }
+        self.elector: Elector = (
+            MemoryElector(parts.pop("election"), **parts)
+            if kind == "memory"
+            else make_elector(kind, ElectorSetup(**parts))
         )
 
     def _answer(self) -> Verdict:

@@ -14,12 +14,12 @@ from leader.core.participant import events as ev
 from leader.core.participant.core import ParticipantCore
 from leader.errors import ZooKeeperUnavailableError
 from leader.journal import DeferredJournal, LogJournal
-from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
 from leader.protocol.card import Card, decode_card
 from leader.protocol.control import Control, encode_control
 from leader.protocol.driving import drive
 from leader.protocol.paths import ElectionPaths, in_queue_order
+from tests.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper
 
 ROOT = "/e"
 PATHS = ElectionPaths(ROOT)
@@ -33,7 +33,7 @@ class Server:
 
     def __init__(self) -> None:
         self.now = timedelta(0)
-        self.zookeeper = MemoryZooKeeper(lambda: self.now)
+        self.zookeeper = ExpiringZooKeeper(lambda: self.now)
         self.members: list[Member] = []
 
     def member(self, name: str, **settings: Any) -> Member:
@@ -81,7 +81,7 @@ class Member:
 
     def __init__(self, server: Server, name: str, boot_id: str = "first", **settings: Any) -> None:
         self._server, self.name = server, name
-        self.connection: MemoryConnection | None = server.zookeeper.connect(S, self._on_watch)
+        self.connection: ExpiringConnection | None = server.zookeeper.connect(self._on_watch, S)
         self.liveness = SessionLiveness()
         self._attach(S)
         self.inbox: deque[Callable[[], rq.Steps[None]]] = deque()
@@ -180,7 +180,7 @@ class Member:
         assert self.connection is not None
         self.connection.close()
         self.liveness.broke(lost=True)
-        self.connection = self._server.zookeeper.connect(S, self._on_watch)
+        self.connection = self._server.zookeeper.connect(self._on_watch, S)
         self._attach(S)
         self.inbox.append(lambda: self.core.link(latch_ev.SessionGone()))
         self._link_up()

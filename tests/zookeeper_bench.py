@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from leader import ZooKeeperConfig, ZooKeeperSession
-from leader.local.clock import VirtualClock
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol.requests import Steps
 from leader.zookeeper.executor import SessionExecutor
+from tests.virtual_clock import VirtualClock
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Bench:
             client.end()
 
     def _in_memory(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:
-        connection: MemoryConnection = self._memory.connect(TIMEOUT, on_watch)
+        connection: MemoryConnection = self._memory.connect(on_watch)
         return Client(connection, fired, connection.session_id, connection.close)
 
     def _real(self, fired: list[tuple[str, bool]], on_watch: Callable[[str, bool], None]) -> Client:

@@ -1,4 +1,4 @@
-"""Options that every command takes, and the session they open."""
+"""The options that every command takes, and the session that they open."""
 
 from __future__ import annotations
 
@@ -79,11 +79,29 @@ def on_election(command: F) -> F:
     @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, seconds.")
     @click.option("-o", "--output", type=_FORM, default="text", show_default=True, help="Form of the output.")
     @functools.wraps(command)
-    def run(*args: Any, root: str, timeout: float, output: str, **kw: Any) -> Any:
-        options = {name: kw.pop(name) for name in ("hosts", "auth", "tls_ca", "tls_cert", "tls_key")}
+    def run(
+        *args: Any,
+        hosts: str,
+        root: str,
+        auth: str | None,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        timeout: float,
+        output: str,
+        **kw: Any,
+    ) -> Any:
         try:
+            config = ZooKeeperConfig(
+                hosts=hosts,
+                auth=_auth(auth),
+                tls=TlsConfig(ca_file=tls_ca, cert_file=tls_cert, key_file=tls_key)
+                if tls_ca or tls_cert
+                else None,
+                call_timeout=timedelta(seconds=min(timeout, 10.0)),
+            )
             checked_root(root)
-            session = ZooKeeperSession(_config(**options, timeout_s=timeout))
+            session = ZooKeeperSession(config)
             session.start(timedelta(seconds=timeout))
         except LeaderError as exc:
             _fail(exc)
@@ -95,20 +113,6 @@ def on_election(command: F) -> F:
             session.close(timedelta(seconds=5))
 
     return run  # type: ignore[return-value]  # click reads the options off the wrapper
-
-
-def _config(
-    *,
-    hosts: str,
-    auth: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    timeout_s: float,
-) -> ZooKeeperConfig:
-    tls = TlsConfig(ca_file=tls_ca, cert_file=tls_cert, key_file=tls_key) if tls_ca or tls_cert else None
-    limit = timedelta(seconds=min(timeout_s, 10.0))
-    return ZooKeeperConfig(hosts=hosts, auth=_auth(auth), tls=tls, call_timeout=limit)
 
 
 def _auth(text: str | None) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Looks an election over and says what is odd. Reads only; needs no leader."""
+"""Examines an election and says what is odd. Reads only; needs no leader."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from leader.core.participant.control import read_cards
 from leader.errors import LeaderError
 from leader.protocol.card import Card
-from leader.protocol.observing import epoch_steps, leader_steps, participants_steps
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.observers import read_epoch, read_leader, read_participants
 from leader.zookeeper.operations import read_control
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -36,10 +36,9 @@ class Finding:
 
 def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
     """Look at everything below `root`. ZooKeeperUnavailableError if there is no answer at all."""
-    executor, paths = SessionExecutor(session), ElectionPaths(root)
-    findings = [_session(session)]
+    paths, findings = ElectionPaths(root), [_session(session)]
     try:
-        epoch = executor.run(epoch_steps(paths))
+        epoch = read_epoch(session, root)
     except LeaderError as exc:
         findings.append(Finding("epoch", False, str(exc)))
     else:
@@ -48,12 +47,12 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
             return findings
         findings.append(Finding("epoch", True, f"epoch {epoch.epoch}, schema {epoch.schema}"))
     try:
-        leader = executor.run(leader_steps(paths))
+        leader = read_leader(session, root)
     except LeaderError as exc:
         leader = None
         findings.append(Finding("leader node", False, str(exc)))
-    views = executor.run(participants_steps(paths))
-    cards = executor.run(read_cards(paths))
+    views = read_participants(session, root)
+    cards = SessionExecutor(session).run(read_cards(paths))
     findings.append(_leader(leader, views))
     findings.extend(_queue(views))
     findings.extend(_members(cards, views, leader))

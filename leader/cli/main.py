@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -12,18 +12,14 @@ import click
 from leader.cli.connection import Election, Exit, on_election
 from leader.cli.doctor import examine
 from leader.clock import Countdown
-from leader.protocol.observing import leader_steps
-from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import exists
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
-from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.observers import read_leader, read_participants
 from leader.zookeeper.operations import pause as pause_election
 from leader.zookeeper.operations import request_abdication, request_switchover
 from leader.zookeeper.operations import resume as resume_election
 
-_POLL = timedelta(seconds=2)
+_POLL = timedelta(milliseconds=200)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,7 +36,7 @@ def main() -> None:
 @main.command()
 @on_election
 def participants(election: Election) -> None:
-    """List everybody in the queue, oldest first: who leads, who is next, who is ready."""
+    """List the queue, oldest first: who leads, who is next, who is ready."""
     views = read_participants(election.session, election.root)
     election.say({"participants": [_view(view) for view in views]}, _table(views))
 
@@ -75,7 +71,7 @@ def switchover(election: Election, participant: str, reason: str, wait: float) -
 @click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
 @on_election
 def abdicate(election: Election, reason: str, wait: float) -> None:
-    """Ask the leader to step down for whoever is next. It finishes its work first."""
+    """Ask the leader to step down for the next in line. It finishes its work first."""
     before = request_abdication(election.session, election.root, reason)
     after = _await_other(election, before, wait)
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
@@ -121,19 +117,13 @@ def doctor(election: Election) -> None:
 
 
 def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:
-    """Wait until somebody leads in another epoch."""
-    changes: queue.SimpleQueue[None] = queue.SimpleQueue()
-    executor = SessionExecutor(election.session, lambda _path, _gone: changes.put(None))
-    paths, countdown = ElectionPaths(election.root), Countdown(timedelta(seconds=wait_s))
+    """Wait until there is a leader of another epoch. None: not in time."""
+    countdown = Countdown(timedelta(seconds=wait_s))
     while countdown.remaining() > timedelta(0):
-        executor.run(exists(paths.leader, watch=True))
-        found = executor.run(leader_steps(paths))
+        found = read_leader(election.session, election.root)
         if found is not None and found.epoch != before.epoch:
             return found
-        try:
-            changes.get(timeout=min(countdown.remaining(), _POLL).total_seconds())
-        except queue.Empty:
-            continue
+        time.sleep(min(countdown.remaining(), _POLL).total_seconds())
     return None
 
 

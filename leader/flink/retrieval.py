@@ -1,21 +1,16 @@
-"""Following who leads, from outside: pushed to observers, in order, and never backwards.
+"""Following a leader from outside: the election's leader, or that of one component.
 
-For the election's leader, or for any component of a `LeaderElectionService`. One node is watched; each change
-is one reading.
+One node is watched, and read anew after each change and each reconnect. A view (`LeaderView`) is CURRENT
+after a reading; it names no leader if the node is not there. It is STALE as soon as the connection breaks. It
+is UNKNOWN when the session is over, or when the connection has been broken for longer than the session
+timeout: the retrieval times that itself, since a client that is cut off is not told.
 
-What is said when (`LeaderView`, `ViewState`): CURRENT after a reading, with no leader if the node is not
-there. STALE as soon as the connection breaks. UNKNOWN when the session is over, or when the connection has
-been broken for longer than the session timeout, by a timer of our own, since a client that is cut off is not
-told. After a reconnect the node is read anew.
+Never backwards: an epoch below one that was seen means that ZooKeeper's data was wiped or restored from an
+old copy. The view is then UNKNOWN, with the reason, until an epoch above is read or a new service is made.
 
-An epoch below one that was seen means that ZooKeeper's data was wiped or restored from an old copy. It is
-reported as UNKNOWN, with the reason, and not as a leader: whoever was told of epoch 9 is not sent back to
-epoch 2. It stays so until epochs are above what was seen, or a new service is made.
-
-Not guaranteed: that whom a view names still leads when you read it. It may have been deposed a moment ago; a
-process that was stopped and wakes learns of that a moment later. Safe to find an address with, not to decide
-who may write: for that there are `FencingToken`s. A component's view says nothing of a newer leader whose
-component of that name has not confirmed yet: compare epochs where it matters.
+Not guaranteed: that the leader of a view still leads when the view is read. A view is good for finding an
+address, not for deciding who may write: for that there are `FencingToken`s. A component's view says nothing
+of a newer leader whose component has not confirmed yet: compare epochs where it matters.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ from __future__ import annotations
 import random
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -30,7 +26,7 @@ import structlog
 from leader.clock import Clock, Countdown, boottime
 from leader.core.backoff import jittered
 from leader.errors import ElectionStateError, LeaderError, RecordError
-from leader.flink.view import Knowledge, LeaderView, Sighting, ViewState
+from leader.flink.view import Knowledge, LeaderView, ViewState
 from leader.protocol.component import decode_component
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.requests import Stat, watched
@@ -48,28 +44,28 @@ _OVER = "the ZooKeeper session is over"
 _TOO_LONG = "the connection to ZooKeeper has been broken for longer than the session lasts"
 
 
-class LeaderObserver(Protocol):
-    """Called on the thread `leader-observers`, one call at a time, in order."""
+class LeaderRetrievalListener(Protocol):
+    """Called on the thread `leader-retrieval-listener`, one call at a time, in order."""
 
     def leader_changed(self, view: LeaderView) -> None:
-        """What is known of the leader has changed; the first call says what is known at the beginning."""
+        """What is known of the leader has changed. The first call follows the first reading."""
         ...
 
 
 class LeaderRetrievalService:
     """See the module.
 
-    Threads, from `start` until `stop`: `leader-retrieval` reads, `leader-observers` calls the observers, so
-    that a slow one delays neither a reading nor `view`.
+    Threads, from `start` until `stop`: `leader-retrieval` reads, `leader-retrieval-listener` calls the
+    listener, so that a slow listener delays neither a reading nor `view`.
 
     Args:
         session: Started. Stays the caller's.
         root: Of the election.
-        component: Whose leader information to follow; the election's leader without it.
+        component: The component whose leader information to follow; without it, the election's leader.
         clock: Must not stand still while the machine sleeps.
 
     Raises:
-        ElectionConfigError: The root or the component's name is none.
+        ElectionConfigError: The root or the component cannot be a path in ZooKeeper.
     """
 
     def __init__(
@@ -83,32 +79,25 @@ class LeaderRetrievalService:
         self._session, self._clock = session, clock
         self._executor = SessionExecutor(session, self._on_watch)
         self._known = Knowledge.none(clock())  # replaced as a whole; read by any thread
-        self._read_once = False
+        self._told: LeaderView | None = None  # what the listener was told last
         self._cut_off_at: timedelta | None = None
         self._retry_at: timedelta | None = None
         self._failures = 0
-        self._observers: list[LeaderObserver] = []
+        self._listener: LeaderRetrievalListener | None = None
         self._reader = InboxThread(
             "leader-retrieval", due_at=self._due_at, expired=self._expired, clock=clock
         )
-        self._teller = InboxThread("leader-observers")
-        self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
+        self._teller = InboxThread("leader-retrieval-listener")
+        self._lock = threading.Lock()  # held for a few instructions, never while calling foreign code
         self._started = self._stopped = False
 
-    # --- asked by any thread ----------------------------------------------------------------------
+    # --- any thread -------------------------------------------------------------------------------
 
-    def add_observer(self, observer: LeaderObserver) -> None:
-        """Tell `observer` what is known now, and of each change from then on."""
+    def start(self, listener: LeaderRetrievalListener | None = None) -> None:
+        """Begin to follow. Returns at once; there need be no connection yet.
 
-        def add() -> None:
-            self._observers.append(observer)
-            if self._read_once:
-                self._tell(observer, self._known.view)
-
-        self._reader.post(add)
-
-    def start(self) -> None:
-        """Begin. Returns at once; there need be no connection yet.
+        Args:
+            listener: Told of each change. Without one, ask `view`.
 
         Raises:
             ElectionStateError: It was started before.
@@ -117,13 +106,14 @@ class LeaderRetrievalService:
             if self._started or self._stopped:
                 raise ElectionStateError("this retrieval was started before; make a new one")
             self._started = True
+        self._listener = listener
         self._session.add_listener(self._on_session)
         self._reader.post(self._look)
         self._teller.start()
         self._reader.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """End; nothing is told afterwards but what is being told. Safe to repeat, and within a callback."""
+        """End. A call of the listener that has begun may still run. Safe to repeat, and within that call."""
         countdown = Countdown(timeout)
         with self._lock:
             first, self._stopped = not self._stopped, True
@@ -137,17 +127,23 @@ class LeaderRetrievalService:
                 _log.warning("retrieval_still_busy", path=self._path)
 
     def view(self) -> LeaderView:
-        """What is known at this moment. No I/O; any thread. May be ahead of what observers were told."""
-        known, cut_off_at = self._known, self._cut_off_at
+        """What is known at this moment. No I/O. May be ahead of what the listener was told."""
+        known, unknown_at = self._known, self._unknown_at
         if self._stopped or not self._started:
             return known.forgot("the retrieval does not run", known.view.as_of).view
         if self._session.state is SessionState.LOST:
             return known.forgot(_OVER, known.view.as_of).view
         if self._session.state is SessionState.SUSPENDED:
-            if cut_off_at is not None and self._clock() >= cut_off_at + self._session.negotiated_timeout:
+            if unknown_at is not None and self._clock() >= unknown_at:
                 return known.forgot(_TOO_LONG, known.view.as_of).view
             return known.doubted(_CUT_OFF).view
         return known.view
+
+    @property
+    def _unknown_at(self) -> timedelta | None:
+        """When the connection has been broken for as long as the session lasts; None if it is not broken."""
+        cut_off_at = self._cut_off_at
+        return None if cut_off_at is None else cut_off_at + self._session.negotiated_timeout
 
     # --- kazoo's threads: only enqueue ----------------------------------------------------------------
 
@@ -178,75 +174,72 @@ class LeaderRetrievalService:
         """Read the node, and watch it."""
         self._retry_at = None
         if not self._session.is_connected:
-            return  # we are told when there is a connection
+            return  # `_link` looks when there is a connection
         at = self._clock()
-        # For the watch that got lost, and for what nobody foresaw; else we are told sooner.
+        # In case a watch got lost. Otherwise a watch comes sooner.
         self._retry_at = at + self._session.negotiated_timeout * 3
         try:
-            found = self._executor.run(watched(self._path))
-            known = self._known.saw(None if found is None else self._read(*found), at)
-        except RecordError as exc:
-            self._again_later()
-            self._learn(self._known.forgot(str(exc), at))
+            known = self._read(at)
         except LeaderError as exc:
             self._again_later()
-            if exc.retryable:
-                self._learn(self._known.doubted(str(exc)))
-            else:
-                self._learn(self._known.forgot(str(exc), at))
+            # A retryable error says nothing of the node; any other says that the node cannot be read.
+            known = self._known.doubted(str(exc)) if exc.retryable else self._known.forgot(str(exc), at)
         else:
             self._failures = 0
-            self._learn(known)
+        self._learn(known)
 
-    def _read(self, data: bytes, stat: Stat) -> Sighting:
-        """Put the node's content into words. RecordError if it is none that a leader wrote."""
-        if self._of_component:
-            component = decode_component(data, self._path)
-            return Sighting(
-                component.participant_id,
-                component.address,
-                component.epoch,
-                str(component.session),
-                stat.created_zxid,
-            )
+    def _read(self, at: timedelta) -> Knowledge:
+        """Read the node and watch it. RecordError if it holds what no leader writes."""
+        found = self._executor.run(watched(self._path))
+        if found is None:
+            return self._known.read(LeaderView(ViewState.CURRENT, at))
+        data, stat = found
+        view = self._component_view(data, at) if self._of_component else self._leader_view(data, stat, at)
+        return self._known.read(view, stat.created_zxid)
+
+    def _component_view(self, data: bytes, at: timedelta) -> LeaderView:
+        info = decode_component(data, self._path)
+        return LeaderView(
+            ViewState.CURRENT, at, info.participant_id, info.address, info.epoch, str(info.session)
+        )
+
+    def _leader_view(self, data: bytes, stat: Stat, at: timedelta) -> LeaderView:
         info = decode_leader(data, self._path)
         if stat.owner != info.session_id:
             raise RecordError(f"{self._path} was not written by the leader that it names")
         host, port = info.participant.host, info.participant.port
         address = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}") if host else None
-        return Sighting(info.participant.id, address, info.epoch, f"{info.session_id:#x}", stat.created_zxid)
+        return LeaderView(
+            ViewState.CURRENT, at, info.participant.id, address, info.epoch, f"{info.session_id:#x}"
+        )
 
     def _learn(self, known: Knowledge) -> None:
-        before, self._known = self._known, known
-        if self._read_once and known.view.says_the_same(before.view):
+        self._known, view = known, known.view
+        if self._told is not None and view.says_the_same(self._told):
             return
-        if known.view.state is ViewState.UNKNOWN and known.highest == before.highest:
-            _log.info("leader_unknown", path=self._path, reason=known.view.reason)
-        self._read_once = True
-        for observer in self._observers:
-            self._tell(observer, known.view)
+        if view.state is ViewState.UNKNOWN:
+            _log.info("leader_unknown", path=self._path, reason=view.reason)
+        self._told = view
+        if self._listener is not None:
+            self._teller.post(partial(self._tell, self._listener, view))
 
-    def _tell(self, observer: LeaderObserver, view: LeaderView) -> None:
-        def tell() -> None:
-            if not self._stopped:
-                observer.leader_changed(view)
-
-        self._teller.post(tell)
+    def _tell(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
+        if not self._stopped:
+            listener.leader_changed(view)
 
     def _again_later(self) -> None:
         self._failures += 1
         self._retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
 
     def _due_at(self) -> timedelta | None:
-        times = [] if self._retry_at is None else [self._retry_at]
-        if self._cut_off_at is not None and self._known.view.state is ViewState.STALE:
-            times.append(self._cut_off_at + self._session.negotiated_timeout)
-        return min(times, default=None)
+        times = [self._retry_at]
+        if self._known.view.state is ViewState.STALE:
+            times.append(self._unknown_at)
+        return min((at for at in times if at is not None), default=None)
 
     def _expired(self) -> None:
-        now = self._clock()
-        cut_off_at = self._cut_off_at
-        if cut_off_at is not None and now >= cut_off_at + self._session.negotiated_timeout:
+        now, unknown_at = self._clock(), self._unknown_at
+        if unknown_at is not None and now >= unknown_at:
             self._learn(self._known.forgot(_TOO_LONG, now))
         if self._retry_at is not None and now >= self._retry_at:
             self._look()

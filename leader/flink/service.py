@@ -1,9 +1,9 @@
 """Several components that lead together: one election, one ZooKeeper session, one session id for each term.
 
-Flink's leader election service, with an epoch and a fence below it. When the participant is elected, each
-registered contender is granted a session id, the same for all and never used again (FLINK-30462). The
-contender confirms it with its address, which is then published in `components/<name>`, in a transaction
-that is fenced by the epoch. A confirmation of an older session id changes nothing (FLINK-11524, FLINK-11855).
+Flink's leader election service, with an epoch and a fence below it. When the participant is elected, the
+contender of each component is granted a session id, the same for all and never used again (FLINK-30462). The
+contender confirms it with its address, which is then published in `components/<name>`. A confirmation of an
+older session id changes nothing (FLINK-11524, FLINK-11855).
 
 Not guaranteed: that `has_leadership` is still true when its caller acts; write what matters with a
 `fenced_transaction`, or through a store that checks the epoch.
@@ -14,16 +14,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.elector import Elector
-from leader.errors import ElectionConfigError, ElectionStateError, LeaderError
-from leader.flink.components import Component, Components, Term
-from leader.flink.contender import LeaderContender
-from leader.protocol.ephemeral import EphemeralNode
+from leader.errors import ElectionStateError, LeaderError
+from leader.flink.election import STOP_TIMEOUT, LeaderElection, Term
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.terms import Leadership
 from leader.runtime.callbacks import Electable
@@ -32,25 +31,22 @@ from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
-_STOP_TIMEOUT = timedelta(seconds=10)
-
 
 class LeaderElectionService:
     """See the module.
 
     Threads: those of the elector, and `leader-service` from `start` until `stop`, which calls the contenders
-    and writes their nodes. No lock of ours is held while a contender is called.
+    and writes their nodes.
 
     Args:
         elect: Makes the elector, given whom to tell, as `LeaderLockQueue` and `make_elector` do.
         root: That of the election.
-        session: Where leader information is published, the elector's own; nothing is published without it, as
-            befits a single node.
-        new_session: Makes session ids.
+        session: Where leader information is published: the elector's own session. Without one nothing is
+            published, as with an elector that needs no ZooKeeper.
         clock: Times the retries.
 
     Raises:
-        ElectionConfigError: The root is none.
+        ElectionConfigError: The root cannot be a path in ZooKeeper.
     """
 
     def __init__(
@@ -59,27 +55,21 @@ class LeaderElectionService:
         elect: Callable[[Electable], Elector],
         root: str,
         session: ZooKeeperSession | None = None,
-        new_session: Callable[[], UUID] = uuid4,
         clock: Clock = boottime,
     ) -> None:
-        self._paths = ElectionPaths(checked_root(root))
-        self._session, self._new_session = session, new_session
+        self._paths, self._session, self._clock = ElectionPaths(checked_root(root)), session, clock
+        self._lock = threading.RLock()  # held for a few instructions, never while calling foreign code
         self._elections: dict[str, LeaderElection] = {}
-        self._lock = threading.Lock()  # held for a few instructions, never while calling anybody
-        self._started = False
+        self._term: Term | None = None
+        self._started = self._stopped = False
         self._ended = threading.Event()
         self._revocation = threading.Event()  # set when the contenders have been told, or `stop` gives up
-        self._components = Components(session, self._on_watch, clock)
         self._thread = InboxThread(
-            "leader-service",
-            due_at=self._components.due_at,
-            expired=self._components.expired,
-            clock=clock,
+            "leader-service", due_at=self._due_at, expired=self._settle_all, clock=clock
         )
-        self._elector = elect(_Told(self))
-        self._components.abdicate = self._elector.abdicate
+        self._elector = elect(self)
 
-    # --- asked by any thread ----------------------------------------------------------------------
+    # --- any thread -----------------------------------------------------------------------------------
 
     @property
     def elector(self) -> Elector:
@@ -92,12 +82,10 @@ class LeaderElectionService:
         Raises:
             ElectionConfigError: The name cannot name a ZooKeeper node.
         """
-        checked_name(component, "component")
+        path = self._paths.component(checked_name(component, "component"))
         with self._lock:
             if component not in self._elections:
-                node = EphemeralNode(self._paths.component(component))
-                added = self._components.by_name[component] = Component(component, node)
-                self._elections[component] = LeaderElection(self, added)
+                self._elections[component] = LeaderElection(self, component, path)
             return self._elections[component]
 
     def start(self) -> None:
@@ -108,7 +96,7 @@ class LeaderElectionService:
             LeaderError: The elector cannot be started; nothing is left behind.
         """
         with self._lock:
-            if self._started or self._components.stopped:
+            if self._started or self._stopped:
                 raise ElectionStateError("this service was started before; make a new LeaderElectionService")
             self._started = True
         try:
@@ -121,19 +109,19 @@ class LeaderElectionService:
             self._session.add_listener(self._on_session)
         self._thread.start()
 
-    def stop(self, timeout: timedelta = _STOP_TIMEOUT) -> None:
-        """Revoke every contender that leads, take away what was published, leave the election. For good.
+    def stop(self, timeout: timedelta = STOP_TIMEOUT) -> None:
+        """Revoke every contender that leads, withdraw what was published, leave the election. For good.
 
-        Safe to repeat; who calls it while another does waits for that one, within its own `timeout`. Safe
-        within a callback, where it returns at once and the rest follows the callback. A contender that blocks
-        is waited for no longer than half of `timeout`.
+        Safe to repeat: a second caller waits for the first, within its own `timeout`. Safe within a callback,
+        where it returns at once and the rest follows the callback. A contender that blocks delays it by half
+        of `timeout` at most.
         """
         countdown, told = Countdown(timeout), threading.Event()
         with self._lock:
-            first, self._components.stopped = not self._components.stopped, True
-            self._components.term = None
+            first, self._stopped = not self._stopped, True
+            self._term = None
             if first and self._started:
-                self._thread.post(lambda: self._components.finish(told))
+                self._thread.post(partial(self._revoke_all, told))
                 if self._thread.here:
                     self._thread.post(lambda: self._elector.close(timeout))
                     self._thread.post(self._ended.set)
@@ -161,132 +149,77 @@ class LeaderElectionService:
             self._ended.set()
 
     def has_leadership(self, session: UUID) -> bool:
-        """Whether this session id is the one issued, and we certainly lead at this moment. No I/O."""
-        term = self._components.term
+        """Whether this session id is the one issued, and the participant certainly leads now. No I/O."""
+        term = self._term
         if term is None or term.session != session:
             return False
         leadership = self._elector.leadership()
         return leadership is not None and leadership.epoch == term.leadership.epoch
 
-    # --- called by the elections of components ------------------------------------------------------
-
-    def _register(self, component: Component, contender: LeaderContender) -> None:
+    def _post(self, job: Callable[[], None]) -> bool:
+        """Give the thread `leader-service` a job. False if the service does not run: the job is not done."""
         with self._lock:
-            if self._components.stopped:
-                raise ElectionStateError("this service was stopped; make a new LeaderElectionService")
-            present = component.contender
-            if present is None:
-                component.contender = contender
-                self._thread.post(lambda: self._components.enter(component, contender))
-        if present is not None:
-            raise ElectionStateError(
-                f"component {component.name} has a contender ({present.description}); stop that first"
-            )
+            runs = self._started and not self._stopped
+            if runs:
+                self._thread.post(job)
+            return runs
 
-    def _unregister(self, component: Component, timeout: timedelta) -> None:
-        told = threading.Event()
+    # --- the elector's threads ------------------------------------------------------------------------
+
+    def elected(self, leadership: Leadership) -> None:
+        """See `Electable.elected`. For the elector alone."""
+        term = Term(leadership, uuid4())
         with self._lock:
-            contender, component.contender = component.contender, None
-            if contender is None or self._components.stopped or not self._started:
+            if self._stopped:
                 return
-            self._thread.post(lambda: self._components.leave(component, told))
-        if not self._thread.here and not told.wait(timeout.total_seconds()):
-            _log.warning("contender_still_busy", component=component.name)
+            self._term = term
+            self._thread.post(partial(self._grant_all, term))
 
-    def _confirm(self, component: Component, session: UUID, address: str) -> None:
-        self._post(lambda: self._components.confirmed(component, session, address))
+    def revoked(self, leadership: Leadership, reason: str) -> None:  # noqa: ARG002 - the port's
+        """See `Electable.revoked`. For the elector alone.
 
-    # --- called by the elector, on any of its threads --------------------------------------------------
-
-    def _elected(self, leadership: Leadership) -> None:
-        term = Term(leadership, self._new_session())
-        with self._lock:
-            if self._components.stopped:
-                return
-            self._components.term = term
-            self._thread.post(lambda: self._components.grant_all(term))
-
-    def _revoked(self) -> None:
-        """Return when the contenders were told, so that the lock is not released before.
-
-        A contender that hangs holds the calling thread: until `revoked` returns, the elector does not let
-        this participant lead, and its contenders could not hear that they lead. `stop` ends the wait.
+        Returns when the contenders were told, so that the elector does not release the lock before. A
+        contender that hangs holds the calling thread. The elector takes no further term until `revoked`
+        returns, and the contenders could not be told of one. `stop` ends the wait.
         """
         told = threading.Event()
         with self._lock:
-            self._components.term = None
-            if self._components.stopped:
-                return  # and so they are told already, or about to be
+            self._term = None
+            if self._stopped:
+                return  # `stop` revokes them
             self._revocation = told
-            self._thread.post(lambda: self._components.revoke_all(told))
-        if not self._thread.here:  # as with an elector that answers `abdicate` by calling us at once
+            self._thread.post(partial(self._revoke_all, told))
+        if not self._thread.here:  # an elector may call `revoked` within `abdicate`
             told.wait()
+
+    # --- the thread `leader-service` ------------------------------------------------------------------
+
+    def _grant_all(self, term: Term) -> None:
+        for election in list(self._elections.values()):
+            election._grant(term)
+
+    def _revoke_all(self, told: threading.Event) -> None:
+        """Revoke all, then withdraw all. `told` is set when both are done."""
+        elections = list(self._elections.values())
+        try:
+            for election in elections:
+                election._revoke()
+            for election in elections:
+                election._publication.withdraw()
+        finally:
+            told.set()
+
+    def _settle_all(self) -> None:
+        """Correct what is published, or try again: after a reconnect, and when a retry is due."""
+        for election in list(self._elections.values()):
+            election._publication.settle()
+
+    def _due_at(self) -> timedelta | None:
+        times = [election._publication.retry_at for election in list(self._elections.values())]
+        return min((at for at in times if at is not None), default=None)
 
     # --- kazoo's threads: only enqueue ----------------------------------------------------------------
 
-    def _on_watch(self, path: str, gone: bool) -> None:  # noqa: ARG002 - the executor's
-        if path:
-            self._post(lambda: self._components.settle_path(path))
-
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
-            self._post(lambda: self._components.settle_path(""))
-
-    def _post(self, job: Callable[[], None]) -> None:
-        with self._lock:
-            if not self._components.stopped:
-                self._thread.post(job)
-
-
-class LeaderElection:
-    """The election of one component. Made by `LeaderElectionService.election`. Any thread may use it."""
-
-    def __init__(self, service: LeaderElectionService, component: Component) -> None:
-        self._service, self._component = service, component
-
-    @property
-    def component(self) -> str:
-        """Its name."""
-        return self._component.name
-
-    def start(self, contender: LeaderContender) -> None:
-        """Register a contender. It is granted leadership when we lead; soon, if we lead already.
-
-        Raises:
-            ElectionStateError: There is one already, or the service was stopped.
-        """
-        self._service._register(self._component, contender)
-
-    def stop(self, timeout: timedelta = _STOP_TIMEOUT) -> None:
-        """Unregister: revoke, if granted; then nothing is told any more. The other components go on.
-
-        Safe to repeat; safe within a callback, where it returns at once and `revoke` follows the callback.
-        """
-        self._service._unregister(self._component, timeout)
-
-    def confirm_leadership(self, session: UUID, address: str) -> None:
-        """Publish where this component can be reached. Returns at once; ignored if `session` is over.
-
-        Raises:
-            ElectionConfigError: The address is empty.
-        """
-        if not address:
-            raise ElectionConfigError(f"the address of component {self.component} is empty; give one")
-        self._service._confirm(self._component, session, address)
-
-    def has_leadership(self, session: UUID) -> bool:
-        """Whether this component leads under this session id at this moment. No I/O."""
-        return self._component.contender is not None and self._service.has_leadership(session)
-
-
-class _Told:
-    """What the elector tells the service, kept out of the service's public methods."""
-
-    def __init__(self, service: LeaderElectionService) -> None:
-        self._service = service
-
-    def elected(self, leadership: Leadership) -> None:
-        self._service._elected(leadership)
-
-    def revoked(self, leadership: Leadership, reason: str) -> None:  # noqa: ARG002 - the port's
-        self._service._revoked()
+            self._post(self._settle_all)

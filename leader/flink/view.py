@@ -1,4 +1,4 @@
-"""What an observer knows of a leader, and how that changes. Pure: no time, no thread, no ZooKeeper.
+"""What is known of a leader, and how that changes. Pure: no clock, no thread, no ZooKeeper.
 
 The invariants; tests/property holds them against random histories:
 
@@ -18,8 +18,8 @@ from enum import Enum
 class ViewState(Enum):
     """How much a view is worth.
 
-    CURRENT: read, and watched ever since. STALE: the connection broke, or a reading failed: it was so, it may
-    be so. UNKNOWN: the session is over, or may be; or what is there cannot be believed.
+    CURRENT: read, and watched since. STALE: the connection broke, or a reading failed; the view is the last
+    one known. UNKNOWN: the session is over, or may be; or the node holds what cannot be right.
     """
 
     CURRENT = "current"
@@ -32,8 +32,8 @@ class LeaderView:
     """Who leads, as far as it is known.
 
     Args:
-        state: How much it is worth.
-        as_of: When it was asked for, by the clock of the retrieval.
+        state: How much the view is worth.
+        as_of: When ZooKeeper was asked, by the clock of the retrieval.
         id: Of the leading participant; None for no leader (CURRENT, STALE) or for not known (UNKNOWN).
         address: `host:port` of the participant, or what the component confirmed; None if it gave none.
         epoch: Of its term.
@@ -50,24 +50,18 @@ class LeaderView:
     reason: str = ""
 
     def says_the_same(self, other: LeaderView) -> bool:
-        """Whether both differ in nothing but their age."""
+        """Whether the two differ in nothing but `as_of`."""
         return replace(self, as_of=other.as_of) == other
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What stood in the leader's node."""
-
-    id: str
-    address: str | None
-    epoch: int
-    session: str
-    created_zxid: int
-
-
-@dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The present view, and the highest that was ever seen."""
+    """The present view, and the newest node that was ever seen.
+
+    Args:
+        view: The present view.
+        highest: Epoch of that node, and the transaction that made it.
+    """
 
     view: LeaderView
     highest: tuple[int, int] = (-1, -1)
@@ -77,16 +71,13 @@ class Knowledge:
         """Before anything was read."""
         return cls(_unknown(at, "nothing was read yet"))
 
-    def saw(self, sighting: Sighting | None, at: timedelta) -> Knowledge:
-        """The node was read; None if it was not there."""
-        if sighting is None:
-            return replace(self, view=LeaderView(ViewState.CURRENT, at))
-        order = (sighting.epoch, sighting.created_zxid)
+    def read(self, view: LeaderView, created_zxid: int = 0) -> Knowledge:
+        """The node was read and says `view`; transaction `created_zxid` made the node."""
+        if view.epoch is None:
+            return replace(self, view=view)
+        order = (view.epoch, created_zxid)
         if order < self.highest:
-            return replace(self, view=_unknown(at, self._backwards(order)))
-        view = LeaderView(
-            ViewState.CURRENT, at, sighting.id, sighting.address, sighting.epoch, sighting.session
-        )
+            return replace(self, view=_unknown(view.as_of, self._backwards(order)))
         return Knowledge(view, order)
 
     def doubted(self, reason: str) -> Knowledge:
@@ -96,7 +87,7 @@ class Knowledge:
         return replace(self, view=replace(self.view, state=ViewState.STALE, reason=reason))
 
     def forgot(self, reason: str, at: timedelta) -> Knowledge:
-        """What was known is worth nothing any more."""
+        """The leader is not known any more."""
         return replace(self, view=_unknown(at, reason))
 
     def _backwards(self, order: tuple[int, int]) -> str:

@@ -1,8 +1,7 @@
-"""Elections without a ZooKeeper, in one process; and the ZooKeeper in memory that they stand on.
+"""Elections without a ZooKeeper, in one process.
 
-- `single`: the elector of a scheduler that has no others; `epoch_file`: what it keeps on disk.
-- `memory`: electors that share an election in memory, for tests.
-- `zookeeper`: sessions, transactions, connections. Tests may run on it, on a `clock` that moves when told to.
-- `tree`: the nodes, and what each request does to them. `replica`: one server's copy, and its watches.
-- `session`: one participant's session, as a core wants it.
+- `single`: the elector of a node that has no others, and the file in which it keeps its epochs.
+- `memory`: electors that share an election in memory, for tests; the base of `single`.
+- `zookeeper`: the ZooKeeper in memory below both: sessions and connections. `tree`: its nodes and watches,
+  and what each request does to them.
 """

@@ -1,8 +1,8 @@
-"""An election in the memory of one process: for tests, and what the single node stands on.
+"""An election in the memory of one process: for tests of what uses `leader`, and the base of `SingleElector`.
 
-It runs the very core that `LeaderLockQueue` runs, latch, epoch and guard, against a ZooKeeper in memory;
-only the lock queue lies elsewhere. Nothing expires by itself: within one process nobody dies alone. A test
-that wants somebody to lose its session says so (`MemoryElector.lose_session`).
+It runs the same core as `LeaderLockQueue` (latch, epoch, guard) on a ZooKeeper in memory. Sessions do not
+expire, since within one process no participant dies alone. A test that wants a participant to lose its
+session says so (`MemoryElector.lose_session`).
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.core.latch import events as latch_ev
-from leader.errors import FencedOutError
+from leader.core.liveness import SessionLiveness
+from leader.errors import FencedOutError, ZooKeeperUnavailableError
 from leader.guard import Guard
 from leader.journal import Journal
-from leader.local.session import MemorySession
-from leader.local.zookeeper import MemoryZooKeeper
+from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
+from leader.protocol.driving import drive
 from leader.protocol.fencing import FencingToken
 from leader.protocol.observing import epoch_steps, leader_steps, participants_steps
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Request, Transaction, TransactionFailedError, Write
+from leader.protocol.requests import Read, Request, Steps, Transaction, TransactionFailedError, Write
 from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.runtime.base_elector import BaseElector
@@ -35,8 +36,11 @@ from leader.runtime.driver import Driver
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
+_SESSION_TIMEOUT = timedelta(days=365)
 _LAST_WAIT = timedelta(seconds=1)
-"""For what is under way when we are ended by force: all is in memory."""
+"""How long `close` waits for a request that is under way when it ends the core by force."""
 
 
 class MemoryElection:
@@ -44,7 +48,7 @@ class MemoryElection:
 
     Args:
         clock: Of all participants.
-        before: Called with each request before it is done; may refuse it by raising a LeaderError.
+        before: Called with each request of a participant; may refuse it by raising a LeaderError.
     """
 
     def __init__(
@@ -54,17 +58,8 @@ class MemoryElection:
         self._zookeeper = MemoryZooKeeper(clock)
         self._lock = threading.Lock()  # nothing that waits, and no foreign code, runs under it
 
-    def session(self, on_watch: Callable[[str, bool], None]) -> MemorySession:
-        """A new session. `on_watch` is called under our lock, by any thread: it must only enqueue."""
-        return MemorySession(self._zookeeper, self._lock, self._before, on_watch)
-
-    def write(self, request: Write) -> Any:
-        """Write as an operator would, past all sessions; see `MemoryZooKeeper.write`."""
-        with self._lock:
-            return self._zookeeper.write(request)
-
     def check(self, token: FencingToken) -> None:
-        """Refuse the write of a deposed leader: what a store of your own in memory calls first.
+        """Refuse the write of a deposed leader. A store of your own in memory calls this first.
 
         Raises:
             FencedOutError: The term of this token is over.
@@ -74,6 +69,93 @@ class MemoryElection:
         except TransactionFailedError as exc:
             raise FencedOutError(path=exc.cause.path, epoch=token.epoch) from exc
 
+    def write(self, request: Write) -> Any:
+        """Write without a session, as an operator would; see `MemoryZooKeeper.write`."""
+        with self._lock:
+            return self._zookeeper.write(request)
+
+    def read(self, steps: Steps[T]) -> T:
+        """Run `steps` that only read; no session is needed. Raises what they raise."""
+
+        def answer(request: Request) -> Any:
+            if not isinstance(request, Read):
+                raise TypeError(f"{request} is no read")
+            with self._lock:
+                return self._zookeeper.tree.read(request, lambda _path, _gone: None)
+
+        return drive(steps, answer)
+
+
+class MemorySession:
+    """One participant's session; see `leader.core.latch.ports.SessionView`. Any thread may use it.
+
+    Args:
+        election: Where the session is held.
+        on_watch: Called under the election's lock, by any thread: it must only enqueue.
+    """
+
+    def __init__(self, election: MemoryElection, on_watch: Callable[[str, bool], None]) -> None:
+        self._election, self._on_watch = election, on_watch
+        self._connection: MemoryConnection | None = None
+        self.liveness = SessionLiveness(_SESSION_TIMEOUT)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is open."""
+        return self.liveness.facts.is_connected
+
+    @property
+    def session_id(self) -> int | None:
+        """Id of the present session."""
+        return self.liveness.facts.session_id
+
+    @property
+    def generation(self) -> int:
+        """How often a session was lost."""
+        return self.liveness.facts.generation
+
+    @property
+    def negotiated_timeout(self) -> timedelta:
+        """So long that it never ends by itself, however long the machine sleeps."""
+        return _SESSION_TIMEOUT
+
+    def reconnect(self) -> None:
+        """There is no link that could be dead."""
+
+    def heal(self) -> None:
+        """There is no client that could have given up."""
+
+    def open(self) -> None:
+        """Begin a session; another one, if there is one."""
+        with self._election._lock:
+            self._end()
+            zookeeper = self._election._zookeeper
+            asked = zookeeper.clock()
+            self._connection = zookeeper.connect(self._on_watch)
+            self.liveness.attached(self._connection.session_id, asked, _SESSION_TIMEOUT)
+
+    def close(self) -> None:
+        """End it; its ephemeral nodes go."""
+        with self._election._lock:
+            self._end()
+
+    def _end(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self.liveness.broke(lost=True)
+            connection.close()
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run `steps` to their end, on whatever session is open at each. Raises what they raise."""
+        return drive(steps, self._answer)
+
+    def _answer(self, request: Request) -> Any:
+        with self._election._lock:
+            if self._connection is None:
+                raise ZooKeeperUnavailableError("the session is closed")
+            self._election._before(request)
+            return self._connection.answer(request)
+
 
 class MemoryElector(BaseElector):
     """See the module, and `leader.elector.Elector`.
@@ -82,9 +164,9 @@ class MemoryElector(BaseElector):
     `leader-callbacks`.
 
     Args:
-        election: Shared by all who queue together.
-        config: `root` tells the elections of one process apart.
-        participant: Who we are.
+        election: Shared by all participants of the election.
+        config: `root` tells several elections in one `MemoryElection` apart.
+        participant: This participant, as the others see it.
         guard: Asked with the lock held and the epoch raised; see `Guard`.
         electable: Told of each leadership.
         journal: Told of each change; writes log lines without it.
@@ -100,8 +182,8 @@ class MemoryElector(BaseElector):
         electable: Electable,
         journal: Journal | None = None,
     ) -> None:
-        self._paths = ElectionPaths(config.root)
-        self._session = election.session(self._on_watch)
+        self._election, self._paths = election, ElectionPaths(config.root)
+        self._session = MemorySession(election, self._on_watch)
         super().__init__(
             self._session,
             config=config,
@@ -123,22 +205,22 @@ class MemoryElector(BaseElector):
 
     def get_all_participants(self) -> list[ParticipantView]:
         """See `Elector.get_all_participants`."""
-        return self._session.look_on(participants_steps(self._paths))
+        return self._election.read(participants_steps(self._paths))
 
     def get_leader(self) -> LeaderInfo | None:
         """See `Elector.get_leader`."""
-        return self._session.look_on(leader_steps(self._paths))
+        return self._election.read(leader_steps(self._paths))
 
     def get_epoch(self) -> EpochRecord | None:
         """See `Elector.get_epoch`."""
-        return self._session.look_on(epoch_steps(self._paths))
+        return self._election.read(epoch_steps(self._paths))
 
     def lose_session(self) -> None:
-        """For tests: end our session behind our back, as an ensemble does with one that went silent.
+        """For tests: end the session, as an ensemble does with one that was silent for too long.
 
-        We lead no more at once, and queue again with a new session.
+        The participant leads no more at once, and queues again with a new session.
         """
-        self._session.replace()
+        self._session.open()
         self._driver.post(lambda: self._core.link(latch_ev.SessionGone()))
         self._tell_link_up()
 
@@ -150,8 +232,8 @@ class MemoryElector(BaseElector):
     def _finish(self, countdown: Countdown) -> None:
         if not self._driver.stop(countdown.remaining()):
             _log.warning("election_still_busy")
-        if not self._driver.here:  # it has still to end, on that session
-            self._session.close()  # and with it whatever is left of us
+        if not self._driver.here:  # else the driver still needs the session, to end the core
+            self._session.close()  # deletes what is left of this participant
 
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id
@@ -159,5 +241,5 @@ class MemoryElector(BaseElector):
             self._driver.post(lambda: self._core.link(latch_ev.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
-        """Whoever changed something, under the election's lock: only enqueue."""
+        """Called by the thread that changed the node, under the election's lock: only enqueue."""
         self._driver.post(lambda: self._core.heard(path, gone))

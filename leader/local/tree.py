@@ -1,8 +1,8 @@
-"""The nodes of a ZooKeeper in memory, and what each request does to them. No sessions, time or network."""
+"""The nodes of a ZooKeeper in memory, their watches, and what each request does. No sessions, no time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, assert_never
 
 from leader.protocol import requests as rq
@@ -32,13 +32,21 @@ class Node(NamedTuple):
 Changes = dict[str, Node | None]
 """What a transaction leaves: nodes as they are now; None for those that are gone."""
 
+OnWatch = Callable[[str, bool], None]
+"""Called with the path of a watch that fired and whether the node is gone."""
+
 
 class Tree:
-    """The nodes as one server sees them."""
+    """One server's copy of the nodes, and the watches of the clients that are connected to it.
+
+    A watch fires once. Each client has at most one watch of a kind on a path.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {"/": Node()}
         self._names: dict[str, dict[str, None]] = {"/": {}}
+        self._on_node: dict[str, dict[OnWatch, None]] = {}
+        self._on_children: dict[str, dict[OnWatch, None]] = {}
 
     def get(self, path: str) -> Node | None:
         """The node, if there is one."""
@@ -57,23 +65,78 @@ class Tree:
         found = [known for known in self._nodes if known == path or known.startswith(f"{path}/")]
         return sorted(found, key=lambda known: -known.count("/"))
 
-    def apply(self, changes: Mapping[str, Node | None]) -> None:
-        """Take over what a transaction left."""
-        for path, node in changes.items():
-            parent, name = split(path)
+    def read(self, request: rq.Read, on_watch: OnWatch) -> Any:
+        """Answer from this copy. Raises NodeMissingError where the request says so."""
+        if isinstance(request, rq.GetEach):
+            return tuple(self._each(path) for path in request.paths)
+        path = request.path
+        node = self.get(path)
+        if isinstance(request, rq.GetChildren):
             if node is None:
-                self._nodes.pop(path, None)
-                self._names.pop(path, None)
-                if parent in self._names:
-                    self._names[parent].pop(name, None)
-                continue
-            if path not in self._nodes and path != "/":
-                self._names.setdefault(path, {})
-                self._names[parent][name] = None
-            self._nodes[path] = node
+                raise rq.NodeMissingError(path)
+            if request.watch:
+                self._on_children.setdefault(path, {})[on_watch] = None
+            return self.children(path)
+        if node is None and isinstance(request, rq.Get):
+            raise rq.NodeMissingError(path)
+        if request.watch:
+            self._on_node.setdefault(path, {})[on_watch] = None
+        if node is None:
+            return None
+        return (node.data, node.stat) if isinstance(request, rq.Get) else node.stat
+
+    def _each(self, path: str) -> tuple[bytes, rq.Stat] | rq.RefusedError:
+        node = self.get(path)
+        return rq.NodeMissingError(path) if node is None else (node.data, node.stat)
+
+    def apply(self, changes: Changes) -> None:
+        """Take over what a transaction left; then call the watches that it fired."""
+        fired: list[tuple[OnWatch, str, bool]] = []
+        for path, node in changes.items():
+            fired += self._fired(path, self.get(path), node)
+        for path, node in changes.items():
+            self._put(path, node)
+        for on_watch, path, gone in fired:
+            on_watch(path, gone)
+
+    def _put(self, path: str, node: Node | None) -> None:
+        parent, name = split(path)
+        if node is None:
+            self._nodes.pop(path, None)
+            self._names.pop(path, None)
+            if parent in self._names:
+                self._names[parent].pop(name, None)
+            return
+        if path not in self._nodes and path != "/":
+            self._names.setdefault(path, {})
+            self._names[parent][name] = None
+        self._nodes[path] = node
+
+    def _fired(self, path: str, before: Node | None, after: Node | None) -> list[tuple[OnWatch, str, bool]]:
+        if before is None and after is None:  # made and deleted in one transaction: its making is told
+            parent = split(path)[0]
+            told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
+            return told + [(one, path, False) for one in self._on_node.pop(path, ())]
+        was, now = before and before.created, after and after.created
+        gone = before is not None and was != now  # also if another is there by now
+        fired: list[tuple[OnWatch, str, bool]] = []
+        if was != now:
+            parent = split(path)[0]
+            fired += [(one, parent, False) for one in self._on_children.pop(parent, ())]
+        if gone:
+            fired += [(one, path, True) for one in self._on_children.pop(path, ())]
+        if was != now or (before and before.version) != (after and after.version):
+            fired += [(one, path, gone) for one in self._on_node.pop(path, ())]
+        return fired
+
+    def forget(self, on_watch: OnWatch) -> None:
+        """Drop the watches of a client that is not connected any more."""
+        for watches in (self._on_node, self._on_children):
+            for watchers in watches.values():
+                watchers.pop(on_watch, None)
 
     def copy(self) -> Tree:
-        """Another tree with the same nodes."""
+        """Another tree with the same nodes, and no watches."""
         other = Tree()
         other._nodes = dict(self._nodes)
         other._names = {path: dict(names) for path, names in self._names.items()}

@@ -1,15 +1,14 @@
 """Ends the ZooKeeper session of a process the moment that process is dead.
 
-Without it a leader that is killed leads on, for the others, until its session times out. The sentinel is a
-small program beside the process, which knows the session's id and password and watches the process through
-a pidfd. When the kernel says that the process has ended, and never before, it attaches to the session and
+Without it, the others see a leader that was killed as the leader until its session times out. The sentinel is
+a small program beside the process. It has the session's id and password, and watches the process through a
+pidfd. When the kernel says that the process has ended, and never before, it attaches to the session and
 closes it: the leader's nodes vanish within milliseconds (docs/adr/0010-crash-sentinel.md).
 
-Two sides meet over a pipe:
+- `sentinel`: in the guarded process. Starts the program and hands sessions over to it through a pipe.
+- `messages`: the lines in that pipe.
+- `__main__`, `program`, `ensemble`, `wire`: the program. These modules import the standard library alone, and
+  little of it: the program is started with every scheduler and must be small and quick.
 
-- `leader.sentinel.sentinel`, in the guarded process: starts the program and hands sessions over;
-- all other modules are the program, `__main__`. They import the standard library alone, and as little of it
-  as they can: the program is started with every scheduler and must be small and quick.
-
-This module imports nothing, because the program passes through it.
+This module imports nothing, because the program loads it.
 """

@@ -14,7 +14,7 @@ def _main() -> int:
     package = types.ModuleType("leader")
     package.__path__ = [folder]
     sys.modules["leader"] = package
-    from leader.sentinel.watching import main
+    from leader.sentinel.program import main
 
     return main(sys.argv[1:])
 

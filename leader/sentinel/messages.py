@@ -1,4 +1,4 @@
-"""What the guarded process tells its sentinel: short lines, each written at once.
+"""The lines that the guarded process writes into the pipe to its sentinel, each in one write.
 
 A line is far below PIPE_BUF, so it arrives whole or not at all, also from a process that dies meanwhile.
 """
@@ -22,7 +22,7 @@ class MessageError(ValueError):
 
 
 FORGET = b"forget\n"
-"""The session is over; there is nothing to end any more."""
+"""The session is over; there is nothing to end."""
 
 
 def handoff_line(handoff: Handoff) -> bytes:

@@ -9,13 +9,14 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
 
 import structlog
 
-from leader.sentinel.connecting import Tls
+from leader.sentinel.ensemble import Tls
 from leader.sentinel.messages import FORGET, Handoff, handoff_line
-from leader.sentinel.watching import CANNOT_WATCH
+from leader.sentinel.program import CANNOT_WATCH
+from leader.zookeeper.session import SessionState, ZooKeeperSession
+from leader.zookeeper.tls import TlsConfig
 
 _log = structlog.get_logger(__name__)
 
@@ -26,66 +27,36 @@ _NOT_FOR_IT = frozenset(
 
 _RESTART_MIN_S, _RESTART_MAX_S = 0.5, 30.0
 
-
-class Config(Protocol):
-    """What a session was made with, seen from here."""
-
-    @property
-    def hosts(self) -> str:
-        """Connection string."""
-        ...
-
-
-class Session(Protocol):
-    """`leader.ZooKeeperSession`, seen from here."""
-
-    @property
-    def config(self) -> Config:
-        """What it was made with."""
-        ...
-
-    @property
-    def client(self) -> Any:
-        """The kazoo client."""
-        ...
-
-    @property
-    def negotiated_timeout(self) -> timedelta:
-        """What the server granted."""
-        ...
-
-    def add_listener(self, enqueue: Any) -> None:
-        """Be told of each change of state."""
-        ...
-
-    def remove_listener(self, enqueue: Any) -> None:
-        """Undo that."""
-        ...
+_MEANING = "if this process crashes, others take over only after its session timeout"
+_LOCKED_KEY = (
+    "key_password of the TLS configuration is set, and the sentinel is given no secrets; give a key without "
+    "a password that only this user can read"
+)
 
 
 class CrashSentinel:
     """Ends `session` the moment this process is dead, by a small program that outlives it for that moment.
 
-    A help, not a promise: where it cannot work (no pidfd, no memory for a process) it says so in the log, and
-    a crash costs the session timeout, as it does without it.
+    A help, not a promise: where it cannot work (no pidfd, no memory for a process, a TLS key with a password)
+    it says so in the log, and a crash costs the session timeout, as without it.
 
     Give it the session before anything that takes part in an election with it: listeners are called in order,
-    so each new session is in the pipe, where it survives this process, before anybody leads with it.
+    so each new session is in the pipe, where it survives this process, before the session can be led with.
 
     Threads: `leader-sentinel`, which waits for the program to end. Other methods: any thread.
 
     Args:
         session: Started or not. Stays the caller's.
-        tls: If the servers want TLS.
     """
 
-    def __init__(self, session: Session, tls: Tls | None = None) -> None:
-        self._session, self._tls = session, tls
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._newest: Handoff | None = None
-        self._state = self._before = ""
+        self._state: SessionState | None = None
+        self._before: SessionState | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._attend, name="leader-sentinel", daemon=True)
 
@@ -97,6 +68,10 @@ class CrashSentinel:
 
     def start(self) -> None:
         """Start the program and hand the present session over, if there is one. Once only."""
+        tls = self._session.config.tls
+        if tls is not None and tls.key_password is not None:
+            _log.warning("sentinel_unavailable", error=_LOCKED_KEY, meaning=_MEANING)
+            return
         self._session.add_listener(self._on_state)
         if self._launch():
             with self._lock:
@@ -125,12 +100,12 @@ class CrashSentinel:
 
     def _was_closed(self) -> bool:
         """A session that ends without a suspension before was ended by a server's answer."""
-        return (self._before, self._state) == ("connected", "lost")
+        return (self._before, self._state) == (SessionState.CONNECTED, SessionState.LOST)
 
-    def _on_state(self, state: Any) -> None:
+    def _on_state(self, state: SessionState) -> None:
         """Kazoo's connection thread: a write of 100 bytes to a pipe that never blocks."""
         with self._lock:
-            self._before, self._state = self._state, state.value
+            self._before, self._state = self._state, state
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -138,7 +113,7 @@ class CrashSentinel:
         client_id = self._session.client.client_id  # None while there is no connection
         if client_id is None or not client_id[0]:
             return
-        self._state = "connected"  # also when we were not there to hear of it
+        self._state = SessionState.CONNECTED  # it may have become so before `start` added the listener
         handoff = Handoff(
             session_id=client_id[0],
             password=client_id[1],
@@ -165,7 +140,7 @@ class CrashSentinel:
             _log.warning(
                 "sentinel_unavailable",
                 error=f"{type(exc).__name__}: {exc}",
-                meaning="if this process crashes, others take over only after its session timeout",
+                meaning=_MEANING,
             )
             return False
         with self._lock:
@@ -202,7 +177,7 @@ class CrashSentinel:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
         try:
             return subprocess.Popen(
-                [*program, str(pid), str(pidfd), self._session.config.hosts, *(self._tls or ())],
+                [*program, str(pid), str(pidfd), self._session.config.hosts, *_tls(self._session)],
                 stdin=pipe,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(pidfd,),
@@ -213,7 +188,7 @@ class CrashSentinel:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _attend(self) -> None:
-        """Thread `leader-sentinel`: nobody is guarded by a dead sentinel, so start another."""
+        """Thread `leader-sentinel`: start another program when one has ended by itself."""
         delay_s = _RESTART_MIN_S
         while self._process is not None:
             code = self._process.wait()
@@ -221,9 +196,26 @@ class CrashSentinel:
                 if self._pipe is not None:
                     os.close(self._pipe)
                     self._pipe = None
-            if self._closing.is_set() or code == CANNOT_WATCH:  # which it has said the reason of
+            if self._closing.is_set() or code == CANNOT_WATCH:  # it has logged why
                 return
             _log.warning("sentinel_died", sentinel=self._process.pid, exit_code=code, restart_in_s=delay_s)
             if self._closing.wait(delay_s) or not self._launch():
                 return
             delay_s = min(_RESTART_MAX_S, 2 * delay_s)
+
+
+def _tls(session: ZooKeeperSession) -> tuple[str, ...]:
+    """Files for the program's own connection. Others can read its command line: no secret is among them."""
+    config = session.config.tls
+    if config is None:
+        return ()
+    files = (config.ca_file, config.cert_file, config.key_file)
+    # Absolute, because the program runs in another folder.
+    ca, certificate, key = ("-" if file is None else str(Path(file).absolute()) for file in files)
+    return Tls(ca, certificate, key, _verify(config))
+
+
+def _verify(config: TlsConfig) -> str:
+    if not config.verify_certificate:
+        return "none"
+    return "verify" if config.verify_hostname else "no-hostname"

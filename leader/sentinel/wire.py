@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 LONGEST_FRAME_BYTES = 1 << 16
-"""Answers to us are below 100 bytes; who announces more is no ZooKeeper."""
+"""Answers to these requests are below 100 bytes. A longer frame is not ZooKeeper's."""
 LENGTH_BYTES = 4
 CLOSE_XID = 1
 
@@ -42,18 +42,18 @@ def frame_length(prefix: bytes) -> int:
 def attach_request(session_id: int, password: bytes, timeout_ms: int) -> bytes:
     """Take over a session that exists.
 
-    The last transaction seen is given as 0, so no server is too far behind to let us in. And we take no
-    server that is read-only: it could not close anything.
+    The last transaction seen is given as 0, so that no server refuses because it is behind. A read-only
+    server is not accepted: it could not close anything.
     """
     head = _CONNECT_HEAD.pack(0, 0, timeout_ms, session_id, len(password))
     return frame(head + password + b"\x00")
 
 
 def is_attached(answer: bytes, session_id: int) -> bool:
-    """Whether the server let us have the session. It does not if the session is over.
+    """Whether the server gave this connection the session. It does not if the session is over.
 
     Raises:
-        WireError: the answer is cut short, or it gives us another session than we asked for.
+        WireError: the answer is cut short, or it gives another session than the one asked for.
     """
     if len(answer) < _ANSWER_HEAD.size:
         raise WireError(f"an answer to a connection has {len(answer)} bytes")

@@ -11,9 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from blobsync import give_back_large_blocks
-from leader import ZooKeeperSession
-from leader.sentinel.connecting import Tls
-from leader.sentinel.sentinel import CrashSentinel
+from leader import CrashSentinel, ZooKeeperSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperRegistrations
 from nimbus.bootstrap.access_lists import check_access_lists
 from nimbus.bootstrap.collector import build_collector
@@ -23,7 +21,6 @@ from nimbus.bootstrap.scheduler import build_parts
 from nimbus.bootstrap.worker import build_worker
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
-from nimbus.config.sections import ZooKeeper
 from nimbus.java import JavaMissingError, find_java
 from nimbus.scheduler.process import FORCED, run_until_signal
 from nimbus.scheduler.scheduler import Scheduler
@@ -34,10 +31,6 @@ from nimbus.telemetry.worker import WorkerMetrics
 
 _log = structlog.get_logger(__name__)
 
-LOCKED_KEY = (
-    "zookeeper.tls_key_password is set, and the crash sentinel is given no secrets: a crash costs the session"
-    " timeout. Name a key without one that only this user can read, or set leadership.sentinel to false"
-)
 STEP = timedelta(seconds=5)
 """Longest wait for one part to stop."""
 
@@ -140,30 +133,15 @@ def _look_for_java() -> None:
 @contextmanager
 def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
     """A program that ends our session if we die before we have done so ourselves."""
-    zookeeper = foundation.settings.zookeeper
     if not foundation.settings.leadership.sentinel or not isinstance(foundation.session, ZooKeeperSession):
         yield  # a session in SQLite ends with its process anyway
         return
-    if zookeeper.tls and zookeeper.tls_key_password is not None:
-        _log.warning("sentinel_unavailable", because=LOCKED_KEY)
-        yield
-        return
-    sentinel = CrashSentinel(foundation.session, _sentinel_tls(zookeeper))
+    sentinel = CrashSentinel(foundation.session)
     sentinel.start()
     try:
         yield
     finally:
         sentinel.close(STEP)
-
-
-def _sentinel_tls(zookeeper: ZooKeeper) -> Tls | None:
-    """Files for its own connection. They stand in its command line, so no secret may be among them."""
-    if not zookeeper.tls:
-        return None
-    files = (zookeeper.tls_ca_file, zookeeper.tls_cert_file, zookeeper.tls_key_file)
-    ca, certificate, key = ("-" if file is None else str(file) for file in files)
-    verify = {"full": "verify", "no_hostname": "no-hostname", "none": "none"}[zookeeper.tls_verify]
-    return Tls(ca, certificate, key, verify)
 
 
 def _code_after(failure: BaseException | None, code: int) -> int:

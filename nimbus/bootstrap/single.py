@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leader import ElectionPaths
-from leader.local.epoch_file import EpochFile
+from leader.local.single import EpochFile
 from nimbus.adapters.sqlite.calls import last_term
 from nimbus.adapters.sqlite.session import SqliteSession
 

@@ -13,10 +13,9 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from leader.errors import LeaderError, ZooKeeperUnavailableError
-from leader.local.replica import Replica
-from leader.local.zookeeper import Commit, MemoryZooKeeper
 from leader.protocol import requests as rq
 from tests.election.world import Channel, World
+from tests.expiring_zookeeper import Commit, ExpiringZooKeeper
 
 
 class SessionMovedError(ZooKeeperUnavailableError):
@@ -119,7 +118,7 @@ class Server:
         """Take part in the ensemble, with its data as they are."""
         self.up, self.isolated = True, False
         zookeeper = self._ensemble.zookeeper
-        self.replica = zookeeper.replica if self.number == 0 else Replica(zookeeper.tree.copy())
+        self.tree = zookeeper.tree if self.number == 0 else zookeeper.tree.copy()
         self._to_leader = Channel(self._world, self._hop)
         self._from_leader = Channel(self._world, self._hop)
         self._touched.clear()
@@ -168,7 +167,7 @@ class Server:
 
     def left(self, connection: ServerConnection) -> None:
         """A client is not connected any more."""
-        self.replica.forget(connection.fired)
+        self.tree.forget(connection.fired)
         if connection in self.connections:
             self.connections.remove(connection)
 
@@ -187,7 +186,7 @@ class Server:
         if isinstance(request, rq.GetEach):
             return tuple(self._read_one(path, connection) for path in request.paths)
         self._ensemble.permit(request)
-        return self.replica.read(request, connection.fired)
+        return self.tree.read(request, connection.fired)
 
     def _read_one(self, path: str, connection: ServerConnection) -> Any:
         try:
@@ -214,7 +213,7 @@ class Server:
 
     def _apply(self, commit: Commit) -> None:
         if self.number:
-            self.replica.apply(commit.changes)
+            self.tree.apply(commit.changes)
         if commit.closed is not None:
             for connection in [one for one in self.connections if one.session_id == commit.closed]:
                 connection.close()
@@ -251,7 +250,7 @@ class Ensemble:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.zookeeper = MemoryZooKeeper(world.clock, tick=world.settings.tick)
+        self.zookeeper = ExpiringZooKeeper(world.clock, tick=world.settings.tick)
         self.zookeeper.subscribe(self._committed)
         self.serving = True
         self.sync_limit = world.settings.tick * world.rng.choice(world.settings.sync_ticks)

@@ -9,8 +9,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from leader.local.clock import VirtualClock
 from tests.election.history import Kind, Moment
+from tests.virtual_clock import VirtualClock
 
 ZERO = timedelta(0)
 

@@ -18,7 +18,8 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.flink.service import LeaderElection, LeaderElectionService
+from leader.flink.election import LeaderElection
+from leader.flink.service import LeaderElectionService
 from leader.runtime.callbacks import Electable
 
 LONG = timedelta(seconds=10)

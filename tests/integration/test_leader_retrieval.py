@@ -1,4 +1,4 @@
-"""Following a leader on a real ZooKeeper: what observers are told, in which order, and when it is doubted."""
+"""Following a leader on a real ZooKeeper: what the listener is told, in which order, when it is doubted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG = timedelta(seconds=10)
 Eventually = Callable[..., None]
 
 
-class Observer:
+class Listener:
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -53,14 +53,16 @@ class Observer:
 
 
 class Follower:
-    """A session, a retrieval, an observer."""
+    """A session, a retrieval, a listener."""
 
     def __init__(self, hosts: str, root: str, component: str | None = None) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=SESSION))
         self.session.start(LONG)
         self.retrieval = LeaderRetrievalService(self.session, root, component=component)
-        self.observer = Observer()
-        self.retrieval.add_observer(self.observer)
+        self.listener = Listener()
+
+    def start(self) -> None:
+        self.retrieval.start(self.listener)
 
     def end(self) -> None:
         self.retrieval.stop(LONG)
@@ -74,7 +76,7 @@ def follow(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., F
 
     def make(component: str | None = None) -> Follower:
         made.append(Follower(zookeeper.hosts, zk_root, component))
-        made[-1].retrieval.start()
+        made[-1].start()
         return made[-1]
 
     yield make
@@ -110,46 +112,46 @@ def test_each_leader_is_told_in_order_and_no_leader_too(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     follower = follow()
-    observer = follower.observer
-    eventually(lambda: observer.told == [("current", None, None)], what="nobody leads yet")
+    listener = follower.listener
+    eventually(lambda: listener.told == [("current", None, None)], what="nobody leads yet")
 
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[1:] == [("current", "a", 1)])
+    eventually(lambda: listener.told[1:] == [("current", "a", 1)])
     client.delete(ElectionPaths(zk_root).leader)
-    eventually(lambda: observer.told[2:] == [("current", None, None)])
+    eventually(lambda: listener.told[2:] == [("current", None, None)])
     _leads(client, zk_root, "b", 2, host="::1")
-    eventually(lambda: observer.told[3:] == [("current", "b", 2)])
+    eventually(lambda: listener.told[3:] == [("current", "b", 2)])
     _leads(client, zk_root, "a", 3)
-    eventually(lambda: observer.told[4:] == [("current", "a", 3)])
+    eventually(lambda: listener.told[4:] == [("current", "a", 3)])
 
-    assert [view.address for view in observer.views] == [None, "h:1", None, "[::1]:1", "h:1"]
-    assert observer.views[1].session == f"{client.client_id[0]:#x}"
-    ages = [view.as_of for view in observer.views]
+    assert [view.address for view in listener.views] == [None, "h:1", None, "[::1]:1", "h:1"]
+    assert listener.views[1].session == f"{client.client_id[0]:#x}"
+    ages = [view.as_of for view in listener.views]
     assert ages == sorted(ages)
-    assert observer.threads == {"leader-observers"}
-    assert follower.retrieval.view() == observer.views[-1]
+    assert listener.threads == {"leader-retrieval-listener"}
+    assert follower.retrieval.view() == listener.views[-1]
 
 
 def test_a_node_that_is_written_again_with_the_same_content_is_no_change(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
-    observer = follow().observer
+    listener = follow().listener
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[-1:] == [("current", "a", 1)])
-    before = len(observer.told)
+    eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
+    before = len(listener.told)
 
     path = ElectionPaths(zk_root).leader
     client.set(path, client.get(path)[0])
     _leads(client, zk_root, "a", 2)
 
-    eventually(lambda: observer.told[-1] == ("current", "a", 2))
-    assert observer.told[before:] == [("current", "a", 2)]
+    eventually(lambda: listener.told[-1] == ("current", "a", 2))
+    assert listener.told[before:] == [("current", "a", 2)]
 
 
 def test_a_real_leader_and_its_successor_are_followed(
     follow: Callable[..., Follower], zk_root: str, eventually: Eventually, zookeeper: ZooKeeperServer
 ) -> None:
-    observer = follow().observer
+    listener = follow().listener
     sessions, queues = [], []
     try:
         for name in ("a", "b"):
@@ -166,12 +168,12 @@ def test_a_real_leader_and_its_successor_are_followed(
             queue.add_to_leader_lock_queue()
             queues.append(queue)
             eventually(lambda: len(queues[0].get_all_participants()) == len(queues))
-        eventually(lambda: observer.views[-1:] and observer.views[-1].address == "a:7")
+        eventually(lambda: listener.views[-1:] and listener.views[-1].address == "a:7")
 
         queues[0].close(LONG)
 
-        eventually(lambda: observer.views[-1].address == "b:7")
-        epochs = [view.epoch for view in observer.views if view.epoch is not None]
+        eventually(lambda: listener.views[-1].address == "b:7")
+        epochs = [view.epoch for view in listener.views if view.epoch is not None]
         assert epochs == sorted(epochs)
     finally:
         for queue in queues:
@@ -191,16 +193,16 @@ class _Silent:
 def test_a_component_is_followed(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
-    observer = follow("rest").observer
-    eventually(lambda: observer.told == [("current", None, None)])
+    listener = follow("rest").listener
+    eventually(lambda: listener.told == [("current", None, None)])
     session = uuid.uuid4()
 
     path = ElectionPaths(zk_root).component("rest")
     info = ComponentInfo("a", 4, session, "http://a:8080")
     client.create(path, encode_component(info), ephemeral=True, makepath=True)
 
-    eventually(lambda: observer.told[1:] == [("current", "a", 4)])
-    assert (observer.views[-1].address, observer.views[-1].session) == ("http://a:8080", str(session))
+    eventually(lambda: listener.told[1:] == [("current", "a", 4)])
+    assert (listener.views[-1].address, listener.views[-1].session) == ("http://a:8080", str(session))
 
 
 def test_an_epoch_below_one_that_was_seen_is_unknown_with_a_reason(
@@ -208,15 +210,15 @@ def test_an_epoch_below_one_that_was_seen_is_unknown_with_a_reason(
 ) -> None:
     follower = follow()
     _leads(client, zk_root, "a", 9)
-    eventually(lambda: follower.observer.told[-1:] == [("current", "a", 9)])
+    eventually(lambda: follower.listener.told[-1:] == [("current", "a", 9)])
 
     _leads(client, zk_root, "b", 2)
 
-    eventually(lambda: follower.observer.told[-1] == ("unknown", None, None))
-    assert "wiped or restored" in follower.observer.views[-1].reason
+    eventually(lambda: follower.listener.told[-1] == ("unknown", None, None))
+    assert "wiped or restored" in follower.listener.views[-1].reason
     assert follower.retrieval.view().state is ViewState.UNKNOWN
     _leads(client, zk_root, "b", 10)
-    eventually(lambda: follower.observer.told[-1] == ("current", "b", 10), what="above again, believed again")
+    eventually(lambda: follower.listener.told[-1] == ("current", "b", 10), what="above again, believed again")
 
 
 @pytest.mark.parametrize("content", [b"", b"mine now", b'{"schema": 99}', b"\xff"])
@@ -227,46 +229,46 @@ def test_what_no_leader_wrote_is_unknown_until_it_is_corrected(
     eventually: Eventually,
     content: bytes,
 ) -> None:
-    observer = follow().observer
+    listener = follow().listener
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[-1:] == [("current", "a", 1)])
+    eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
 
     client.set(ElectionPaths(zk_root).leader, content)
-    eventually(lambda: observer.told[-1] == ("unknown", None, None))
-    assert ElectionPaths(zk_root).leader in observer.views[-1].reason
+    eventually(lambda: listener.told[-1] == ("unknown", None, None))
+    assert ElectionPaths(zk_root).leader in listener.views[-1].reason
 
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[-1] == ("current", "a", 1))
+    eventually(lambda: listener.told[-1] == ("current", "a", 1))
 
 
 def test_a_leader_node_that_its_leader_does_not_own_is_unknown(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
-    observer = follow().observer
-    eventually(lambda: len(observer.told) == 1)
+    listener = follow().listener
+    eventually(lambda: len(listener.told) == 1)
     forged = encode_leader(LeaderInfo(Participant("a", "h", 1), 1, session_id=12345))
 
     client.create(ElectionPaths(zk_root).leader, forged, ephemeral=True, makepath=True)
 
-    eventually(lambda: observer.told[-1] == ("unknown", None, None))
-    assert "was not written by the leader" in observer.views[-1].reason
+    eventually(lambda: listener.told[-1] == ("unknown", None, None))
+    assert "was not written by the leader" in listener.views[-1].reason
 
 
 def test_a_broken_connection_makes_it_stale_and_the_next_one_reads_and_watches_anew(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     follower = follow()
-    observer = follower.observer
+    listener = follower.listener
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[-1:] == [("current", "a", 1)])
-    before = len(observer.told)
+    eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
+    before = len(listener.told)
 
     follower.session.reconnect()
 
-    eventually(lambda: observer.told[before:] == [("stale", "a", 1), ("current", "a", 1)])
+    eventually(lambda: listener.told[before:] == [("stale", "a", 1), ("current", "a", 1)])
     assert follower.session.is_connected
     _leads(client, zk_root, "b", 2)
-    eventually(lambda: observer.told[-1] == ("current", "b", 2), what="it is watched again")
+    eventually(lambda: listener.told[-1] == ("current", "b", 2), what="it is watched again")
 
 
 def test_a_session_that_ends_makes_it_unknown_and_the_next_session_reads_anew(
@@ -277,88 +279,96 @@ def test_a_session_that_ends_makes_it_unknown_and_the_next_session_reads_anew(
     zookeeper: ZooKeeperServer,
 ) -> None:
     follower = follow()
-    observer = follower.observer
+    listener = follower.listener
     _leads(client, zk_root, "a", 1)
-    eventually(lambda: observer.told[-1:] == [("current", "a", 1)])
-    before = len(observer.told)
+    eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
+    before = len(listener.told)
 
     thief = KazooClient(hosts=zookeeper.hosts, client_id=follower.session.client.client_id)
     thief.start(timeout=10)
     thief.stop()
     thief.close()
 
-    eventually(lambda: observer.told[-1] == ("current", "a", 1) and len(observer.told) > before)
-    assert ("unknown", None, None) in observer.told[before:]
+    eventually(lambda: listener.told[-1] == ("current", "a", 1) and len(listener.told) > before)
+    assert ("unknown", None, None) in listener.told[before:]
     _leads(client, zk_root, "b", 2)
-    eventually(lambda: observer.told[-1] == ("current", "b", 2))
+    eventually(lambda: listener.told[-1] == ("current", "b", 2))
 
 
 def test_an_outage_longer_than_the_session_timeout_makes_it_unknown_without_a_word_from_zookeeper(
     own_zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     follower = Follower(own_zookeeper.hosts, "/outage")
-    observer = follower.observer
-    follower.retrieval.start()
+    listener = follower.listener
+    follower.start()
     try:
         client = KazooClient(hosts=own_zookeeper.hosts)
         client.start(timeout=10)
         _leads(client, "/outage", "a", 1)
-        eventually(lambda: observer.told[-1:] == [("current", "a", 1)])
+        eventually(lambda: listener.told[-1:] == [("current", "a", 1)])
         client.stop()
         client.close()
-        eventually(lambda: observer.told[-1] == ("current", None, None), what="it left")
-        before = len(observer.told)
+        eventually(lambda: listener.told[-1] == ("current", None, None), what="it left")
+        before = len(listener.told)
 
         own_zookeeper.kill()
-        eventually(lambda: observer.told[before:] == [("stale", None, None)])
+        eventually(lambda: listener.told[before:] == [("stale", None, None)])
         assert follower.retrieval.view().state is ViewState.STALE
-        eventually(lambda: observer.told[before + 1 :] == [("unknown", None, None)], within_s=20)
+        eventually(lambda: listener.told[before + 1 :] == [("unknown", None, None)], within_s=20)
         assert follower.session.state is SessionState.SUSPENDED, "nobody said that the session is over"
-        assert "longer than the session lasts" in observer.views[-1].reason
+        assert "longer than the session lasts" in listener.views[-1].reason
         assert follower.retrieval.view().state is ViewState.UNKNOWN
 
         own_zookeeper.start()
-        eventually(lambda: observer.told[-1] == ("current", None, None), within_s=30)
+        eventually(lambda: listener.told[-1] == ("current", None, None), within_s=30)
     finally:
         follower.end()
 
 
-def test_a_slow_observer_delays_neither_the_view_nor_another_retrieval_and_is_told_all_in_order(
+def test_a_slow_listener_delays_neither_the_view_nor_another_retrieval_and_is_told_all_in_order(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     follower = follow()
     release = threading.Event()
-    eventually(lambda: len(follower.observer.told) == 1)
-    follower.observer.on_view = lambda _view: (release.wait(60), None)[1]
+    eventually(lambda: len(follower.listener.told) == 1)
+    follower.listener.on_view = lambda _view: (release.wait(60), None)[1]
     try:
         _leads(client, zk_root, "a", 1)
-        eventually(lambda: follower.observer.told[-1] == ("current", "a", 1))
+        eventually(lambda: follower.listener.told[-1] == ("current", "a", 1))
         _leads(client, zk_root, "b", 2)
         eventually(lambda: follower.retrieval.view().id == "b", what="the view is ahead")
-        assert follower.observer.told[-1] == ("current", "a", 1)
+        assert follower.listener.told[-1] == ("current", "a", 1)
     finally:
         release.set()
-    eventually(lambda: follower.observer.told[-1] == ("current", "b", 2))
+    eventually(lambda: follower.listener.told[-1] == ("current", "b", 2))
 
 
-def test_an_observer_that_raises_is_told_again_and_the_others_too(
+def test_a_listener_that_raises_is_told_again(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
-    follower, second = follow(), Observer()
-    eventually(lambda: len(follower.observer.told) == 1)
+    follower = follow()
+    eventually(lambda: follower.listener.told == [("current", None, None)])
 
     def fail(_view: LeaderView) -> None:
         raise OSError("disk full")
 
-    follower.observer.on_view = fail
-    follower.retrieval.add_observer(second)
-    eventually(lambda: second.told == [("current", None, None)], what="a late one is told what is known")
+    follower.listener.on_view = fail
 
     for epoch in (1, 2):
         _leads(client, zk_root, "a", epoch)
-        eventually(lambda epoch=epoch: second.told[-1] == ("current", "a", epoch))
+        eventually(lambda epoch=epoch: follower.listener.told[-1] == ("current", "a", epoch))
 
-    eventually(lambda: follower.observer.told == second.told)
+
+def test_without_a_listener_the_view_is_kept_all_the_same(
+    zookeeper: ZooKeeperServer, client: KazooClient, zk_root: str, eventually: Eventually
+) -> None:
+    follower = Follower(zookeeper.hosts, zk_root)
+    follower.retrieval.start()
+    try:
+        _leads(client, zk_root, "a", 1)
+        eventually(lambda: follower.retrieval.view().id == "a")
+    finally:
+        follower.end()
 
 
 def test_after_stop_nothing_is_told_and_stop_within_a_callback_returns(
@@ -372,34 +382,34 @@ def test_after_stop_nothing_is_told_and_stop_within_a_callback_returns(
         follower.retrieval.stop(LONG)
         stopped.set()
 
-    follower.observer.on_view = stop
+    follower.listener.on_view = stop
     eventually(stopped.is_set)
 
     _leads(client, zk_root, "a", 1)
     follower.session.call(follower.session.client.exists_async, ElectionPaths(zk_root).leader)
 
-    assert follower.observer.told == [("current", None, None)]
+    assert follower.listener.told == [("current", None, None)]
     assert follower.retrieval.view().state is ViewState.UNKNOWN
     with pytest.raises(ElectionStateError):
         follower.retrieval.start()
 
 
-def test_what_is_queued_for_a_slow_observer_is_not_told_after_stop(
+def test_what_is_queued_for_a_slow_listener_is_not_told_after_stop(
     follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
 ) -> None:
     follower = follow()
     release = threading.Event()
-    follower.observer.on_view = lambda _view: (release.wait(60), None)[1]
+    follower.listener.on_view = lambda _view: (release.wait(60), None)[1]
     try:
-        eventually(lambda: follower.observer.told == [("current", None, None)])
+        eventually(lambda: follower.listener.told == [("current", None, None)])
         _leads(client, zk_root, "a", 1)
         eventually(lambda: follower.retrieval.view().id == "a", what="another view is queued")
         follower.retrieval.stop(timedelta(milliseconds=100))
     finally:
         release.set()
-    eventually(lambda: not _alive("leader-observers"))
+    eventually(lambda: not _alive("leader-retrieval-listener"))
 
-    assert follower.observer.told == [("current", None, None)]
+    assert follower.listener.told == [("current", None, None)]
 
 
 def _alive(name: str) -> bool:

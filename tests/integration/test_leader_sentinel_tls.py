@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from leader.sentinel import wire
-from leader.sentinel.closing import CLOSED, Ensemble
-from leader.sentinel.connecting import Tls
+from leader.sentinel.ensemble import CLOSED, Ensemble, Tls
 from leader.sentinel.messages import Handoff
-from leader.sentinel.watching import clock
+from leader.sentinel.program import clock
 
 HANDOFF = Handoff(0x1234, b"p" * 16, 4000)
 
@@ -116,14 +115,14 @@ def test_session_is_closed_over_tls_with_a_certificate_of_ours(
 ) -> None:
     ensemble = Ensemble(f"127.0.0.1:{server.port}", Tls(theirs[0], *ours), clock)
 
-    assert ensemble(HANDOFF, 5.0) == CLOSED
+    assert ensemble.close(HANDOFF, 5.0) == CLOSED
     assert server.closed == [HANDOFF.session_id]
 
 
 def test_server_that_is_not_trusted_is_told_nothing(server: Server, ours: tuple[str, str]) -> None:
     ensemble = Ensemble(f"127.0.0.1:{server.port}", Tls(*ours[:1], *ours), clock)
 
-    assert ensemble(HANDOFF, 5.0) is None
+    assert ensemble.close(HANDOFF, 5.0) is None
     assert server.closed == []
 
 
@@ -132,7 +131,7 @@ def test_server_is_asked_whatever_its_certificate_when_the_configuration_says_so
 ) -> None:
     ensemble = Ensemble(f"127.0.0.1:{server.port}", Tls("-", *ours, verify="none"), clock)
 
-    assert ensemble(HANDOFF, 5.0) == CLOSED
+    assert ensemble.close(HANDOFF, 5.0) == CLOSED
 
 
 def test_file_that_is_missing_is_noticed_at_the_start(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ from leader import (
     ElectionConfigError,
     ElectionPaths,
     ElectionStateError,
+    Elector,
     LeaderError,
     Participant,
     Verdict,
 )
 from leader.factory import ElectorSetup, make_elector
 from leader.flink.service import LeaderElectionService
-from leader.local.memory import MemoryElection
 from leader.protocol.component import decode_component
 from leader.runtime.callbacks import Electable
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -360,7 +360,7 @@ def test_an_error_of_zookeeper_is_told_to_the_contender_once_and_publication_goe
 
     eventually(lambda: len(contender.errors) == 1, what="the contender is told")
     assert "access list" in str(contender.errors[0])
-    eventually(lambda: node.service._components.by_name["c"].failures >= 3, what="it is tried again")
+    eventually(lambda: node.service.election("c")._publication._failures >= 3, what="it is tried again")
     assert contender.told == ["grant"]
     assert published("c") is None
     assert len(contender.errors) == 1, "told once for the whole row"
@@ -411,28 +411,17 @@ def test_a_second_contender_of_one_component_and_an_empty_address_are_refused(
         node.service.election("c").confirm_leadership(uuid.uuid4(), "")
 
 
-def _in_memory(kind: str, election: MemoryElection, name: str, root: str) -> LeaderElectionService:
-    def elect(electable: Electable) -> Any:
-        config = ElectionConfig(root=root, requeue_backoff_max=timedelta(seconds=1))
-        return make_elector(
-            kind,
-            ElectorSetup(
-                config=config,
-                participant=Participant(name),
-                guard=lambda: Verdict(True),
-                electable=electable,
-                election=election,
-            ),
+def test_the_service_works_without_zookeeper_and_then_publishes_nothing(eventually: Eventually) -> None:
+    def elect(electable: Electable) -> Elector:
+        setup = ElectorSetup(
+            config=ElectionConfig(root="/alone", requeue_backoff_max=timedelta(seconds=1)),
+            participant=Participant("a"),
+            guard=lambda: Verdict(True),
+            electable=electable,
         )
+        return make_elector("single", setup)
 
-    return LeaderElectionService(elect=elect, root=root)
-
-
-@pytest.mark.parametrize("kind", ["single", "memory"])
-def test_the_service_works_without_zookeeper_and_then_publishes_nothing(
-    kind: str, eventually: Eventually
-) -> None:
-    service = _in_memory(kind, MemoryElection(), "a", "/alone")
+    service = LeaderElectionService(elect=elect, root="/alone")
     contender = Contender()
     contender.election = service.election("c")
     contender.election.start(contender)

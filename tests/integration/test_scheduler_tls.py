@@ -158,7 +158,7 @@ def test_sentinel_is_off_and_says_so_when_the_key_has_a_password(
     assert scheduler.sentinels() == []
     said = scheduler.log.read_text()
     assert "sentinel_unavailable" in said
-    assert "tls_key_password" in said
+    assert "key_password" in said
     assert PASSWORD not in said
 
 

@@ -107,7 +107,7 @@ def nodes_in_memory(tree: MemoryTree, path: str = "/") -> Nodes:
 def test_a_tree_in_sqlite_does_refuses_and_tells_what_a_zookeeper_does(asked: list[rq.Write]) -> None:
     told: set[str] = set()
     zookeeper = MemoryZooKeeper(lambda: timedelta(0))
-    connection = zookeeper.connect(timedelta(days=1), lambda path, _gone: told.add(path))
+    connection = zookeeper.connect(lambda path, _gone: told.add(path))
     database = sqlite3.connect(":memory:", isolation_level=None)
     prepare(database)
     tree = Tree(database)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from leader import ElectionStateError, FencingToken
-from leader.local.epoch_file import EpochFile
+from leader.local.single import EpochFile
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.bootstrap.single import check_epochs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leader import ElectionStateError, RecordError
-from leader.local.epoch_file import EpochFile
+from leader.local.single import EpochFile
 
 
 def test_what_was_raised_is_there_after_a_restart(tmp_path: Path) -> None:

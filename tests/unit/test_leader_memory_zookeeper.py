@@ -1,4 +1,4 @@
-"""What the ZooKeeper in memory can do and a real one cannot be asked to: time, wrap-around, wiping."""
+"""What the tests' ZooKeeper in memory can do and a real one cannot be asked to: time, wrap-around, wiping."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from leader.errors import ZooKeeperUnavailableError
-from leader.local.clock import VirtualClock
 from leader.local.tree import sequence
-from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
+from tests.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper
+from tests.virtual_clock import VirtualClock
 
 _S = timedelta(seconds=1)
 _TIMEOUT = 10 * _S
@@ -28,8 +28,8 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def zookeeper(clock: VirtualClock) -> MemoryZooKeeper:
-    return MemoryZooKeeper(clock, tick=_TICK)
+def zookeeper(clock: VirtualClock) -> ExpiringZooKeeper:
+    return ExpiringZooKeeper(clock, tick=_TICK)
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def seen() -> _Seen:
 
 
 @pytest.fixture
-def connection(zookeeper: MemoryZooKeeper, seen: _Seen) -> MemoryConnection:
-    return zookeeper.connect(_TIMEOUT, seen.watch)
+def connection(zookeeper: ExpiringZooKeeper, seen: _Seen) -> ExpiringConnection:
+    return zookeeper.connect(seen.watch, _TIMEOUT)
 
 
 @pytest.mark.parametrize("offset_ms", [0, 1, 700, 1_999])
 def test_session_expires_after_its_timeout_and_within_one_tick_more(
-    zookeeper: MemoryZooKeeper, clock: VirtualClock, offset_ms: int
+    zookeeper: ExpiringZooKeeper, clock: VirtualClock, offset_ms: int
 ) -> None:
     clock.advance(timedelta(milliseconds=offset_ms))
     session_id = zookeeper.new_session(_TIMEOUT)
@@ -55,7 +55,7 @@ def test_session_expires_after_its_timeout_and_within_one_tick_more(
 
 
 def test_sign_of_life_prolongs_a_session_and_comes_too_late_after_its_end(
-    zookeeper: MemoryZooKeeper, clock: VirtualClock, connection: MemoryConnection
+    zookeeper: ExpiringZooKeeper, clock: VirtualClock, connection: ExpiringConnection
 ) -> None:
     for _ in range(5):
         clock.advance(_TIMEOUT * 0.9)
@@ -67,20 +67,20 @@ def test_sign_of_life_prolongs_a_session_and_comes_too_late_after_its_end(
     assert zookeeper.reconnect(connection.session_id, lambda _path, _gone: None) is None
 
 
-def test_request_is_a_sign_of_life(clock: VirtualClock, connection: MemoryConnection) -> None:
+def test_request_is_a_sign_of_life(clock: VirtualClock, connection: ExpiringConnection) -> None:
     for _ in range(5):
         clock.advance(_TIMEOUT * 0.9)
         connection.run(rq.exists("/"))
 
 
 def test_expiry_takes_ephemeral_nodes_and_wakes_who_watches(
-    zookeeper: MemoryZooKeeper, clock: VirtualClock, connection: MemoryConnection, seen: _Seen
+    zookeeper: ExpiringZooKeeper, clock: VirtualClock, connection: ExpiringConnection, seen: _Seen
 ) -> None:
-    other = zookeeper.connect(_TIMEOUT * 10, lambda _path, _gone: None)
+    other = zookeeper.connect(lambda _path, _gone: None, _TIMEOUT * 10)
     other.run(rq.create("/b", b"", ephemeral=True))
     connection.run(rq.create("/a", b"", ephemeral=True))
     told = _Seen()
-    watcher = zookeeper.connect(_TIMEOUT * 10, told.watch)
+    watcher = zookeeper.connect(told.watch, _TIMEOUT * 10)
     watcher.run(rq.exists("/a", watch=True))
     clock.advance(_TIMEOUT + _TICK)
 
@@ -89,7 +89,7 @@ def test_expiry_takes_ephemeral_nodes_and_wakes_who_watches(
 
 
 def test_connection_that_was_cut_gets_no_events_and_its_session_lives_on(
-    zookeeper: MemoryZooKeeper, connection: MemoryConnection, seen: _Seen
+    zookeeper: ExpiringZooKeeper, connection: ExpiringConnection, seen: _Seen
 ) -> None:
     connection.run(rq.create("/a", b"", ephemeral=True))
     connection.run(rq.exists("/a", watch=True))
@@ -104,19 +104,19 @@ def test_connection_that_was_cut_gets_no_events_and_its_session_lives_on(
         connection.run(rq.exists("/a"))
 
 
-def test_wipe_takes_nodes_and_sessions(zookeeper: MemoryZooKeeper, connection: MemoryConnection) -> None:
+def test_wipe_takes_nodes_and_sessions(zookeeper: ExpiringZooKeeper, connection: ExpiringConnection) -> None:
     connection.run(rq.create("/a", b""))
     zookeeper.wipe()
 
     with pytest.raises(ZooKeeperUnavailableError):
         connection.run(rq.exists("/a"))
-    fresh = zookeeper.connect(_TIMEOUT, lambda _path, _gone: None)
+    fresh = zookeeper.connect(lambda _path, _gone: None, _TIMEOUT)
     assert fresh.session_id != connection.session_id
     assert fresh.run(rq.get_children("/")) == []
 
 
 def test_new_ensemble_leader_gives_all_sessions_their_full_time(
-    zookeeper: MemoryZooKeeper, clock: VirtualClock, connection: MemoryConnection
+    zookeeper: ExpiringZooKeeper, clock: VirtualClock, connection: ExpiringConnection
 ) -> None:
     clock.advance(_TIMEOUT * 0.9)
     zookeeper.start_anew()

@@ -5,37 +5,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from leader import CrashSentinel, SessionState, ZooKeeperSession
 from leader.sentinel.messages import Handoff
-from leader.sentinel.sentinel import CrashSentinel
+from leader.sentinel.sentinel import _tls
 
 LONG = timedelta(seconds=10)
 
 
-class Session:
-    """Of `ZooKeeperSession` what a sentinel looks at."""
+class Session(ZooKeeperSession):
+    """Of `ZooKeeperSession` what a sentinel looks at. Connects to nothing."""
 
-    def __init__(self, hosts: str = "127.0.0.1:1") -> None:
-        self.config = SimpleNamespace(hosts=hosts)
+    client: Any = None
+    negotiated_timeout = timedelta(milliseconds=1234)  # type: ignore[assignment]
+
+    def __init__(self, hosts: str = "127.0.0.1:1", *, tls: Any = None) -> None:
+        self.config: Any = SimpleNamespace(hosts=hosts, tls=tls)
         self.client = SimpleNamespace(client_id=None)
-        self.negotiated_timeout = timedelta(milliseconds=1234)
-        self.listeners: list[Callable[[Any], None]] = []
+        self.listeners: list[Callable[[SessionState], None]] = []
 
-    def add_listener(self, enqueue: Any) -> None:
+    def add_listener(self, enqueue: Callable[[SessionState], None]) -> None:
         self.listeners.append(enqueue)
 
-    def remove_listener(self, enqueue: Any) -> None:
+    def remove_listener(self, enqueue: Callable[[SessionState], None]) -> None:
         self.listeners = [known for known in self.listeners if known != enqueue]
 
     def becomes(self, state: str, session_id: int | None = None) -> None:
         self.client.client_id = None if session_id is None else (session_id, b"p" * 16)
         for listener in self.listeners:
-            listener(SimpleNamespace(value=state))
+            listener(SessionState(state))
 
 
 class Recorded(CrashSentinel):
@@ -140,6 +144,35 @@ def test_without_pidfd_the_process_goes_on_without_a_sentinel(
 
     assert sentinel.pid is None
     sentinel.close(LONG)
+
+
+def test_a_key_with_a_password_is_not_given_to_the_program() -> None:
+    session = Session(tls=SimpleNamespace(key_password="secret"))
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    session.becomes("connected", 5)
+
+    assert sentinel.pid is None
+    sentinel.close(LONG)
+
+
+@pytest.mark.parametrize(
+    ("verify_certificate", "verify_hostname", "word"),
+    [(True, True, "verify"), (True, False, "no-hostname"), (False, True, "none")],
+)
+def test_the_program_is_told_the_files_of_the_sessions_own_tls(
+    verify_certificate: bool, verify_hostname: bool, word: str
+) -> None:
+    tls = SimpleNamespace(
+        ca_file="/etc/ca.pem",
+        cert_file="own.pem",
+        key_file=None,
+        verify_certificate=verify_certificate,
+        verify_hostname=verify_hostname,
+    )
+
+    assert _tls(Session(tls=tls)) == ("/etc/ca.pem", str(Path.cwd() / "own.pem"), "-", word)
+    assert _tls(Session()) == ()
 
 
 def test_a_program_that_cannot_work_is_not_started_again_and_again(

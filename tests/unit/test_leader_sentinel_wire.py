@@ -7,7 +7,7 @@ from kazoo.hosts import collect_hosts
 from kazoo.protocol.serialization import Close, Connect, int_struct
 
 from leader.sentinel import wire
-from leader.sentinel.hosts import read_hosts
+from leader.sentinel.ensemble import read_hosts
 from leader.sentinel.messages import FORGET, Handoff, MessageError, handoff_line, read_line
 
 PASSWORD = bytes(range(16))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leader.sentinel.closing import CLOSED, GAVE_UP, OVER, SLACK_S, end_session
+from leader.sentinel.ensemble import CLOSED, OVER
 from leader.sentinel.messages import FORGET, Handoff, handoff_line
-from leader.sentinel.watching import Ledger, Watched, watch
+from leader.sentinel.program import GAVE_UP, SLACK_S, Ledger, Watched, end_session, watch
 
 FIRST = Handoff(1, b"p" * 16, 4000)
 SECOND = Handoff(2, b"q" * 16, 4000)

@@ -1,4 +1,4 @@
-"""The program's life: listen on the pipe, watch the process, end its session once it is dead.
+"""The program: listens on the pipe, watches the process, ends its session once the process is dead.
 
 The one rule: no packet for a session leaves here before the process's pidfd is readable. The kernel makes it
 so when the last thread of the process has ended; a stopped, slow or deaf process is alive.
@@ -13,24 +13,35 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from leader.sentinel.closing import Ensemble, end_session
-from leader.sentinel.connecting import Tls
+from leader.sentinel.ensemble import Ensemble, Tls
 from leader.sentinel.messages import Handoff, MessageError, read_line
 
 _CHUNK_BYTES = 1 << 16
+_PAUSE_S = 0.1
+FIRST_ANSWER_S, LAST_ANSWER_S = 0.25, 2.0
+"""Longest waits for an answer, in the first round and in later ones. A server that hangs accepts connections
+too, so the next server is asked soon; each round doubles the wait."""
+SLACK_S = 1.0
+"""A server ends sessions on its ticks, a little after their time."""
+
+GAVE_UP = "gave_up"
+"""No server closed the session before it was over anyway."""
 CANNOT_WATCH = 2
 """Exit code: another try would fail as well."""
 
+Close = Callable[[Handoff, float], str | None]
+"""`Ensemble.close`."""
+
 
 class Ledger:
-    """Which session is to be ended. Reads lines as they arrive, in pieces of any size."""
+    """The session to end, from lines that arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self.session: Handoff | None = None
         self._rest = b""
 
     def hear(self, data: bytes) -> None:
-        """Take what came over the pipe."""
+        """Take what came over the pipe. The newest line counts."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
@@ -72,9 +83,9 @@ def watch(watched: Watched, prepare: Callable[[], None]) -> Handoff | None:
                 prepare()
             if not open_:
                 poll.unregister(watched.pipe)
-                if ledger.session is None:  # it needs us no more
+                if ledger.session is None:  # the process has ended its session itself, or had none
                     return None
-    if open_:  # what it said with its last breath is still in the pipe
+    if open_:  # its last lines are still in the pipe
         _drain(watched.pipe, ledger)
     return ledger.session
 
@@ -86,7 +97,7 @@ def _is_dead(ready: dict[int, int], watched: Watched) -> bool:
 
 
 def _drain(pipe: int, ledger: Ledger) -> bool:
-    """Hear all there is now. False: nobody can write to the pipe any more."""
+    """Read all there is now. False: no process can write to the pipe any more."""
     while True:
         try:
             data = os.read(pipe, _CHUNK_BYTES)
@@ -97,8 +108,29 @@ def _drain(pipe: int, ledger: Ledger) -> bool:
         ledger.hear(data)
 
 
+def end_session(
+    handoff: Handoff, close: Close, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> str:
+    """Try until the session is over, at most for as long as it can live without its process.
+
+    Returns:
+        CLOSED, OVER or GAVE_UP.
+    """
+    timeout_s = handoff.timeout_ms / 1000
+    until = clock() + timeout_s + SLACK_S
+    answer_limit_s = FIRST_ANSWER_S
+    while True:
+        outcome = close(handoff, answer_limit_s)
+        if outcome is not None:
+            return outcome
+        if clock() + _PAUSE_S >= until:
+            return GAVE_UP
+        sleep(_PAUSE_S)
+        answer_limit_s = min(2 * answer_limit_s, LAST_ANSWER_S)
+
+
 def say(event: str, *, level: str = "info", **words: str | float) -> None:
-    """One JSON line on standard error, as the daemons' own. Nobody may read it any more: then it is lost."""
+    """Write one JSON line to standard error, in the form of the daemons' own. Without a reader it is lost."""
     import contextlib
     import json
 
@@ -114,9 +146,9 @@ def clock() -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Watch until the process is dead, then see to its session. Returns the exit code.
+    """Watch until the process is dead, then end its session. Returns the exit code.
 
-    Signals that ask to end were blocked by whoever started us.
+    Signals that ask a process to end are blocked: `CrashSentinel` does so before it starts the program.
 
     Args:
         arguments: Process id, number of its inherited pidfd, connection string, then the fields of `Tls`.
@@ -132,10 +164,10 @@ def main(arguments: list[str]) -> int:
     if left is None:
         return 0
     began = clock()
-    outcome = end_session(left, ensemble, clock, time.sleep)
+    outcome = end_session(left, ensemble.close, clock, time.sleep)
     say(
         "sentinel_ended_session",
-        level="warning",  # a process has died without taking its leave
+        level="warning",  # a process has died without ending its session
         pid=pid,
         session=f"{left.session_id:#x}",
         outcome=outcome,

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to, and does what is due on its way."""
+"""A clock that moves only when told to, and does what is due on the way."""
 
 from __future__ import annotations
 

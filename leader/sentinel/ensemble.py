@@ -1,0 +1,216 @@
+"""The servers of the ensemble: asks them to close a session, the quickest to answer first.
+
+It connects to all of them at once: a server whose machine is gone answers nothing, and asking one after the
+other would wait for it.
+
+Must be used for the sessions of dead processes only: attaching to a session takes it from its owner.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from leader.sentinel import wire
+from leader.sentinel.messages import Handoff
+
+if TYPE_CHECKING:
+    import ssl
+
+CLOSED, OVER = "closed", "over"
+"""How a session ended: the sentinel closed it, or it was over already."""
+
+DEFAULT_PORT = 2181
+CONNECT_LIMIT_S = 1.0
+
+Address = tuple[int, tuple[str, int]]
+"""Family and what `connect` takes."""
+
+
+class Tls(NamedTuple):
+    """Files for TLS, as kazoo takes them. `-` says: none."""
+
+    ca: str
+    certificate: str = "-"
+    key: str = "-"
+    verify: str = "verify"
+    """`verify`; `no-hostname`: any name on the certificate; `none`: any certificate."""
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    """Read the files now, while there is time.
+
+    Raises:
+        OSError: a file is missing or no certificate.
+    """
+    import ssl
+
+    context = ssl.create_default_context(cafile=None if tls.ca == "-" else tls.ca)
+    if tls.verify != "verify":
+        context.check_hostname = False
+    if tls.verify == "none":
+        context.verify_mode = ssl.CERT_NONE
+    if tls.certificate != "-":
+        context.load_cert_chain(tls.certificate, None if tls.key == "-" else tls.key)
+    return context
+
+
+class Ensemble:
+    """See the module.
+
+    Args:
+        hosts: Connection string.
+        tls: Files, if the servers want TLS.
+        clock: Seconds; must not stand still while the machine sleeps.
+
+    Raises:
+        ValueError: The connection string cannot be read.
+        OSError: A file for TLS is missing, or is no certificate.
+    """
+
+    def __init__(self, hosts: str, tls: Tls | None, clock: Callable[[], float]) -> None:
+        self._hosts = read_hosts(hosts)
+        self._tls: ssl.SSLContext | None = None if tls is None else _tls_context(tls)
+        self._clock = clock
+        self._known: list[tuple[str, Address]] = []
+
+    def look_up(self) -> None:
+        """Resolve the names now, so that it need not be done when the process is dead."""
+        self._known = [(host, address) for host, port in self._hosts for address in _resolve(host, port)]
+
+    def close(self, handoff: Handoff, answer_limit_s: float) -> str | None:
+        """Try to close the session at each server that accepts a connection.
+
+        Returns:
+            CLOSED or OVER; None if no server could say. A close whose answer was lost is OVER the next time.
+        """
+        if not self._known:
+            self.look_up()
+        left = list(self._known)
+        while left:
+            found = _first_connection([address for _, address in left], CONNECT_LIMIT_S, self._clock)
+            if found is None:
+                break
+            index, sock = found
+            host, _ = left.pop(index)
+            try:
+                with self._wrapped(sock, host, answer_limit_s) as connection:
+                    return _close_over(connection, handoff)
+            except (OSError, wire.WireError):  # not serving now, or gone in the middle: another may know
+                continue
+        self._known = []  # the names may stand for other machines by now
+        return None
+
+    def _wrapped(self, sock: socket.socket, host: str, limit_s: float) -> socket.socket:
+        sock.settimeout(limit_s)
+        if self._tls is None:
+            return sock
+        try:
+            return self._tls.wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def _close_over(connection: socket.socket, handoff: Handoff) -> str:
+    connection.sendall(wire.attach_request(*handoff))
+    if not wire.is_attached(_receive_frame(connection), handoff.session_id):
+        return OVER
+    connection.sendall(wire.close_request())
+    while not wire.is_closed(_receive_frame(connection)):
+        pass
+    return CLOSED
+
+
+def _receive_frame(connection: socket.socket) -> bytes:
+    return _receive(connection, wire.frame_length(_receive(connection, wire.LENGTH_BYTES)))
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionResetError("the server hung up")
+        data += part
+    return data
+
+
+def read_hosts(text: str) -> list[tuple[str, int]]:
+    """Names and ports of a connection string such as `one:2181,[::1]:2182/chroot`, in order.
+
+    Raises:
+        ValueError: A port is not a number from 1 to 65535, or there is no host at all.
+    """
+    found = [_read_host(word.strip()) for word in text.partition("/")[0].split(",") if word.strip()]
+    if not found:
+        raise ValueError(f"no host in {text!r}; write host:port,host:port")
+    return found
+
+
+def _read_host(word: str) -> tuple[str, int]:
+    if word.startswith("["):  # an IPv6 address
+        host, bracket, rest = word[1:].partition("]")
+        if not host or not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{word!r} is no host; write [address]:port")
+        port = rest[1:]
+    else:
+        host, _, port = word.rpartition(":") if word.count(":") == 1 else (word, "", "")
+    number = int(port) if port else DEFAULT_PORT
+    if not host or not 0 < number < 1 << 16:
+        raise ValueError(f"{word!r} is no host; write host:port")
+    return host, number
+
+
+def _resolve(host: str, port: int) -> list[Address]:
+    """All addresses of a host; none when its name is not known now."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [(int(family), (address[0], address[1])) for family, _, _, _, address in found]  # type: ignore[misc]
+
+
+def _first_connection(
+    addresses: Sequence[Address], limit_s: float, clock: Callable[[], float]
+) -> tuple[int, socket.socket] | None:
+    """Connect to all at once and keep the first that is up; None: none within the limit.
+
+    Returns:
+        Its index in `addresses`, and the socket, blocking.
+    """
+    pending = {sock: index for index, sock in enumerate(map(_begin, addresses)) if sock is not None}
+    until = clock() + limit_s
+    try:
+        while pending and (left_s := until - clock()) > 0:
+            _, ready, _ = select.select([], list(pending), [], left_s)
+            for sock in ready:
+                index = pending.pop(sock)
+                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                    sock.setblocking(True)
+                    return index, sock
+                sock.close()
+    finally:
+        for sock in pending:
+            sock.close()
+    return None
+
+
+def _begin(address: Address) -> socket.socket | None:
+    family, where = address
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:  # such as IPv6 on a machine without it
+        return None
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        if sock.connect_ex(where) in (0, errno.EINPROGRESS):
+            return sock
+    except OSError:
+        pass
+    sock.close()
+    return None
