@@ -1,4 +1,4 @@
-"""What an alert says: what happened, to what, and what to do. Pure."""
+"""The text of an alert: what happened, to which run, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertMessage:
-    """An alert in words, for any target."""
+    """An alert as text, for any target."""
 
     id: str
-    """Equal for all tries of one alert."""
+    """Id of the alert, the same for all tries."""
     subject: str
     text: str
     fields: dict[str, object]
-    """The same for machines: JSON can say all of it."""
+    """The same content for programs, as values that JSON can represent."""
 
 
 def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
-    """The words of an alert.
+    """The text of an alert.
 
     Args:
-        alert: As it was claimed.
-        cluster: What to call the cluster.
+        alert: The claimed alert.
+        cluster: Name of the cluster.
         public_url: Base URL of a scheduler, for the link to the run's page.
     """
     link = "" if alert.run is None else f"{public_url}/ui/runs/{alert.run}"
