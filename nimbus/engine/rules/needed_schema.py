@@ -1,4 +1,4 @@
-"""What of a definition's schedule and dates a cluster of schema 1 does not know."""
+"""Refuses features of schedules and dates that a cluster of schema 1 does not know."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTE
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
-"""Runs that a refusal names."""
+"""How many runs a refusal names."""
 
 
 def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, str]:
     """The settings after a command, and the answer to its client.
 
     Raises:
-        RefusedError: it cannot be done.
+        RefusedError: the command cannot be carried out.
     """
     before = state.settings
     match command:
@@ -63,7 +63,7 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
 
 
 def check_pools(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a task takes of a pool that does not exist."""
+    """Raise RefusedError if a task uses a pool that does not exist."""
     for task in spec.tasks:
         for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
             raise RefusedError(
@@ -98,7 +98,7 @@ def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSet
 
 
 def check_targets(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if alerts are to go to a target that this leader does not know."""
+    """Raise RefusedError if a notification rule names a target that this leader does not know."""
     for rule in spec.notify or ():
         if rule.to not in state.policy.alerts.targets:
             raise RefusedError(
