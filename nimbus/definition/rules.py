@@ -1,4 +1,4 @@
-"""What must hold between the parts of a definition. Each rule finds all of its faults."""
+"""Checks between the parts of a definition. Each rule finds all of its faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = {
     TaskKind.APPROVAL: ("prompt",),
     TaskKind.WAIT: ("waits_for",),
 }
-"""What a task of each kind has; of those that workers run, the first names a file."""
+"""Required keys of each kind of task. For kinds that workers run, the first key names a file."""
 SUFFIXES = {
     TaskKind.PYSPARK: (".py",),
     TaskKind.PYTHON: (".py",),
@@ -45,17 +45,17 @@ SUFFIXES = {
 }
 GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, TaskKind.SPARK_SUBMIT})
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
-"""What else a declarative pipeline may say."""
+"""Optional keys of a declarative pipeline."""
 
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
-"""Properties that a task with a target must not set, and what says them instead."""
+"""Properties that a task with a target must not set, and what sets them instead."""
 SESSION_PROPERTIES = "spark.sql."
-"""How properties of a Connect session begin. Of these the server refuses the static ones."""
+"""Prefix of properties that a Connect session can set. The server refuses the static ones among them."""
 
 
 def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Fault]:
-    """Everything that is wrong between the parts of a definition, and in its templates.
+    """All faults between the parts of a definition, and in its templates.
 
     Args:
         model: The definition.
@@ -270,7 +270,7 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
 
 
 def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
-    """Of all tasks at once: each question costs a way to another process."""
+    """Faults in arguments of all tasks. They are checked together, in one call of the helper process."""
     texts: dict[KeyPath, str] = {}
     for name, task in model.tasks.items():
         if task.when:
@@ -289,7 +289,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
 
 
 def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """What is wrong with a template that takes the result of task `read`."""
+    """Faults of a template that reads the result of task `read`."""
     name = str(path[1])
     if read not in tasks:
         yield Fault(path, f"there is no task {read!r}", closest(read, set(tasks) - {name}))
@@ -312,7 +312,7 @@ def _upstream(name: str, tasks: Mapping[str, TaskModel]) -> set[str]:
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """Each circle once. Names that are wrong in themselves are left to the rule about those."""
+    """Each cycle of needs once. Unknown names are the subject of another rule."""
     graph = {
         name: [need for need in task.needs if need in tasks and need != name] for name, task in tasks.items()
     }

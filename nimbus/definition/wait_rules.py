@@ -1,4 +1,4 @@
-"""What must hold in a task that no worker runs."""
+"""Checks of tasks that no worker runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_WORKERS = (
     "args", "isolation", "limits", "pool", "priority", "queue_timeout", "retries", "runs_on", "spark",
     "start_after",
 )  # fmt: skip
-"""What only a task that workers run may say."""
+"""Keys that only a task run by workers may have."""
 _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_failed": "pipeline"}
-"""Keys that say more of what is waited for."""
+"""Additional keys of a condition, with the key that they require."""
 _SOURCES = tuple(source.value for source in DataSource)
 
 
 def wait_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
-    """Keys that only workers could use, results of tasks, and what is wrong with each thing waited for.
+    """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions.
 
     Args:
         task: A task that no worker runs.
