@@ -1,4 +1,4 @@
-"""Says what a task waits for whose work is done by child runs, in words for people."""
+"""Explains what a task with child runs waits for, as text for people."""
 
 from __future__ import annotations
 
