@@ -43,7 +43,7 @@ def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
         if key in task.model_fields_set:
             yield Fault((key,), f"a pipeline task has no driver and no slot, so no {key}; remove this")
     if task.pipeline == pipeline:
-        yield Fault(("pipeline",), f"{pipeline} would start itself, without an end")
+        yield Fault(("pipeline",), f"{pipeline} would start itself endlessly")
     for name, value in (task.params or {}).items():
         if not isinstance(value, str | int | float | bool):
             yield Fault(("params", name), "must be a text, a number or a boolean")
@@ -74,7 +74,7 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
     if task.for_each is None:
         for key in ("max_parallel", "max_items"):
             if getattr(task, key) is not None:
-                yield Fault((key,), "there is one child run without for_each; remove this")
+                yield Fault((key,), "without for_each there is only one child run; remove this")
         return
     known = [values for values in task.for_each.values() if isinstance(values, list)]
     most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))

@@ -72,7 +72,7 @@ def check_cron(text: str) -> None:
             CronSim(" ".join(alone), _PROBE)
         except (CronSimError, ValueError, AssertionError) as exc:
             raise SuggestingError(
-                f"{fields[position]!r} is no {name} field: {_FORMS[name]}, with * , - and /"
+                f"{fields[position]!r} is not a valid {name}: {_FORMS[name]}, with * , - and /"
             ) from exc
     try:
         next(CronSim(" ".join(fields), _PROBE))

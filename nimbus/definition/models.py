@@ -272,16 +272,16 @@ class SparkModel(Strict):
     """`client`: the driver runs on the worker's host; `cluster`: inside the cluster of the target. Else
     as `defaults`, else `client`."""
     event_log: bool | None = None
-    """Keep Spark's event log. Else as `defaults`, else as the worker's `spark_conf` says."""
+    """Keep Spark's event log. Else as `defaults`, else as in the worker's `spark_conf`."""
     conf: SparkConf = Field(default_factory=dict)
     """Spark properties, merged over those of `defaults`."""
 
 
 class RetriesModel(Strict):
-    """How often a failed task is tried again."""
+    """Retries of a failed task."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 0
-    """How often a task is tried again after its own failures."""
+    """Number of retries after the task's own failures."""
     delay: Duration | None = None
     """Pause before the first retry; 10s by default."""
     factor: Annotated[float, Field(ge=1, le=100)] | None = None
@@ -289,7 +289,7 @@ class RetriesModel(Strict):
     max_delay: PositiveDuration | None = None
     """Longest pause; 10m by default."""
     on: Annotated[list[FailureName], Field(min_length=1)] | None = None
-    """Classes of failure after which it is tried again; all but `analysis` by default."""
+    """Classes of failure after which the task is tried again; all but `analysis` by default."""
     memory_factor: Annotated[float, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
     """Factor on the memory of each retry after an out-of-memory failure; 1 by default."""
 
@@ -336,7 +336,7 @@ class ParameterModel(Strict):
     choices: Annotated[list[Any], Field(min_length=1)] | None = None
     """Allowed values; none: any."""
     description: Description = ""
-    """For people."""
+    """Description for people."""
 
 
 class LimitsModel(Strict):
@@ -355,16 +355,16 @@ class LimitsModel(Strict):
 
 
 class DefaultsModel(Strict):
-    """What tasks have that do not say otherwise."""
+    """Values of tasks without their own."""
 
     timeout: PositiveDuration | None = None
     """Longest time of an attempt, from the start of its code; none: no limit."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
-    """How often failed tasks are tried again."""
+    """Retries of failed tasks."""
     priority: PriorityName = Priority.MEDIUM
     """Priority of tasks, among the ready tasks of a run."""
     spark: SparkModel = Field(default_factory=SparkModel)
-    """How tasks use Spark."""
+    """Spark settings of tasks."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
     """What an attempt may use."""
 
@@ -384,20 +384,19 @@ class WaitForModel(Strict):
     pipeline: Name | None = None
     """Pipeline whose runs are waited for; `self`: this pipeline, for the interval before."""
     covers: Literal["data_interval"] | None = None
-    """Beside `pipeline`: what its successful runs must cover; the data interval if neither this nor
-    `last` is said."""
+    """With `pipeline`: the time that its successful runs must cover; the data interval by default, unless
+    `last` is set."""
     last: PositiveDuration | None = None
     """With `pipeline`: the time of this length before the interval's end, instead of the interval."""
     on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
-    """Beside `pipeline`: when a run failed the wait goes on (`wait`, if it is not said), or fails
-    (`fail`)."""
+    """With `pipeline`: after a failed run, the wait goes on (`wait`, the default) or fails (`fail`)."""
 
 
 class TaskModel(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
-    """What kind of task it is."""
+    """Type of the task."""
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
     """Of `pyspark`, `python`, `sql`: path in the release, ends with `.py` or `.sql`."""
     command: (
@@ -460,17 +459,17 @@ class TaskModel(Strict):
     allow_failure: bool = False
     """True: the run can succeed even if the task fails."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
-    """How often it is tried again; each key alone overrides that of `defaults`."""
+    """Retries; each key alone overrides that of `defaults`."""
     timeout: PositiveDuration | None = None
-    """Longest time of an attempt, from the moment its code starts; of a task that no worker runs, of
-    its wait. Else as `defaults`, else none."""
+    """Longest time of an attempt, from the start of its code; if no worker runs the task, longest time
+    of its wait. Else as `defaults`, else none."""
     priority: PriorityName | None = None
     """Priority among the ready tasks of a run. Else as `defaults`, else `medium`."""
     spark: SparkModel = Field(default_factory=SparkModel)
-    """How it uses Spark; each key alone overrides that of `defaults`."""
+    """Spark settings; each key alone overrides that of `defaults`."""
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
-    """`pooled`: a fork of the worker's executor; `isolated`: a process of its own. `pooled` for
-    `python` if it is not said, else `isolated`."""
+    """`pooled`: a fork of the worker's executor; `isolated`: its own process. By default, `pooled` for
+    `python`, else `isolated`."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
     """What an attempt may use; each key alone overrides that of `defaults`."""
     start_after: PositiveDuration | None = None
@@ -478,8 +477,7 @@ class TaskModel(Strict):
     queue_timeout: PositiveDuration | None = None
     """Longest wait for room before each attempt, after which it fails; none: no limit."""
     warn_after: PositiveDuration | None = None
-    """How long an attempt, or a wait, lasts until people are told that it is late; none: they are not
-    told."""
+    """How long an attempt or a wait may last before a `late` alert; none: no alert."""
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_task_variable)],
@@ -518,7 +516,7 @@ class DefinitionModel(Strict):
     name: Name
     """Name of the pipeline."""
     description: Description = ""
-    """For people."""
+    """Description for people."""
     schedule: ScheduleModel | None = None
     """When the leader starts runs; none: runs start on request only."""
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
@@ -539,11 +537,11 @@ class DefinitionModel(Strict):
     warn_after: PositiveDuration | None = None
     """How long a run may be under way before a `late` alert; none: no alert."""
     expect: PositiveDuration | None = None
-    """How long after it was asked for a run has ended, or people are told that it is late; none: they
-    are not told."""
+    """Time from the request of a run to its expected end, after which a `late` alert is raised; none: no
+    alert."""
     deadline: Annotated[time, BeforeValidator(_time_of_day, json_schema_input_type=str)] | None = None
-    """Time of a day, such as "07:00", by which the run of the last fire time has succeeded, or people
-    are told; none: they are not told."""
+    """Time of day, such as "07:00", by which the run of the last fire time must have succeeded; else a
+    `late` alert is raised; none: no alert."""
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )
@@ -557,6 +555,6 @@ class DefinitionModel(Strict):
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
-    """What tasks have that do not say otherwise."""
+    """Values of tasks without their own."""
     tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]
     """Tasks by name."""

@@ -58,7 +58,7 @@ def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
     (kind,) = said
     for key, of_kind in _BESIDE.items():
         if getattr(model, key) is not None and kind != of_kind:
-            yield Fault((key,), f"means nothing beside {kind}; remove it")
+            yield Fault((key,), f"has no meaning with {kind}; remove it")
     if kind == "pipeline":
         yield from _pipeline_faults(model, pipeline)
         return
@@ -71,7 +71,7 @@ def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
     if model.pipeline == pipeline:
         yield Fault(("pipeline",), "would wait for itself; the interval before is `pipeline: self`")
     if model.covers is not None and model.last is not None:
-        yield Fault(("last",), "says the interval, as covers does; remove the one or the other")
+        yield Fault(("last",), "sets the interval, as covers does; remove one of them")
     for key in ("covers", "last"):
         if model.pipeline == SELF and getattr(model, key) is not None:
             yield Fault((key,), "self is the interval before; remove it")

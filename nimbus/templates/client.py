@@ -68,7 +68,7 @@ class Templates(ABC):
         if size > LARGEST_RENDERED:
             raise TemplateError(
                 f"task {name}: its arguments are rendered to {size} bytes as JSON, and {LARGEST_RENDERED} is "
-                "the most where a task takes results; put what is long into the output of a task"
+                "the most where a task takes results; put a long text into the output of a task"
             )
         children = None if spec.children is None else with_lists(spec.children, results)
         return replace(rendered, reads=(), children=children)

@@ -150,7 +150,7 @@ def render_arguments(
         if size > LONGEST_ARGUMENTS:
             raise TemplateError(
                 f"the arguments of all tasks render to more than {LONGEST_ARGUMENTS} characters; "
-                f"put what is long into a file"
+                f"put a long text into a file"
             )
     return rendered
 

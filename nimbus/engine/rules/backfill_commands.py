@@ -29,8 +29,8 @@ def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord
     if state.schema < 2:
         raise RefusedError(
             "schema_too_old",
-            "a backfill is asked for, and the cluster's schema is 1, not 2: "
-            "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+            "a backfill is requested, and the cluster's schema is 1, not 2: "
+            "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
         )
     digest = command.digest or record.release
     if digest is None:
@@ -153,9 +153,9 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
     if (spec.schedule is None) == (request.every is None):
         raise RefusedError(
             "bad_backfill",
-            f"pipeline {spec.name} has no schedule: say how far apart the dates are (`--every 1d`)."
+            f"pipeline {spec.name} has no schedule: give the distance of its dates (`--every 1d`)."
             if spec.schedule is None
-            else f"pipeline {spec.name} has a schedule, which says the dates: leave out `--every`.",
+            else f"pipeline {spec.name} has a schedule, which sets the dates: leave out `--every`.",
         )
     for one in state.backfills.values():
         overlaps = one.request.first <= request.last and request.first <= one.request.last

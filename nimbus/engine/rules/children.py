@@ -154,7 +154,7 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
     record, release = _startable(state, spec)
     child = child_id(run.id, name, spec, children.attempt, index)
     if child in state.runs or child in state.finished:
-        raise RefusedError("run_exists", f"run {child} is there already, and is no child of this task.")
+        raise RefusedError("run_exists", f"run {child} exists already, and is not a child of this task.")
     draft = Draft(
         id=child,
         pipeline=record.name,
@@ -197,7 +197,7 @@ def _startable(state: State, spec: ChildSpec) -> tuple[PipelineRecord, ReleaseDi
     name = spec.pipeline
     record = state.pipelines.get(name)
     if record is None or spec.release is None:
-        raise RefusedError("unknown_pipeline", f"pipeline {name} is not in the catalog any more.")
+        raise RefusedError("unknown_pipeline", f"pipeline {name} is no longer in the catalog.")
     if name in state.quarantined:
         raise RefusedError("quarantined", f"pipeline {name} is quarantined: {state.quarantined[name]}")
     if record.state is not PipelineState.ACTIVE:

@@ -266,7 +266,7 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
 def _too_old(state: State, what: str, needed: int) -> str:
     return (
         f"{what}, and the cluster's schema is {state.schema}, not {needed}: "
-        "`nimbus cluster status` says who must be upgraded before the leader raises it."
+        "`nimbus cluster status` shows which daemons to upgrade before the leader raises it."
     )
 
 
@@ -366,7 +366,7 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     if same is not None:
         if same.pipeline != record.name:
             raise RefusedError(
-                "run_exists", f"run {command.run_id} is there already, of pipeline {same.pipeline}."
+                "run_exists", f"run {command.run_id} exists already, of pipeline {same.pipeline}."
             )
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"

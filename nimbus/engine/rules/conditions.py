@@ -48,7 +48,7 @@ def check_unchanged(state: State, queued: QueuedCommand) -> None:
     if not {target.revision, revisions.ANY} & set(queued.if_match):
         raise RefusedError(
             "changed",
-            f"{target.name} was changed since it was read: nothing was done. Read it again, and decide anew.",
+            f"{target.name} was changed since it was read: nothing was done. Read it again, then decide.",
         )
 
 

@@ -107,6 +107,6 @@ def _check_layout(run: Run, what: str) -> None:
     if run.layout == 1:
         raise RefusedError(
             "schema_too_old",
-            f"run {run.id} was started while the cluster's schema was 1, whose records cannot say that "
+            f"run {run.id} was started while the cluster's schema was 1, whose records cannot show that "
             f"{what}: stop it, or let it end.",
         )

@@ -123,7 +123,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         submitted_by=SUBMITTED_BY,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
-        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} is there already", now))
+        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
