@@ -131,8 +131,8 @@ class Gate:
             return Refusal(
                 status=401,
                 code="token_missing",
-                message="This scheduler asks who you are: send a token (`Authorization: Bearer nbs_...`, "
-                "`nimbus login`, NIMBUS_TOKEN, or NIMBUS_TOKEN_FILE).",
+                message="This scheduler requires authentication: send a token (`Authorization: Bearer "
+                "nbs_...`, `nimbus login`, NIMBUS_TOKEN, or NIMBUS_TOKEN_FILE).",
             )
         return Principal(
             name="anonymous",

@@ -55,7 +55,7 @@ def condition_of(command: Command) -> tuple[str, ...]:
     if not isinstance(command, ConditionalCommand):
         raise RefusedError(
             "no_revision",
-            f"If-Match cannot be a condition of {command.type}: what it changes has no revision.",
+            f"If-Match cannot be a condition of {command.type}: its object has no revision.",
         )
     if header == revisions.ANY:
         return (revisions.ANY,)

@@ -150,7 +150,7 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     if attempt is None or slots is None:
         return None
     if slots.end is not None:
-        return "it has ended; the leader has yet to take that in" + (
+        return "it has ended; the leader has not applied that yet" + (
             "" if around.leader else ", and none leads"
         )
     if slots.stop_requested or attempt.stop_requested:
@@ -166,7 +166,7 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         return _silent(slots.claim, attempt, around)
     if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
         return (
-            f"its driver in target {slots.claim.driver.target} is not heard, and may live: "
+            f"its driver in target {slots.claim.driver.target} does not report, but may be alive: "
             f"the cluster says {words}"
         )
     return None
@@ -176,7 +176,7 @@ def _silent(claim: Claim, attempt: Attempt, around: Surroundings) -> str:
     if claim.driver is None and all(worker.host != claim.host for worker in around.capacity().workers):
         told = (
             f"its runner is silent, and no worker on host {claim.host} is registered: "
-            "the leader calls it lost after `supervision.host_lost_after`, unless one comes"
+            "the leader reports it lost after `supervision.host_lost_after`, unless one registers"
         )
     else:
         where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
@@ -232,7 +232,7 @@ def _failed(task: TaskRun) -> str | None:
     tried = f"{task.tried} attempt{'s' if task.tried > 1 else ''}"
     retries = task.spec.retries
     if task.failures <= retries.limit and not retries.covers(last.failure):
-        tried += f", since its retries are not for {last.failure}"
+        tried += f", as its retries exclude {last.failure}"
     return f"failed after {tried}: {_how_ended(last)}"
 
 

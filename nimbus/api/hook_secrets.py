@@ -47,7 +47,7 @@ class HookSecrets:
     def __call__(self, name: str) -> str:
         """The secret of a name. Raises HookSecretError if it is not available."""
         if not self._asking.acquire(timeout=LONGEST_WAIT_S):
-            raise HookSecretError("the secret of this webhook is being asked for: send the request again")
+            raise HookSecretError("the secret of this webhook is being read: send the request again")
         try:
             now_s = self._elapsed_s()
             self._kept = {known: kept for known, kept in self._kept.items() if kept[0] > now_s}

@@ -38,7 +38,7 @@ def known_command(services: ApiServices, command: CommandId) -> CommandOutcome |
             raise NotFoundError(
                 "unknown_command",
                 f"command {command} is not waiting and has no outcome: it was never submitted, or was "
-                "decided more than an hour ago. Look at what it was meant to change.",
+                "decided more than an hour ago. Check the object that it was to change.",
             )
     return outcome
 

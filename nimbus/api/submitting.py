@@ -176,6 +176,6 @@ def check_schema(services: ApiServices, what: str) -> None:
     if (services.health.schema() or 1) < 2:
         raise RefusedError(
             "schema_too_old",
-            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` says who must be "
-            "upgraded before the leader raises it.",
+            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` shows which daemons "
+            "to upgrade before the leader raises it.",
         )

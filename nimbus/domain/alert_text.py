@@ -12,9 +12,9 @@ _ADVICE = {
     AlertEvent.TIMED_OUT: "see where the time went: nimbus run show {run}",
     AlertEvent.RECOVERED: "nothing to do",
     AlertEvent.SUCCEEDED: "nothing to do",
-    AlertEvent.WORKER_LOST: "see who is there: nimbus cluster workers; nimbus run show {run}",
-    AlertEvent.LATE: "see what it does, or waits for: nimbus run explain {run}",
-    AlertEvent.WAITING_FOR_APPROVAL: "see what it asks, then: nimbus run approve {run} TASK --reason WHY",
+    AlertEvent.WORKER_LOST: "see the registered workers: nimbus cluster workers; nimbus run show {run}",
+    AlertEvent.LATE: "see its progress, or why it waits: nimbus run explain {run}",
+    AlertEvent.WAITING_FOR_APPROVAL: "see its question, then: nimbus run approve {run} TASK --reason WHY",
     AlertEvent.SKIPPED_FIRE: "see what was passed over: nimbus pipeline show {pipeline}",
 }
 

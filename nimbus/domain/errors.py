@@ -27,7 +27,7 @@ class RecordTooLargeError(NimbusError):
     def __init__(self, what: str, size_bytes: int, most_bytes: int) -> None:
         super().__init__(
             f"{what} would have {size_bytes} bytes, and a record has at most {most_bytes}: nothing was "
-            "written. Put what is large (parameters, arguments) into a file, or many tasks into several "
+            "written. Put large values (parameters, arguments) into a file, or many tasks into several "
             "pipelines."
         )
 

@@ -121,7 +121,9 @@ def in_words(
         "" if expected is None or expected.expected_s is None else f" after about {expected.expected_s:.1f} s"
     )
     if not next_leader.registered:
-        return f"{now} {next_leader.id} would be next, but it is not registered: nobody knows what it lacks."
+        return (
+            f"{now} {next_leader.id} would be next, but it is not registered: its missing files are unknown."
+        )
     if not next_leader.ready:
         left_s = next_leader.missing_eta_s
         left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"

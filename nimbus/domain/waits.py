@@ -17,7 +17,7 @@ OK = 200
 
 
 class DataSource(StrEnum):
-    """The kind of place where data is looked for."""
+    """Kind of the place where data are looked for."""
 
     S3 = "s3"
     FILE = "file"

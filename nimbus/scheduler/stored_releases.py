@@ -69,7 +69,7 @@ class StoredReleases:
 
     def holders(self, digest: ReleaseDigest) -> Holders:
         """See the protocol."""
-        with _in_our_words("who has a release is not known"):
+        with _in_our_words("the holders of a release are not known"):
             found = self._board.look(digest)
         return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
 

@@ -66,7 +66,7 @@ def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusMode
 def _pause(record: PipelineRecord, live: Sequence[ListedRun]) -> str:
     what = "It has no schedule, so nothing changes"
     if record.profile.schedule is not None:
-        what = "Its schedule starts no run, and what it misses is not made up for"
+        what = "Its schedule starts no run, and fire times in the pause get no runs"
     return f"{what}; runs that are live go on: {len(live)}."
 
 
