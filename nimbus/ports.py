@@ -1,7 +1,7 @@
-"""Every door between the scheduler and the outside, as protocols. Adapters stand behind them.
+"""The protocols (ports) between the scheduler and the outside. Adapters implement them.
 
-One contract suite for each (tests/contract) runs on the shipped fake and on the real adapter.
-Subscriptions hand over a function that only enqueues: it is called on a client library's own thread.
+Each has one contract suite (tests/contract), which runs on the shipped fake and on the real adapter.
+A subscriber passes a function that only enqueues: the client library calls it on a thread of its own.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from nimbus.domain.workers import Assignment, WorkerInfo
 from nimbus.domain.writes import Write
 
 Enqueue = Callable[[], None]
-"""Says "look again", nothing more. Must not block, call ZooKeeper, or decide."""
+"""Signals "look again", nothing more. Must not block, call ZooKeeper, or decide."""
 
 
 LARGEST_PROGRESS = 64 * 1024
-"""Bytes of a driver's progress document that are passed on: it comes from user code."""
+"""Limit of a driver's progress document, in bytes. User code writes it, so it must be bounded."""
 
 
 class StoreUnavailableError(NimbusError):
-    """ZooKeeper did not answer in time. A read changed nothing; a write may or may not have been done."""
+    """ZooKeeper did not answer in time. A read changed nothing; a write may or may not have been applied."""
 
     code = "store_unavailable"
     retryable = True
@@ -53,7 +53,7 @@ class StoreUnavailableError(NimbusError):
 
 
 class StoreDeniedError(StoreUnavailableError):
-    """An access list in ZooKeeper refuses this process. Daemons try again: an operator may mend the list."""
+    """An access list in ZooKeeper refuses this process. Daemons try again: an operator may correct it."""
 
     exit_code = 7
 
@@ -66,7 +66,7 @@ class FencedOutError(NimbusError):
 
 
 class SlotTakenError(NimbusError):
-    """A write found a slot (or a node) filled by somebody who was faster. Read it, and decide anew."""
+    """Another process had already created the slot (or node) of a write. Read it, and decide again."""
 
     code = "slot_taken"
 
@@ -76,32 +76,32 @@ class SlotTakenError(NimbusError):
 
 
 class StaleStateError(NimbusError):
-    """A write named a record that is not there. Read the state anew."""
+    """A write named a record that does not exist. Read the state again."""
 
     code = "stale_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredPart:
-    """Who is there: the first part of the live state."""
+    """Workers, schedulers and cluster-wide records: the first part of the live state."""
 
     workers: tuple[WorkerInfo, ...] = ()
     schedulers: tuple[SchedulerInfo, ...] = ()
     abdication: Abdication | None = None
-    """The last one that was accepted, whatever its epoch."""
+    """The last accepted one, of any epoch."""
     terms: tuple[Term, ...] = ()
-    """The newest, and the one before it."""
+    """The newest term and the one before it."""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     intervals: Mapping[PipelineName, IntervalIndex] = field(default_factory=dict)
     backfills: tuple[Backfill, ...] = ()
-    """These two are read before the runs, since they change in the transaction that ends a run."""
+    """Intervals and backfills are read before the runs: they change in the transaction that ends a run."""
     alerts: tuple[Alert, ...] = ()
     health: tuple[PipelineHealth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsPart:
-    """Some runs, each with all that there is of it."""
+    """Some runs, each complete with its slots."""
 
     runs: tuple[Run, ...] = ()
     slots: Mapping[AttemptId, Slots] = field(default_factory=dict)
@@ -117,40 +117,40 @@ class CatalogPart:
 
 
 LoadedPart = RegisteredPart | RunsPart | CatalogPart
-"""A part of the live state, as a new leader reads it."""
+"""A part of the live state. A new leader reads the state part by part."""
 
 
 class LeaderTransaction(Protocol):
-    """Writes that are done together, or not at all, if the epoch is still ours."""
+    """Writes that are applied together, or not at all. They are applied only while our epoch is current."""
 
     def add(self, writes: Sequence[Write]) -> bool:
-        """Take in more writes. False, and nothing taken in: it would become too large, so commit it first.
+        """Add writes, and return True. Return False and add nothing if it would grow too large: commit first.
 
         Raises:
-            RecordTooLargeError: these writes alone are too large. Nothing was taken in.
+            RecordTooLargeError: these writes alone are too large. Nothing was added.
         """
         ...
 
     def commit(self) -> None:
-        """Do all writes; once. Without any, nothing is done.
+        """Apply all writes. Call it once. An empty transaction does nothing.
 
         Raises:
             FencedOutError: another scheduler leads.
-            SlotTakenError: a node to be created is there already.
-            StaleStateError: a node to be changed or removed is not there.
-            StoreUnavailableError: no answer; whether it was done is not known: load again.
+            SlotTakenError: a node to be created exists already.
+            StaleStateError: a node to be changed or removed does not exist.
+            StoreUnavailableError: no answer; the writes may or may not have been applied: load again.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a look at the oldest outcomes found."""
+    """Result of `LeaderStore.prune_outcomes`."""
 
     old: tuple[CommandOutcome, ...]
-    """To be archived, and then to be forgotten."""
+    """Outcomes that the caller must archive and then remove."""
     more: bool
-    """There may be more to forget."""
+    """True when there may be more outcomes to remove."""
 
 
 class LeaderStore(Protocol):
@@ -161,20 +161,20 @@ class LeaderStore(Protocol):
     """
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
-        """Say whom to wake. Called once, before the first read."""
+        """Set the functions that a change calls. Called once, before the first read."""
         ...
 
     def load(self) -> Iterator[LoadedPart]:
-        """Read everything, and arm all watches. Each part is read when the iterator is asked for it.
+        """Read everything, and arm all watches. Each part is read when the iterator reaches it.
 
-        First comes a `RegisteredPart`, then as many `RunsPart` as it takes, at last a `CatalogPart`.
+        The order is one `RegisteredPart`, then zero or more `RunsPart`, then one `CatalogPart`.
         """
         ...
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
-        """Commands that wait and are not `known`, oldest first, at most `most`.
+        """Waiting commands that are not in `known`, oldest first, at most `most`.
 
-        One that cannot be read is in it as an `Unreadable` refusal.
+        A command that cannot be read is returned as `Unreadable`, which is refused.
         """
         ...
 
@@ -187,51 +187,51 @@ class LeaderStore(Protocol):
         ...
 
     def read_terms(self) -> tuple[Term, ...]:
-        """The newest term and the one before it, newest first; one that cannot be read is left out."""
+        """The newest term and the one before it, newest first; an unreadable term is left out."""
         ...
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """What there is of some attempts, all of them; read together."""
+        """The slots of these attempts, read together; every attempt has an entry."""
         ...
 
     def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Arm a watch on END alone of some attempts; those of them that have ended already."""
+        """Arm a watch on END alone of these attempts; return those that have ended already."""
         ...
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """CLAIM and END of those that have ended, read together. Arms no watch."""
+        """CLAIM and END of those of these attempts that have ended, read together. Arms no watch."""
         ...
 
     def read_run(self, run: RunId) -> Run | None:
-        """One run; None if it is not there, or cannot be read."""
+        """One run; None if it does not exist or cannot be read."""
         ...
 
     def read_pipeline(self, name: PipelineName) -> PipelineRecord | None:
-        """One pipeline; None if it is not there, or cannot be read."""
+        """One pipeline; None if it does not exist or cannot be read."""
         ...
 
     def read_backfill(self, backfill: BackfillId) -> Backfill | None:
-        """One backfill; None if it is not there, or cannot be read."""
+        """One backfill; None if it does not exist or cannot be read."""
         ...
 
     def read_alerts(self) -> tuple[Alert, ...]:
-        """All alerts whose records are kept, those that were raised first at the front."""
+        """All alerts whose records are kept, in the order in which they were raised."""
         ...
 
     def read_intervals(self, name: PipelineName) -> IntervalIndex | None:
-        """What became of a pipeline's data intervals; None: there is no index."""
+        """The index of a pipeline's data intervals and their results; None: there is no index."""
         ...
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        """How pipelines fare of which something is known."""
+        """The health of the pipelines that have a health record."""
         ...
 
     def old_terms(self, most: int) -> tuple[Term, ...]:
-        """Terms beyond the newest `most`, oldest first, some hundred at most: history is to have them."""
+        """Terms beyond the newest `most`, oldest first, a few hundred at most: they move to history."""
         ...
 
     def forget_terms(self, epochs: Sequence[int]) -> None:
-        """Forget some terms; nothing, if one of them is not there. Raises as `forget_outcomes`."""
+        """Remove these terms; remove none if one does not exist. Raises as `prune_outcomes`."""
         ...
 
     def begin(self) -> LeaderTransaction:
@@ -239,9 +239,9 @@ class LeaderStore(Protocol):
         ...
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
-        """Some of the oldest outcomes: those decided before `before`, and what there is beyond `most`.
+        """Some of the oldest outcomes: those decided before `before`, and those beyond the newest `most`.
 
-        The caller archives them, then has them forgotten; those beyond twice `most` are forgotten now.
+        The caller archives them, then removes them. Outcomes beyond twice `most` are removed at once.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -250,19 +250,19 @@ class LeaderStore(Protocol):
         ...
 
     def prune_keys(self, before: datetime, most: int) -> None:
-        """Look at some keys of commands, at most `most`, and forget those decided before `before`.
+        """Read at most `most` keys of commands, and remove those decided before `before`.
 
-        The next look goes on with others. Raises as above.
+        The next call continues with other keys. Raises as `prune_outcomes`.
         """
         ...
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
-        """Forget the outcomes of some commands; nothing, if one of them is not there. Raises as above."""
+        """Remove the outcomes of these commands; remove none if one does not exist. Raises as above."""
         ...
 
 
 class CommandQueue(Protocol):
-    """How anybody asks something of the leader. Durable once `submit` returns."""
+    """The queue through which every process sends commands to the leader. Durable once `submit` returns."""
 
     def submit(
         self,
@@ -276,23 +276,23 @@ class CommandQueue(Protocol):
         """Queue a command.
 
         Args:
-            command: What is asked for.
-            submitted_by: The name that is kept with it.
-            asked_by: Whose right to it the leader checks.
-            key: By which it is known when it is asked for again.
+            command: The command.
+            submitted_by: The name that is stored with the command.
+            asked_by: The principal whose permission the leader checks.
+            key: Idempotency key, by which a repeated request is recognised.
             if_match: As of `QueuedCommand.if_match`.
 
         Raises:
-            KeyUsedError: one with this key was queued before.
+            KeyUsedError: a command with this key was queued before.
         """
         ...
 
     def keyed(self, key_hash: str) -> KeyedCommand | None:
-        """What is known of the command with a key; kept for a day after it was decided."""
+        """The record of the command with this key. It is kept for a day after the decision."""
         ...
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
-        """What became of it; None while it waits, and then `changed` is called when it may be decided.
+        """The outcome of a command. None while it waits; `changed` is then called when it may be decided.
 
         Outcomes are kept for about an hour, the last 10,000 of them.
         """
@@ -303,7 +303,7 @@ class CommandQueue(Protocol):
         ...
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
-        """The newest refusal to start `run`, while it is kept. Reads all outcomes."""
+        """The newest kept refusal to start `run`. Reads all outcomes."""
         ...
 
 
@@ -323,11 +323,11 @@ class ClusterReader(Protocol):
         ...
 
     def backfill(self, backfill: BackfillId) -> Backfill | None:
-        """One backfill; None if it is not there."""
+        """One backfill; None if it does not exist."""
         ...
 
     def intervals(self, name: PipelineName) -> IntervalIndex | None:
-        """What became of a pipeline's data intervals; None: no run that has one has ended."""
+        """The index of a pipeline's data intervals; None: no run with a data interval has ended."""
         ...
 
     def run_list(self) -> Mapping[str, ListedRun]:
@@ -335,7 +335,7 @@ class ClusterReader(Protocol):
         ...
 
     def runs(self, wanted: Iterable[RunId]) -> Mapping[RunId, Run]:
-        """Those of some runs that have not moved to history."""
+        """Those of the `wanted` runs that have not moved to history."""
         ...
 
     def run(self, run: RunId) -> Run | None:
@@ -343,7 +343,7 @@ class ClusterReader(Protocol):
         ...
 
     def slots(self, attempts: Iterable[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """What there is of some attempts (progress of running ones)."""
+        """The slots of these attempts, with the progress of running ones."""
         ...
 
     def schedulers(self) -> tuple[SchedulerInfo, ...]:
@@ -355,7 +355,7 @@ class ClusterReader(Protocol):
         ...
 
     def orders(self, workers: Iterable[WorkerId]) -> Mapping[WorkerId, Sequence[str]]:
-        """Orders of some workers: the open attempts that each runs, or looks for as their reaper, by name."""
+        """Orders of these workers: for each, the names of the open attempts that it must run or reap."""
         ...
 
     def commands(self) -> tuple[QueuedCommand, ...]:
@@ -363,32 +363,32 @@ class ClusterReader(Protocol):
         ...
 
     def settings(self) -> ClusterSettings:
-        """Pools, and workers that are cordoned."""
+        """Cluster settings, such as pools and cordoned workers."""
         ...
 
     def terms(self, most: int) -> tuple[Term, ...]:
-        """The newest terms of those whose records are kept, newest first, at most `most`."""
+        """The newest kept terms, newest first, at most `most`."""
         ...
 
     def alerts(self) -> tuple[Alert, ...]:
-        """Alerts that wait, and those that have ended lately; those that were raised first at the front."""
+        """Alerts that wait and alerts that ended lately, in the order in which they were raised."""
         ...
 
 
 class AccessStore(Protocol):
-    """What schedulers share to know who asks. All raise StoreUnavailableError."""
+    """What all schedulers share to authenticate requests. All methods raise StoreUnavailableError."""
 
     def tokens(self, changed: Enqueue) -> Mapping[str, Token]:
         """The tokens of the cluster, by id; `changed` is called, perhaps several times, when they change."""
         ...
 
     def session_key(self) -> bytes:
-        """The secret that sessions of browsers are signed with; made when it is first asked for."""
+        """The secret that signs browser sessions. The first call creates it."""
         ...
 
 
 class IdentityProviderError(NimbusError):
-    """The identity provider did not answer as OpenID Connect says, or refused."""
+    """The identity provider refused, or its answer breaks OpenID Connect."""
 
     code = "identity_provider"
     retryable = True
@@ -396,45 +396,45 @@ class IdentityProviderError(NimbusError):
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
-        """It answered, and does not let in."""
+        """True when the provider answered and refused the login."""
 
 
 class IdentityProvider(Protocol):
-    """Who knows people and their groups, by OpenID Connect. Called on the API's event loop."""
+    """The OpenID Connect provider of people and their groups. Called on the API's event loop."""
 
     async def prepare(self, token: str) -> None:
-        """Fetch the keys if that of a token is not known, or they are old. Bounded; never raises."""
+        """Fetch the signing keys if that of `token` is unknown or the keys are old. Bounded; never raises."""
         ...
 
     async def login_url(self, *, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
-        """Where a browser logs in. `challenge`: of PKCE, method S256. IdentityProviderError."""
+        """URL where a browser logs in. `challenge`: of PKCE, method S256. Raises IdentityProviderError."""
         ...
 
     async def id_token(self, *, code: str, redirect_uri: str, verifier: str) -> str:
-        """What the code of a browser that came back stands for. IdentityProviderError."""
+        """Exchange the code that the browser brought back for an ID token. Raises IdentityProviderError."""
         ...
 
 
 class Catalog(Protocol):
-    """The catalog, followed by every scheduler so that it can sync what it needs."""
+    """The catalog. Every scheduler follows it to sync the releases that it needs."""
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
         """All pipelines, without the positions of their schedules, which move with each fire.
 
-        `changed` is called, perhaps several times, when any of them comes, goes or changes.
+        `changed` is called, perhaps several times, when a pipeline is added, removed or changed.
         """
         ...
 
 
 class Registrations(Protocol):
-    """Ephemeral records of who is alive."""
+    """Ephemeral records of live schedulers and workers."""
 
     def publish_scheduler(self, info: SchedulerInfo) -> None:
-        """Write (or write again, also on a new session) this scheduler's registration."""
+        """Write this scheduler's registration. Also called again, on the same session or a new one."""
         ...
 
     def publish_worker(self, info: WorkerInfo) -> None:
-        """Write (or write again) this worker's registration.
+        """Write this worker's registration. Also called again.
 
         Raises:
             WorkerIdInUseError: a live worker elsewhere has this id.
@@ -447,54 +447,54 @@ class Registrations(Protocol):
 
 
 class AttemptBoard(Protocol):
-    """What a worker and its runners read and write of attempts. Create-once, so nothing needs the epoch."""
+    """The attempts, for a worker and its runners. Slots are create-once, so no write needs the epoch."""
 
     def cluster(self) -> ClusterId:
-        """Name the cluster whose attempts these are: the same for all who see it, however they reach it."""
+        """Id of the cluster. It is the same for all processes, whatever address they reach the cluster by."""
         ...
 
     def claim(self, claim: Claim) -> Claim:
-        """Put `claim` into the CLAIM slot; the answer is what stands there: ours, or who was faster.
+        """Put `claim` into the CLAIM slot. Return its content: `claim`, or an earlier one.
 
         Raises:
-            AttemptWithdrawnError: the attempt is not known (any more): do not start it.
+            AttemptWithdrawnError: the attempt has no record (any more): do not start it.
         """
         ...
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
-        """Put several claims and ends into their slots, in one transaction if nothing is in the way.
+        """Put several claims and ends into their slots, in one transaction if all slots are empty.
 
-        An attempt that is claimed so beats from that moment on.
+        A claim also creates the attempt's beat.
 
         Returns:
-            What stands in each slot, as of `claim` and `end`; None: the attempt is not known (any more).
+            The content of each slot, as of `claim` and `end`; None: the attempt has no record (any more).
         """
         ...
 
     def refuse(self, claim: Claim, end: End) -> Claim:
         """Put `claim` and `end` into both slots in one step, unless CLAIM is taken.
 
-        A leader that saw the one without the other would close the attempt with a reason of its own.
+        A leader that saw CLAIM without END would end the attempt with another reason.
 
         Returns:
-            What stands in CLAIM; if it is not `claim`, nothing was written.
+            The content of CLAIM; if it is not `claim`, nothing was written.
 
         Raises:
-            AttemptWithdrawnError: the attempt is not known (any more), or was ended before it was claimed.
+            AttemptWithdrawnError: the attempt has no record (any more), or was ended before it was claimed.
         """
         ...
 
     def end(self, end: End) -> End:
-        """Put `end` into the END slot; the answer is what stands there.
+        """Put `end` into the END slot. Return its content: `end`, or an earlier one.
 
         Raises:
-            AttemptWithdrawnError: the attempt is not known any more (its run is over and archived), or it is
-                that of a later run of the same id: the claim whose nonce `end` bears does not stand.
+            AttemptWithdrawnError: the attempt has no record any more (its run is over and archived), or it
+                belongs to a later run of the same id: the nonce of its CLAIM is not that of `end`.
         """
         ...
 
     def read(self, attempt: AttemptId, changed: Enqueue | None = None) -> Slots:
-        """Read the slots; `changed` is called once, when CLAIM, END, beat or stop request appears or goes."""
+        """Read the slots; `changed` is called once, when CLAIM, END, beat or stop request comes or goes."""
         ...
 
     def read_all(self, attempts: Mapping[AttemptId, Enqueue | None]) -> Mapping[AttemptId, Slots]:
@@ -502,43 +502,43 @@ class AttemptBoard(Protocol):
         ...
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Say that the runner is alive (a node of this session) and how far its driver is."""
+        """Write the beat, an ephemeral node of this session, with the driver's progress."""
         ...
 
     def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
-        """Keep what the next attempt begins with, in place of what was kept before. Safe to repeat.
+        """Store the checkpoint for the next attempt, in place of the one before. Safe to repeat.
 
         Args:
-            attempt: That runs.
-            nonce: Of the claim that holds it.
+            attempt: The running attempt.
+            nonce: That of the attempt's claim.
             checkpoint: JSON; see `nimbus.checkpoint`.
 
         Raises:
-            AttemptWithdrawnError: that claim does not stand, or END is filled; what was kept before stays.
+            AttemptWithdrawnError: CLAIM has another nonce, or END is filled; the earlier checkpoint stays.
         """
         ...
 
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
-        """Say that a driver of the attempt was given to a cluster; for good. Safe to repeat.
+        """Record durably that a driver of the attempt was submitted to a cluster. Safe to repeat.
 
         Returns:
-            When it was said first.
+            The time of the first such record.
 
         Raises:
-            AttemptWithdrawnError: the attempt is not known any more.
+            AttemptWithdrawnError: the attempt has no record any more.
         """
         ...
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write how far a driver is into the sign of life of its follower; nothing without one."""
+        """Write the driver's progress into the attempt's beat; do nothing if there is no beat."""
         ...
 
     def attempt_key(self) -> bytes:
-        """The cluster's secret that tokens for attempts are made from; made when it is first asked for."""
+        """The cluster's secret from which tokens for attempts are derived. The first call creates it."""
         ...
 
     def assignments(self, worker: WorkerId, changed: Enqueue | None = None) -> tuple[Assignment, ...]:
-        """Orders to a worker; `changed` is called once, when there are more or fewer."""
+        """Orders to a worker; `changed` is called once, when an order is added or removed."""
         ...
 
 
@@ -569,7 +569,7 @@ class RecentRuns(NamedTuple):
 
     runs: tuple[Run, ...]
     more_after: RunPlace | None
-    """There may be more, after this place. None: these are all."""
+    """The place after which there may be more runs. None: there are no more."""
 
 
 class History(Protocol):
@@ -584,15 +584,15 @@ class History(Protocol):
         ...
 
     def store_results(self, run: RunId, results: Results) -> None:
-        """Keep what the tasks of a run gave; before the run itself. Safe to repeat."""
+        """Keep the results of a run's tasks. Called before `store` of the run. Safe to repeat."""
         ...
 
     def results(self, run: RunId) -> Results:
-        """What the tasks of a finished run gave."""
+        """Results of the tasks of a finished run."""
         ...
 
     def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
-        """Finished runs after a place in the order of `nimbus.domain.run_order`, at most `limit`."""
+        """At most `limit` finished runs after a place in the order of `nimbus.domain.run_order`."""
         ...
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
@@ -602,7 +602,7 @@ class History(Protocol):
     def outcomes(
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
     ) -> tuple[CommandOutcome, ...]:
-        """Outcomes, or refusals alone, newest first; each once. Looks at a bounded number of objects."""
+        """Outcomes, or only refusals, newest first; each once. Reads a bounded number of objects."""
         ...
 
     def store_terms(self, terms: Sequence[Term]) -> None:
@@ -614,34 +614,34 @@ class History(Protocol):
         ...
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
-        """Ids of finished runs that were created before a moment, newest first. May give one that is gone."""
+        """Ids of finished runs created before `when`, newest first. May include one that is purged."""
         ...
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
-        """Finished runs that reuse what tasks of `run` did, and have their outputs."""
+        """Finished runs that reuse tasks of `run`, and so their outputs."""
         ...
 
     def purged(self, run: RunId) -> Purged | None:
-        """What is gone of a run, or is about to go; None: nothing."""
+        """What is purged of a run, or is being purged; None: nothing."""
         ...
 
     def order_purge(self, command: CommandId, order: PurgeOrder) -> None:
-        """Keep what a command asked for until the leader's collector has done it. Safe to repeat."""
+        """Keep the order of a purge command until the leader's collector has done it. Safe to repeat."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What changed in the live state since the last look."""
+    """What changed in the live state since the last `ChangeFeed.take`."""
 
     topics: frozenset[str]
     """As of `nimbus.domain.topics`."""
     version: int
-    """Every change up to this one is in `topics`, or was before."""
+    """Every change up to this version is in `topics`, or was in those of an earlier call."""
     upto: int
-    """No change of `topics` is later than this one. Not below `version`."""
+    """No change in `topics` is later than this version. Not below `version`."""
     lost: bool = False
-    """Changes before this look may be missing: whatever was read before it may be old."""
+    """True when earlier changes may be missing: everything that was read before may be out of date."""
 
 
 class ChangeFeed(Protocol):
@@ -651,11 +651,11 @@ class ChangeFeed(Protocol):
     """
 
     def version(self) -> int:
-        """Of the last change that this process has seen. From memory; any thread. 0: it has seen none."""
+        """Version of the last change that this process has seen; 0: none. From memory; any thread."""
         ...
 
     def start(self, told: Enqueue) -> None:
-        """Begin to gather changes; `told` is called when `take` has some.
+        """Begin to collect changes; `told` is called when `take` has some.
 
         Raises:
             StoreUnavailableError: no answer. Call `stop`.
@@ -663,18 +663,18 @@ class ChangeFeed(Protocol):
         ...
 
     def take(self, *, beats: bool) -> Changed:
-        """What has changed. The first look says `lost`.
+        """What has changed since the last call. The first call returns `lost`.
 
         Args:
-            beats: Also what only says that somebody is alive, or how far it is; `told` is not called for it.
+            beats: Include heartbeats and progress; `told` is not called for these.
 
         Raises:
-            StoreUnavailableError: no answer. The next look makes up for it.
+            StoreUnavailableError: no answer. The next call returns what this one missed.
         """
         ...
 
     def stop(self) -> None:
-        """Gather no more. Safe to repeat."""
+        """Collect no more changes. Safe to repeat."""
         ...
 
 
@@ -687,11 +687,11 @@ class AlertNotSentError(NimbusError):
     def __init__(self, message: str, *, doubtful: bool = False) -> None:
         super().__init__(message)
         self.doubtful = doubtful
-        """There was no answer: it may have been accepted all the same."""
+        """True when there was no answer: the target may have accepted the alert nevertheless."""
 
 
 class AlertTarget(Protocol):
-    """Whom alerts are sent to."""
+    """A target that alerts are sent to."""
 
     def send(self, message: AlertMessage) -> None:
         """Send a message, within about 20 s; once it returns, the target has accepted it.
@@ -713,22 +713,22 @@ class RunSink(Protocol):
     """Where traces or lineage of runs are sent. One thread at a time."""
 
     follows: bool
-    """Whether it is told of runs under way; else of finished ones alone."""
+    """True: it receives runs under way, too. False: only finished runs."""
 
     def send(self, before: Run | None, run: Run) -> int:
-        """Send what has happened to a run since `before`; None: all. What is sent again has the same ids.
+        """Send what has happened to a run since `before`; None: all. A repeated send uses the same ids.
 
         Returns:
-            How many spans or events it was.
+            The number of spans or events sent.
 
         Raises:
-            TelemetryNotSentError: not all was accepted; send the whole again.
-            NimbusError: what it needs to know could not be read.
+            TelemetryNotSentError: not all was accepted; send everything again.
+            NimbusError: data that the sink needs could not be read.
         """
         ...
 
     def close(self) -> None:
-        """End a `send` under way soon. From any thread."""
+        """Make a running `send` end soon. From any thread."""
         ...
 
 
@@ -736,17 +736,17 @@ class Definitions(Protocol):
     """Definitions of the releases on this scheduler's disk. From any thread."""
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
-        """Read a definition, or know it from before. Waits for no storage.
+        """The definition of a release, from a cache or the disk. Never waits for the object store.
 
         Raises:
-            DefinitionNotHereError: the release is not here now.
-            RefusedError: it has no valid definition.
+            DefinitionNotHereError: the release is not on this disk now.
+            RefusedError: the release has no valid definition.
         """
         ...
 
 
 class DefinitionNotHereError(NimbusError):
-    """A release is not on this disk, or not to be read there: it may be fetched again soon."""
+    """A release is not on this disk, or is not readable there. It may be fetched again soon."""
 
     code = "definition_not_here"
     retryable = True
@@ -758,10 +758,10 @@ class DefinitionNotHereError(NimbusError):
 
 
 class Kept(StrEnum):
-    """What is kept of an attempt besides its records."""
+    """What the log archive keeps of an attempt."""
 
     LOG = "log"
-    """What the task has written to its standard output and error."""
+    """What the task wrote to its standard output and error."""
     EVENTS = "events"
     """Spark's event log, compressed by Spark."""
 
@@ -774,28 +774,28 @@ class LogArchive(Protocol):
         ...
 
     def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
-        """Store several logs whole, of any runs. Nothing of them is stored yet, but by an earlier try.
+        """Store several complete logs, of any runs. Nothing of them is stored yet, except by an earlier try.
 
-        They cost one object for each run.
+        This writes one object for each run.
         """
         ...
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
-        """At most `limit` stored bytes from `offset` on; empty where nothing is (yet)."""
+        """At most `limit` stored bytes from `offset` on; empty if nothing is stored there (yet)."""
         ...
 
     def size(self, attempt: AttemptId) -> int:
-        """Bytes of an attempt's log that are stored, up to the first gap."""
+        """Number of stored bytes of an attempt's log, up to the first gap."""
         ...
 
 
 class Clock(Protocol):
-    """Time, so that tests can hold it."""
+    """Time, as a port so that tests can control it."""
 
     def now(self) -> datetime:
-        """Wall clock, aware, UTC: for what people see and what outlives a process."""
+        """Wall clock, aware, UTC: for times that people see or that outlive a process."""
         ...
 
     def elapsed_s(self) -> float:
-        """Seconds on a clock that never steps and counts suspend: for deadlines within a process."""
+        """Seconds on a clock that never steps and that counts suspend: for deadlines within a process."""
         ...

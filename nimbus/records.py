@@ -1,7 +1,7 @@
 """Records as bytes: JSON with a schema number, checked when read.
 
-Every record that is stored (ZooKeeper, history in S3, attempt folders) passes here, so a newer or broken one
-is refused with its place instead of half-understood.
+Every stored record (ZooKeeper, history in S3, attempt folders) is encoded and decoded here. So a newer or
+broken record is refused with the name of its place, and never understood in part.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from nimbus.domain.terms import Term
 from nimbus.domain.workers import Assignment, WorkerInfo
 
 SCHEMA = 1
-"""Of every record. Raised when a reader of the old form would misunderstand the new one."""
+"""Schema number of most records. It is raised when a reader of the old form would misread the new one."""
 
 T = TypeVar("T")
 
 
 class UnreadableRecordError(NimbusError):
-    """Bytes that are no record of the expected kind, or of a newer schema."""
+    """The bytes are no record of the expected kind, or of a newer schema."""
 
     code = "unreadable_record"
 
@@ -57,7 +57,7 @@ class Codec(Protocol[T]):
         ...
 
     def decode(self, data: bytes, place: str) -> T:
-        """Read a record; UnreadableRecordError if it is none."""
+        """Read a record. Raises UnreadableRecordError if the bytes are none."""
         ...
 
 
@@ -68,7 +68,8 @@ class RecordCodec(Generic[T]):
     adapter: TypeAdapter[T]
     schema: int = SCHEMA
     sparse: bool = False
-    """A field with its default is left out, so a default must keep its meaning. For what each attempt has."""
+    """True: fields at their default are left out, so a default must keep its meaning. Saves room in the many
+    records of attempts."""
 
     def encode(self, record: T, exclude: IncEx | None = None) -> bytes:
         """JSON, UTF-8, the schema number first. `exclude`: fields to leave out, as Pydantic spells them."""
@@ -81,7 +82,7 @@ class RecordCodec(Generic[T]):
 
         Args:
             data: What `encode` wrote.
-            place: Where it stands, for the error.
+            place: Where it is stored, for the error message.
 
         Raises:
             UnreadableRecordError: no JSON object, another schema, or fields that are missing or wrong.
@@ -149,7 +150,7 @@ _NOT_IN_LAYOUT_1: dict[str, Any] = {
         }
     },
 }
-"""A cluster of schema 1 has none of it. Not even as null: it would take room from the tasks of a record."""
+"""Fields that a cluster of schema 1 does not know. They are left out, not null, to save room for tasks."""
 _RUN_BODY: RecordCodec[RunBody] = RecordCodec(TypeAdapter(RunBody))
 
 
@@ -176,7 +177,7 @@ _NOT_RUN, _SKIPPED = TaskState.NOT_RUN, TaskState.SKIPPED
 
 
 def _in_state(task: TaskRun, one: TaskState, other: TaskState) -> TaskRun:
-    """The task; if it is in state `one`, in `other`. Layout 1 calls that skipped which did not run."""
+    """The task, with state `one` replaced by `other`. Layout 1 stores "not run" as "skipped"."""
     return replace(task, state=other) if task.state is one else task
 
 
@@ -211,11 +212,11 @@ class CommandBody:
     submitted_at: str
     submitted_by: str
     asked_by: Principal | None = None
-    """Release 0.1 overlooks it."""
+    """Release 0.1 ignores it."""
     key: CommandKey | None = None
-    """Not before schema 2 of the cluster."""
+    """Only from schema 2 of the cluster on."""
     if_match: tuple[str, ...] = ()
-    """Not before schema 2 of the cluster: release 0.1 overlooks it."""
+    """Only from schema 2 of the cluster on: release 0.1 ignores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

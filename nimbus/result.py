@@ -10,22 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 LARGEST_BYTES = 4096
-"""Of the JSON text, in UTF-8. Put what is larger into the task's output."""
+"""Limit of the JSON text, in UTF-8. Put larger data into the task's output."""
 DEEPEST = 32
-"""Levels of objects and lists. Serializers give up at 255, and END must be written whatever a task gave."""
+"""Limit of nested objects and lists. Serializers fail at 255, and a task must not make END unwritable."""
 FILE = "result.json"
-"""Name of the file, in the folder `work` of the attempt, in which a task leaves its result."""
+"""Name of the file, in the folder `work` of the attempt, to which a task writes its result."""
 
 
 class ResultError(ValueError):
-    """What a task gave as its result is no JSON object, or is too large."""
+    """The result that a task gave is not a JSON object, or is too large."""
 
 
 def encode(values: Mapping[str, Any]) -> bytes:
     """A result as JSON.
 
     Raises:
-        ResultError: a value is nothing that JSON can say, or all together are too large or too deep.
+        ResultError: the values are not representable in JSON, too large or too deep.
     """
     try:
         data = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -39,7 +39,7 @@ def decode(data: bytes) -> dict[str, Any]:
     """A result from JSON. Raises ResultError."""
     try:
         found = json.loads(_bounded(data), parse_constant=_refuse)
-        encode(found)  # such as a half of a surrogate pair, which UTF-8 cannot say
+        encode(found)  # refuses, for example, half a surrogate pair, which UTF-8 cannot encode
     except ResultError:
         raise
     except (ValueError, RecursionError) as exc:
@@ -59,7 +59,7 @@ def _bounded(data: bytes) -> bytes:
 
 
 def check_levels(value: object, left: int = DEEPEST) -> None:
-    """Refuse what is deeper than that. Raises ResultError."""
+    """Raise ResultError if a value has more than `left` levels of objects and lists."""
     if not isinstance(value, dict | list | tuple):
         return
     if left == 0:

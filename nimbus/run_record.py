@@ -1,11 +1,11 @@
 """A run as nodes: a header, the plan, and pages of task states. Only what changed is written.
 
-`""` is the run's own node, the header. The plan (tasks as rendered, parameters) never changes: `plan-0`,
+`""` is the run's own node, the header. The plan (rendered tasks, parameters) never changes: `plan-0`,
 `plan-1` and so on are its pieces. `tasks-k` holds the states of `PAGE` tasks. The plan of a small run, and
-its one page, stand in the header: most runs are read and written in one call. Plan and pages are compressed.
-A field with its default is left out, so a default must keep its meaning.
+its one page, are in the header: most runs are read and written in one call. Plan and pages are compressed.
+Fields at their default are left out, so a default must keep its meaning.
 
-What a node can grow to is known when the run is made: see `nimbus.domain.growth`.
+The largest size of each node is checked when the run is created: see `nimbus.domain.growth`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from nimbus.records import UnreadableRecordError
 
 SCHEMA = 2
 PIECE_BYTES = 96 * 1024
-"""Of a plan, in one node."""
+"""Limit of one node of a plan."""
 LARGEST_INLINE = 4 * 1024
-"""Compressed bytes of a plan that stands in the header."""
+"""Limit of a plan inside the header, in compressed bytes."""
 LARGEST_PLAN = 384 * 1024
-"""Compressed bytes of a plan: it is written in one transaction with all else that makes a run."""
+"""Limit of a plan, in compressed bytes: one transaction writes it with the rest of a new run."""
 LARGEST_UNFOLDED = 64 << 20
-"""Bytes that a compressed record may unfold to."""
+"""Limit of a compressed record after decompression, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ _IN_PLAN = ("parameters", "variables", "python_path")
 _HEADER_FIELDS = tuple(field.name for field in fields(RunHeader))
 _header_of = attrgetter(*_HEADER_FIELDS)
 _plans: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
-"""Plans as written, by what all versions of a run share."""
+"""Encoded plans. The key is the plan object that all versions of a run share."""
 
 
 def encode_new(run: Run) -> dict[str, bytes]:
@@ -79,7 +79,7 @@ def encode_new(run: Run) -> dict[str, bytes]:
 
 
 def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
-    """The nodes of a run that differ from those of an earlier version."""
+    """The nodes of a run that differ from those of `before`, an earlier version."""
     if _is_small(run):
         return {"": _header(run)}
     nodes = {}
@@ -92,10 +92,10 @@ def encode_changes(run: Run, before: Run) -> dict[str, bytes]:
 
 
 def children_of(header: bytes, place: str) -> tuple[str, ...]:
-    """Names of the nodes below a run's own that hold the rest of it.
+    """Names of the nodes below a run's own node that hold the rest of the run.
 
     Raises:
-        UnreadableRecordError: it is no header.
+        UnreadableRecordError: `header` is no header.
     """
     found = _unfolded_header(header, place)
     plans, pages = found.get("plan_pieces", 0), found.get("pages", 0)
@@ -108,7 +108,7 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
     """Read a run from all its nodes.
 
     Raises:
-        UnreadableRecordError: one is missing, broken, or of a newer schema.
+        UnreadableRecordError: a node is missing, broken, or of a newer schema.
     """
     header = _unfolded_header(nodes[""], place)
     try:
@@ -134,10 +134,10 @@ def decode(nodes: Mapping[str, bytes], place: str) -> Run:
 
 
 def listed(data: bytes, place: str) -> ListedRun:
-    """What a run's own node says for lists; it is of any layout.
+    """The fields that lists need, from a run's own node of any layout.
 
     Raises:
-        UnreadableRecordError: it is broken, or of a newer schema.
+        UnreadableRecordError: the node is broken, or of a newer schema.
     """
     if not data.startswith((b'{"schema":1,', b'{"schema":2,')):
         raise UnreadableRecordError(place, "neither of schema 1 nor 2, which this version knows; upgrade it")
@@ -151,7 +151,7 @@ def listed(data: bytes, place: str) -> ListedRun:
 
 
 def is_header(data: bytes) -> bool:
-    """Whether a run's own node is a header, and not a whole run as in schema 1."""
+    """True when a run's own node is a header; False when it is a whole run, as in schema 1."""
     return data.startswith(b'{"schema":2,')
 
 
@@ -202,13 +202,13 @@ def _pieces(plan: bytes) -> Iterator[bytes]:
 
 @lru_cache(maxsize=1024)
 def _decode_plan(packed: bytes) -> tuple[_Plan, tuple[TaskRun, ...]]:
-    """Read a plan; equal plans of many runs are read once, and share its tasks and those not begun."""
+    """Read a plan. Runs with equal plans share one parsed plan, its tasks and their initial states."""
     plan = _PLAN.validate_json(_unfolded(packed))
     return plan, tuple(TaskRun(spec=spec) for spec in plan.tasks)
 
 
 def _must_be_written(run: Run, old: Page, new: Page) -> bool:
-    """Whether a page changed in more than what follows from the header: see `_tasks`."""
+    """True when a page has a change that `_tasks` cannot derive from the header."""
     if old is new:
         return False
     return any(
@@ -221,7 +221,7 @@ def _must_be_written(run: Run, old: Page, new: Page) -> bool:
 
 
 def _never(head: RunHeader, spec: TaskSpec) -> bool:
-    """Whether the header says that a task which has not begun never will."""
+    """True when the header implies that a task which has not begun never begins."""
     if head.is_cleaning_up:
         return not spec.is_clean_up
     return head.state.is_ending

@@ -1,11 +1,11 @@
-"""What a task's own code may ask of Nimbus: `from nimbus.task import context`.
+"""The interface for the code of a task: `from nimbus.task import context`.
 
-Standard library only, so that a task pays nothing for it. Runs in the driver process of one attempt.
+Standard library only, so that importing it costs little. Runs in the driver process of one attempt.
 
-An attempt writes below `output`, a folder that is its own. What is in it becomes visible to the tasks that
-need this one only when the attempt's END record is accepted; so a zombie attempt may compute, but nobody
-reads what it wrote. That holds where outputs are kept in a folder and in a bucket. Effects elsewhere (a
-database, a mail) are at-least-once: give `fence_token` to a store that can refuse an older one.
+An attempt writes below `output`, its own folder. Its files become visible to dependent tasks only when the
+attempt's END record is accepted. So a zombie attempt may compute, but no task reads its output. This is true
+for outputs in a folder and for outputs in a bucket. Effects elsewhere (a database, a mail) are at-least-once:
+pass `fence_token` to a store that can refuse an older token.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nimbus import checkpoint
 from nimbus.result import FILE, encode
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
-"""Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
+"""Environment variable with the access to the bucket of outputs, as JSON. Never written to a disk."""
 CONTEXT_VARIABLE = "NIMBUS_CONTEXT"
 """Environment variable with the path of the attempt's context document (JSON, schema 1)."""
 
 
 class NotInATaskError(RuntimeError):
-    """The code was started by hand, without the context a Nimbus driver gives."""
+    """The code runs without the context that a Nimbus driver provides."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,10 +40,10 @@ class NotInATaskError(RuntimeError):
 
 @runtime_checkable
 class ListedInputs(Protocol):
-    """Inputs whose files are known before they are on this host."""
+    """Inputs whose file names are known before the files are on this host."""
 
     def files(self, task: str) -> Iterable[PurePath]:
-        """Relative to the input."""
+        """The files of the input of `task`, relative to that input."""
         ...
 
 
@@ -59,65 +59,66 @@ class TaskContext:
     attempt: int
     """1 for the first attempt of the task in this run."""
     logical_date: datetime
-    """The time the run stands for, not when it runs. Aware, with the offset of the schedule's time zone."""
+    """The time that the run stands for, not its start. Aware, with the offset of the schedule's time zone."""
     data_interval_start: datetime | None = None
-    """The data that the run stands for begins here. None: a run by hand that was given no data interval."""
+    """Start of the data interval. None: the run was started by hand without one."""
     data_interval_end: datetime | None = None
-    """It ends before this moment."""
+    """End of the data interval, exclusive."""
     tz: str | None = None
-    """IANA name of the schedule's time zone, or UTC. None: an earlier release made the run."""
+    """IANA name of the schedule's time zone, or UTC. None: an earlier release of Nimbus created the run."""
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the cluster: those that templates of the pipeline name, as they were when the run was made."""
+    """Cluster variables that the pipeline's templates name, with their values when the run was created."""
     inputs: Mapping[str, Path]
-    """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
-    bucket, each is copied when it is asked for first."""
+    """Committed output folders of the tasks that this one needs, by task name. Inside a cluster, with outputs
+    in a bucket, the first access to an input copies it."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
+    """Where outputs are kept: `uri` of the place, and the names of `output` and `inputs` in it.
 
-    `access` says how a bucket is reached: `endpoint_url`, `region`, and, if the worker's configuration has
-    some for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster it has none of these:
-    there a scheduler signs addresses for Nimbus. Empty: this context was written by hand.
+    `access` describes the access to a bucket: `endpoint_url`, `region`, and, if the worker's configuration
+    has credentials for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster there are no
+    such keys: a scheduler signs URLs instead. Empty: this context was written by hand.
     """
     result_file: Path | None = None
-    """Where `result` leaves its values. A program writes its result there itself, as a JSON object."""
+    """File that `result` writes. A program writes its result there itself, as a JSON object."""
     checkpoint_file: Path | None = None
-    """Where `checkpoint` leaves its value. A program writes it there itself, as JSON."""
+    """File that `checkpoint` writes. A program writes its checkpoint there itself, as JSON."""
     last_checkpoint: Any = None
-    """What the last attempt of this task that gave a checkpoint in this run gave last; None: none did."""
+    """The newest checkpoint that an earlier attempt of this task gave in this run; None: none did."""
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
-    """Grows with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
+    """The attempt's number, zero-padded to sort as text. It grows with each attempt of the task."""
 
     def result(self, **values: Any) -> None:
-        """Give the task's result, which templates of other tasks take as `tasks.NAME.result.KEY`.
+        """Set the task's result. Templates of other tasks read it as `tasks.NAME.result.KEY`.
 
-        It counts if the attempt succeeds. A second call replaces the first.
+        The result is committed if the attempt succeeds. A second call replaces the first.
 
         Args:
-            values: What JSON can say, 4096 bytes at most.
+            values: Values that JSON can represent, 4096 bytes at most.
 
         Raises:
-            ResultError: they are too large, or nothing that JSON can say.
+            ResultError: the values are too large, or not representable in JSON.
         """
         if self.result_file is None:
             raise NotInATaskError
         _replace(self.result_file, encode(values))
 
     def checkpoint(self, value: Any) -> None:
-        """Give what the next attempt of this task in this run begins with: its `last_checkpoint`.
+        """Set the checkpoint: the `last_checkpoint` of the next attempt of this task in this run.
 
-        On return it is on this host, and outlives this process and its worker. About a second later it is
-        with the cluster, and outlives the host. Call it as often as you like: the last one counts.
+        When this returns, the checkpoint is on this host, and outlives this process and its worker. About a
+        second later it is in the cluster's store, and outlives the host. Any number of calls is allowed: each
+        replaces the checkpoint before.
 
         Args:
-            value: What JSON can say, 4096 bytes at most.
+            value: A value that JSON can represent, 4096 bytes at most.
 
         Raises:
-            CheckpointError: it is too large, or nothing that JSON can say.
+            CheckpointError: the value is too large, or not representable in JSON.
         """
         if self.checkpoint_file is None:
             raise NotInATaskError
@@ -125,13 +126,13 @@ class TaskContext:
 
     @property
     def output_uri(self) -> str:
-        """Where this attempt's output is to lie, for readers on other hosts: `file://...` or `s3://...`."""
+        """URI of this attempt's output, for readers on other hosts: `file://...` or `s3://...`."""
         if not self.data:
             return f"file://{self.output}"
         return f"{self.data['uri']}/{self.data['output']}"
 
     def input_uri(self, task: str, path: str = "") -> str:
-        """Where an input lies, or a file or folder in it: `file://...` or `s3://...`.
+        """URI of an input, or of a file or folder in it: `file://...` or `s3://...`.
 
         A folder in a bucket may hold more than was committed: see `input_files`.
 
@@ -143,13 +144,13 @@ class TaskContext:
         if self.data:
             top = f"{self.data['uri']}/{self.data['inputs'][task]}"
         if top.startswith("s3://"):
-            top = top.rpartition("/")[0]  # what is left out is the name of its manifest
+            top = top.rpartition("/")[0]  # drops the name of the input's manifest
         return "/".join([top, *filter(None, [path.strip("/")])])
 
     def input_files(self, task: str, path: str = "") -> list[str]:
-        """URIs of all committed files of an input, or below a folder in it, sorted. Copies nothing.
+        """Sorted URIs of all committed files of an input, or of a folder in it. Copies nothing.
 
-        Hidden ones are left out: those of which a name begins with `_` or `.`, as Spark has it.
+        Hidden files are left out, as in Spark: those with a part of their path that begins with `_` or `.`.
 
         Args:
             task: One that this one needs.
@@ -177,8 +178,8 @@ _wrapped: Callable[[Mapping[str, Path]], Mapping[str, Path]] = dict
 
 
 def wrap_inputs(wrap: Callable[[Mapping[str, Path]], Mapping[str, Path]]) -> None:
-    """Have `context` pass inputs through `wrap`. For drivers whose inputs are not on their host yet."""
-    global _wrapped  # noqa: PLW0603 - of the one attempt that this process runs
+    """Make `context` pass inputs through `wrap`. For drivers whose inputs are not on their host yet."""
+    global _wrapped  # noqa: PLW0603 - a process runs one attempt
     _wrapped = wrap
 
 
@@ -187,7 +188,7 @@ def context() -> TaskContext:
     """Read the context of the attempt that runs this process.
 
     Raises:
-        NotInATaskError: the process is no task.
+        NotInATaskError: the process does not run a task.
     """
     place = os.environ.get(CONTEXT_VARIABLE)
     if place is None:
@@ -217,7 +218,7 @@ def context() -> TaskContext:
 
 
 def fence_token(attempt: int) -> str:
-    """Of an attempt by its number: texts that are ordered as the numbers are."""
+    """The fence token of an attempt number. Tokens sort as text in the order of the numbers."""
     return f"{attempt:06d}"
 
 

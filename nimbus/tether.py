@@ -1,8 +1,8 @@
-"""Runs a command that dies with the process which asked for it: `tether.py PARENT_PID COMMAND...`.
+"""Runs a command that the kernel kills when its parent process dies: `tether.py PARENT_PID COMMAND...`.
 
 A script, not a module to import: it asks the kernel for SIGKILL at the death of its parent, then becomes the
-command. In a program of its own, and not in `preexec_fn`, because Python code between fork and exec can
-deadlock in a process with threads. Standard library only, started with `-I -S`: costs about 20 ms.
+command. This is a separate program, and not a `preexec_fn`, because Python code between fork and exec can
+deadlock in a process with threads. Standard library only, started with `-I -S`: it costs about 20 ms.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         sys.stderr.write(f"tether: prctl: {os.strerror(ctypes.get_errno())}\n")
         return 126
-    if os.getppid() != parent:  # it died before we asked, so the signal will never come
+    if os.getppid() != parent:  # the parent died before prctl, so the kernel sends no signal
         return 125
     try:
         os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose

@@ -1,1 +1,1 @@
-"""Who may do what over HTTP: tokens, rules, sessions of browsers, limits. No I/O; time is handed in."""
+"""Authentication and permissions over HTTP: tokens, rules, sessions, limits. No I/O; time is an argument."""

@@ -1,4 +1,4 @@
-"""Finds out who sends a request. Knows the tokens from memory, so an outage of the store locks nobody out."""
+"""Authenticates requests. Tokens are kept in memory, so an outage of the store does not block users."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nimbus.access.oidc import JwtRefusedError, JwtVerifier, is_jwt
 from nimbus.domain.access import AccessDeniedError, AccessRole, Principal, PrincipalSource, Token
 
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.2, 20
-"""Of one address. Only requests that fail are held up: a neighbour behind the same address is not."""
+"""Limits of failing requests from one address. Successful requests from it are not limited."""
 FAILURES = ("token_missing", "bad_scheme", "token_unknown", "token_expired", "token_invalid", "login_refused")
-"""Codes of the refusals with status 401; the last stands for all logins at the provider that failed."""
+"""Codes of refusals with status 401. The last one is for all failed logins at the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +32,24 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a request says of who sends it."""
+    """The credentials that a request has."""
 
     authorization: str = ""
-    """The header."""
+    """Value of the header `Authorization`."""
     session: str = ""
-    """The cookie."""
+    """Value of the session cookie."""
     address: str = ""
 
 
 class Gate:
-    """Says who asks. Any thread.
+    """Authenticates requests and limits their rate. Any thread.
 
     Args:
-        required: Whether a request must have a token. Else one without is an admin's.
-        per_s: Requests of one principal; None: any number.
-        secure: Whether browsers reach the pages by TLS, so that their cookies may say so.
-        registry: Where failures are counted; None: nowhere.
-        jwts: Checks what the identity provider signed; None: there is no provider.
+        required: True: a request must have a token. False: a request without one has the role admin.
+        per_s: Limit of requests of one principal per second; None: no limit.
+        secure: True: browsers reach the pages by TLS, so that cookies can be marked as secure.
+        registry: Registry of the counter of failures; None: they are not counted.
+        jwts: Verifies tokens of the identity provider; None: there is no provider.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Gate:
             self._failed.labels(reason)
 
     def know_store(self, found: Mapping[str, Token], session_key: bytes) -> None:
-        """Take the tokens of the cluster."""
+        """Replace the tokens of the cluster."""
         self._in_store, self._session_key = found, session_key
 
     def know_file(self, found: Mapping[str, Token]) -> None:
-        """Take the tokens of this scheduler's file."""
+        """Replace the tokens of this scheduler's file."""
         self._in_file = found
 
     def admit(self, sent: Credentials, now: datetime, now_s: float) -> Principal | Refusal:
-        """Who asks, or why nobody is answered."""
+        """The principal of a request, or the refusal."""
         principal = self._identified(sent, now)
         if isinstance(principal, Refusal):
             if principal.status != 401:
@@ -98,13 +98,13 @@ class Gate:
         return principal
 
     def failed(self, code: str, address: str, now_s: float) -> Refusal | None:
-        """Note one of FAILURES; a refusal: there are too many from this address."""
+        """Count one of FAILURES. Return a refusal if there are too many from this address."""
         self._failed.labels(code).inc()
         wait_s = self._failures.take(address, now_s)
         return _slower("failures", wait_s) if wait_s else None
 
     def still_admits(self, principal: Principal, now: datetime) -> bool:
-        """Whether the token or login of who was admitted has not ended. True without one."""
+        """True while the token or login of an admitted principal is valid, or if it has none."""
         if principal.expires_at is not None and principal.expires_at <= now:
             return False
         if not principal.token_id:
@@ -114,11 +114,11 @@ class Gate:
 
     @property
     def session_key(self) -> bytes | None:
-        """What sessions, and logins that were begun, are signed with; None: it was not read yet."""
+        """The key that signs sessions and begun logins; None: it was not read yet."""
         return self._session_key
 
     def begin_session(self, principal: Principal, now: datetime) -> str | None:
-        """A session for who has a token, or logged in; None: it cannot be signed yet."""
+        """A session for a principal with a token or a login; None: it cannot be signed yet."""
         key = self._session_key
         return None if key is None else session.session_for(principal, key, session.end_of(principal, now))
 
@@ -131,8 +131,8 @@ class Gate:
             return Refusal(
                 status=401,
                 code="token_missing",
-                message="This scheduler asks who you are: send a token (`Authorization: Bearer nbs_...`, "
-                "`nimbus login`, NIMBUS_TOKEN, or NIMBUS_TOKEN_FILE).",
+                message="This scheduler requires authentication: send a token (`Authorization: Bearer "
+                "nbs_...`, `nimbus login`, NIMBUS_TOKEN, or NIMBUS_TOKEN_FILE).",
             )
         return Principal(
             name="anonymous",
@@ -172,7 +172,7 @@ class Gate:
             return None
         try:
             return self.jwts.principal(**said.holder._asdict(), expires_at=said.ends_at, address=sent.address)
-        except AccessDeniedError:  # their groups have no role any more
+        except AccessDeniedError:  # the groups have no role any more
             return None
 
     def _known(self) -> Mapping[str, Token]:

@@ -1,4 +1,4 @@
-"""What the groups of an identity provider may do here. For the scheduler that is asked, and the leader."""
+"""Roles of the identity provider's groups. For the scheduler that gets the request, and for the leader."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from nimbus.domain.access import AccessDeniedError, AccessRole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the members of a group may do."""
+    """Role and teams of the members of a group."""
 
     role: AccessRole
     teams: tuple[str, ...] = ()
-    """Pipelines of these are own pipelines."""
+    """Members own the pipelines of these teams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
-    """What the members of all groups may do, as the configuration says it."""
+    """The grants of all groups, from the configuration."""
 
     issuer: str
-    """The identity provider whose groups these are; groups of another one with equal names are none."""
+    """The identity provider of the groups. Groups of another provider with equal names have no grant."""
     by_group: Mapping[str, Grant] = field(default_factory=dict)
     default_role: AccessRole | None = None
-    """Of who is in none of these groups; None: they may not come in."""
+    """Role of people in none of these groups; None: they are refused."""
 
     def known(self, groups: Collection[str]) -> tuple[str, ...]:
-        """Those of the groups that give anything, in the order of the configuration."""
+        """Those of the groups that have a grant, in the order of the configuration."""
         return tuple(group for group in self.by_group if group in groups)
 
     def of(self, name: str, issuer: str, groups: Collection[str]) -> Grant:
-        """What somebody may do: the highest role of the groups, and the teams of all of them.
+        """The grant of a person: the highest role of the groups, and the teams of all of them.
 
         Raises:
-            AccessDeniedError: none of the groups gives a role, and nothing else does.
+            AccessDeniedError: none of the groups has a role, and there is no default role.
         """
         grants = [self.by_group[group] for group in self.known(groups)] if issuer == self.issuer else []
         if grants:

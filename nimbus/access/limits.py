@@ -1,4 +1,4 @@
-"""How often somebody may ask: token buckets, one for each name."""
+"""Rate limits: one token bucket for each name."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import threading
 from collections import OrderedDict
 
 MOST_NAMES = 10_000
-"""Remembered; of more, those that asked longest ago are forgotten, and have a full bucket again."""
+"""Limit of kept names. Beyond it, the names idle for longest are dropped, and have a full bucket again."""
 
 
 class RateLimit:
-    """A bucket for each name: `burst` at once, then `per_s`. Any thread; time in seconds is handed in."""
+    """A bucket for each name: `burst` at once, then `per_s`. Any thread; time is an argument, in seconds."""
 
     def __init__(self, per_s: float, burst: float) -> None:
         self._per_s, self._burst = per_s, burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Name to what is left, and when that was so."""
+        """For each name: what was left, and at what time."""
         self._lock = threading.Lock()
 
     def take(self, name: str, now_s: float) -> float:
-        """Take one; 0.0: it was there. Else the seconds until there is one, and nothing is taken."""
+        """Take one and return 0.0. If none is left, return the seconds until the next one."""
         with self._lock:
             left, at_s = self._buckets.pop(name, (self._burst, now_s))
             left = min(self._burst, left + max(0.0, now_s - at_s) * self._per_s)

@@ -1,8 +1,8 @@
-"""What a browser carries from the begin of a login at an identity provider to its end.
+"""The cookie that a browser keeps from the begin of a login at an identity provider to its end.
 
-It is a cookie, signed for the cluster, so any scheduler can end what another one began, and none has to
-remember it. The nonce and the secret of PKCE are made of the cluster's key and `state`, so the
-cookie has neither.
+It is signed with the cluster's key, so that any scheduler can complete a login that another one began, and no
+scheduler has to store it. The nonce and the PKCE secret are derived from the cluster's key and `state`, so
+the cookie contains neither.
 
 Source: RFC 7636 (PKCE), RFC 9700 (best current practices of OAuth 2.0), section 2.1.1.
 """
@@ -19,18 +19,18 @@ from urllib.parse import quote, unquote
 from nimbus.access.session import signature
 
 LIFETIME = timedelta(minutes=10)
-"""For a person to log in at the provider."""
+"""Time that a person has to log in at the provider."""
 LONGEST_PLACE = 2000
-"""Of what is shown after the login, as it is quoted: the cookie must not grow too large."""
+"""Limit of the quoted path that is shown after the login: it keeps the cookie small."""
 
 
 class LoginState:
-    """One login that was begun.
+    """A login that was begun.
 
     Args:
-        state: What the provider sends back with the browser.
+        state: The value that the provider returns with the browser.
         after: The path that is shown after the login.
-        key: The cluster's.
+        key: The cluster's key.
     """
 
     def __init__(self, state: str, after: str, key: bytes) -> None:
@@ -38,7 +38,7 @@ class LoginState:
 
     @property
     def nonce(self) -> str:
-        """What the ID token must hold."""
+        """The nonce that the ID token must contain."""
         return self._made_for("nonce")
 
     @property
@@ -48,11 +48,11 @@ class LoginState:
 
     @property
     def challenge(self) -> str:
-        """What the provider is told of the secret, method S256."""
+        """The PKCE challenge that is sent to the provider, method S256."""
         return _base64url(hashlib.sha256(self.verifier.encode()).digest())
 
     def cookie(self, now: datetime) -> str:
-        """What the browser carries."""
+        """The value of the cookie."""
         said = f"{self.state}.{int((now + LIFETIME).timestamp())}.{quote(self.after, safe='')}"
         return f"{said}.{signature(_PURPOSE + said, self._key)}"
 
@@ -68,7 +68,7 @@ def begun(after: str, key: bytes) -> LoginState:
 
 
 def returned(cookie: str, state: str, key: bytes, now: datetime) -> LoginState | None:
-    """The login that a browser comes back from; None: it is over, another one, or none of ours."""
+    """The login of a returning browser; None: it is expired, belongs to another state, or is not ours."""
     said, _, signed = cookie.rpartition(".")
     if not hmac.compare_digest(signature(_PURPOSE + said, key).encode(), signed.encode()):
         return None
@@ -79,7 +79,7 @@ def returned(cookie: str, state: str, key: bytes, now: datetime) -> LoginState |
 
 
 _PURPOSE = "login\n"
-"""Begins what is signed, so that no session is a login that was begun, or the other way round."""
+"""Prefix of the signed text, so that a session cannot be used as a begun login, or the reverse."""
 
 
 def _base64url(data: bytes) -> str:

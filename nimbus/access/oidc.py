@@ -1,4 +1,4 @@
-"""Checks what an identity provider signed (OpenID Connect), with keys that were fetched before. No I/O.
+"""Verifies tokens of an identity provider (OpenID Connect), with keys that were fetched before. No I/O.
 
 PyJWT is imported late: it comes with the extra `oidc`, which only schedulers with a provider need.
 
@@ -21,20 +21,20 @@ LEEWAY_S = 30.0
 LONGEST_TOKEN = 16 * 1024
 MOST_KEYS = 100
 NAME_PREFIX = "oidc:"
-"""Of principals: no token of ours, and no team, can have such a name."""
+"""Prefix of principals' names. No Nimbus token and no team can have such a name."""
 LONGEST_NAME = 200
-"""Without the prefix."""
+"""Limit in characters, without the prefix."""
 _LAST_SECOND = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
 _KEY_TYPES = frozenset({"RSA", "EC", "OKP"})
-"""Never `oct`: a secret that is published is none."""
+"""Never `oct`, which is a symmetric key: a published secret is no secret."""
 _TOKEN_TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-"""Of the header `typ`, in lower case. Not those of a provider's other messages, such as `logout+jwt`."""
+"""Allowed values of the header `typ`, in lower case. Other messages, such as `logout+jwt`, are refused."""
 
 Claims = Mapping[str, Any]
 
 
 class JwtRefusedError(Exception):
-    """A signed token does not let in. `code`: as of a refusal with status 401."""
+    """A signed token is refused. `code`: that of the refusal with status 401."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -43,26 +43,26 @@ class JwtRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtRules:
-    """What a token of the provider must be, and which of its claims are read."""
+    """Requirements on the provider's tokens, and the claims that are read."""
 
     issuer: str
     audience: str
-    """Of tokens that requests bring."""
+    """Audience of tokens in requests."""
     client_id: str | None
-    """Of tokens that browsers log in with; None: none do."""
+    """Audience of ID tokens of browser logins; None: there are no such logins."""
     algorithms: Sequence[str]
-    """All of them with public keys."""
+    """Allowed algorithms, all with public keys."""
     name_claim: str
     groups_claim: str
 
 
 def is_jwt(text: str) -> bool:
-    """Whether a text has the form of a signed token, which none of ours has."""
+    """True when a text has the form of a JWT, which no Nimbus token has."""
     return text.count(".") == 2
 
 
 class JwtVerifier:
-    """Finds out whom a signed token names. Any thread."""
+    """Verifies signed tokens and returns their principals. Any thread."""
 
     def __init__(self, rules: JwtRules, grants: Grants) -> None:
         self.rules, self._grants = rules, grants
@@ -70,11 +70,11 @@ class JwtVerifier:
 
     @property
     def has_keys(self) -> bool:
-        """Whether the keys of the provider were fetched."""
+        """True when the keys of the provider were fetched."""
         return bool(self._keys)
 
     def know_keys(self, found: Iterable[Any]) -> int:
-        """Take the provider's keys in place of those before, unless none can be used; how many can."""
+        """Replace the provider's keys, unless none is usable. Return the number of usable keys."""
         keys = {
             key["kid"]: key
             for key in list(found)[:MOST_KEYS]
@@ -87,18 +87,18 @@ class JwtVerifier:
         return len(keys)
 
     def lacks_key(self, text: str) -> bool:
-        """Whether a token may be good, and its key is not known."""
+        """True when a token is well-formed and its key is unknown."""
         try:
             return self._header(text)["kid"] not in self._keys
         except JwtRefusedError:
             return False
 
     def bearer(self, text: str, address: str) -> Principal:
-        """Whom the token of a request names. JwtRefusedError, AccessDeniedError."""
+        """The principal of a request's token. Raises JwtRefusedError, AccessDeniedError."""
         return self._principal(self._claims(text, self.rules.audience), address)
 
     def logged_in(self, text: str, nonce: str, address: str) -> Principal:
-        """Whom the ID token of a login names. JwtRefusedError, AccessDeniedError."""
+        """The principal of a login's ID token. Raises JwtRefusedError, AccessDeniedError."""
         client_id = self.rules.client_id or ""
         claims = self._claims(text, client_id)
         said = claims.get("nonce")
@@ -111,7 +111,7 @@ class JwtVerifier:
     def principal(
         self, *, name: str, issuer: str, groups: Sequence[str], expires_at: datetime, address: str
     ) -> Principal:
-        """Who logged in as this, with what their groups may do now. AccessDeniedError."""
+        """The principal of a login, with the current grant of its groups. Raises AccessDeniedError."""
         grant = self._grants.of(name, issuer, groups)
         return Principal(
             name=name,
@@ -152,7 +152,7 @@ class JwtVerifier:
         return claims
 
     def _header(self, text: str) -> Mapping[str, Any]:
-        """The header of a token, of which nothing is proved; its algorithm is an allowed one."""
+        """The header of a token, not verified yet; its algorithm is an allowed one."""
         import jwt
 
         if len(text) > LONGEST_TOKEN:

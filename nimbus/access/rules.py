@@ -1,4 +1,4 @@
-"""The role that a command needs, and who owns a pipeline. For the scheduler that takes it, and the leader."""
+"""Checks of roles and owners for commands. For the scheduler that gets the command, and for the leader."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _NEEDS: Mapping[type, AccessRole] = MappingProxyType(
         RemovePipeline: AccessRole.AUTHOR,
     }
 )
-"""All others: operator."""
+"""Roles of commands. All others need the role operator."""
 
 
 def needed_role(command: Command | Unreadable) -> AccessRole:
-    """The least role that may ask for a command."""
+    """The lowest role that may send a command."""
     return _NEEDS.get(type(command), AccessRole.OPERATOR)
 
 
 def needs_owner(
     command: Command | Unreadable, principal: Principal
 ) -> TypeGuard[PublishRelease | RemovePipeline]:
-    """Whether the answer depends on who owns the pipeline of the command."""
+    """True when the permission depends on the owner of the command's pipeline."""
     return isinstance(command, PublishRelease | RemovePipeline) and principal.role is AccessRole.AUTHOR
 
 
@@ -57,7 +57,7 @@ def check_role(principal: Principal, needed: AccessRole, what: str) -> None:
 
 
 def check_owner(principal: Principal, pipeline: str, owner: str | None) -> None:
-    """Raise AccessDeniedError if a pipeline of the catalog is somebody else's."""
+    """Raise AccessDeniedError if the principal does not own a pipeline of the catalog and is no admin."""
     if principal.role is not AccessRole.ADMIN and not principal.owns(owner):
         whose = f"belongs to {owner}" if owner else "has no owner"
         raise AccessDeniedError(
@@ -70,19 +70,19 @@ def check_owner(principal: Principal, pipeline: str, owner: str | None) -> None:
 def as_of_now(
     principal: Principal, tokens: Mapping[str, Token], grants: Grants | None, now: datetime
 ) -> Principal:
-    """The principal with the role that its token, or its groups, have now.
+    """The principal with the current role of its token or its groups.
 
     Args:
-        principal: As it came in a command.
-        tokens: Those of the cluster: a token of a scheduler's file is that scheduler's matter.
-        grants: What groups of the identity provider may do; None: there is no provider.
+        principal: The principal from a command.
+        tokens: Tokens of the cluster. Tokens of a scheduler's file are checked by that scheduler alone.
+        grants: Grants of the identity provider's groups; None: there is no provider.
         now: The time.
 
     Raises:
         AccessDeniedError: the token was revoked, or has expired; or the groups have no role any more.
     """
     if principal.source is PrincipalSource.OIDC:
-        # Whether the login still lasts is not asked: it did when the command was taken, and may last minutes.
+        # The end of the login is not checked: it was valid when the command came, and may last only minutes.
         grant = (grants or Grants(issuer="")).of(principal.name, principal.issuer, principal.groups)
         return replace(principal, role=grant.role, teams=grant.teams)
     if principal.source is not PrincipalSource.TOKEN:

@@ -1,7 +1,7 @@
-"""Sessions of browsers: a cookie that says who logged in. Only a scheduler of this cluster can make it.
+"""Sessions of browsers: a signed cookie that names the principal. Only this cluster's schedulers can sign it.
 
-It names a token, which must still be there, or whom an identity provider named, with the groups; it holds no
-secret of either. Any scheduler can check it.
+It names a token, which must still exist, or the person and groups from an identity provider. It contains no
+secret of either. Any scheduler can verify it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nimbus.domain.access import Principal, PrincipalSource
 
 LIFETIME = timedelta(hours=12)
 MOST_BYTES = 3800
-"""Of a cookie; browsers drop one above 4,096 with its name."""
+"""Limit of a cookie in bytes. Browsers drop a cookie that has more than 4,096 with its name."""
 _OIDC = "oidc-"
-"""Begins what no token's id begins with."""
+"""Prefix of a login at a provider. No token id begins with it."""
 
 
 class Login(NamedTuple):
-    """Whom an identity provider named."""
+    """A person, as named by an identity provider."""
 
     name: str
     issuer: str
@@ -31,27 +31,27 @@ class Login(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What a session says that a scheduler made."""
+    """The content of a valid session cookie."""
 
     holder: str | Login
-    """The id of a token, or who logged in."""
+    """The id of a token, or a login at the provider."""
     ends_at: datetime
 
 
 def end_of(principal: Principal, now: datetime) -> datetime:
-    """When a session that begins now ends: with the login of an identity provider, or sooner."""
+    """End of a session that begins now: after LIFETIME, or earlier with the login at the provider."""
     latest = now + LIFETIME
     return latest if principal.expires_at is None else min(latest, principal.expires_at)
 
 
 def session_for(principal: Principal, key: bytes, ends_at: datetime) -> str:
-    """`holder.expiry.signature`, with the expiry in seconds since 1970."""
+    """The cookie `holder.expiry.signature`, with the expiry in seconds since 1970."""
     said = f"{_holder(principal)}.{int(ends_at.timestamp())}"
     return f"{said}.{signature(said, key)}"
 
 
 def read(session: str, key: bytes, now: datetime) -> Session | None:
-    """What a session says; None: it is over, or none of ours."""
+    """The content of a session cookie; None: it is expired, or not signed by this cluster."""
     said, _, signed = session.rpartition(".")
     holder, _, expiry = said.partition(".")
     if not hmac.compare_digest(signature(said, key).encode(), signed.encode()):
@@ -69,7 +69,7 @@ def read(session: str, key: bytes, now: datetime) -> Session | None:
 
 
 def signature(said: str, key: bytes) -> str:
-    """Proves that a text comes from who has the key."""
+    """Signature of a text, which only a holder of the key can make."""
     return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
 
 

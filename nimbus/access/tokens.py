@@ -1,6 +1,6 @@
-"""Tokens, `nbs_<id>_<secret>`: made, taken apart, compared.
+"""Tokens, `nbs_<id>_<secret>`: creates, parses and compares them.
 
-The secret has 32 random bytes, so one SHA-256 is enough to keep it by: there is nothing to guess.
+The secret has 32 random bytes, so a single SHA-256 protects it: it cannot be guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _URL_NAMES = re.compile(r"(?:^|[?&;])(?:access_token|token|api_key)=", re.IGNORE
 
 
 class NewToken(NamedTuple):
-    """A token as it is shown once, and what is kept of it."""
+    """A new token: its text, which is shown once, and the digest that is kept."""
 
     id: str
     text: str
@@ -36,18 +36,18 @@ def new_token() -> NewToken:
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret."""
+    """The digest that is kept of a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def id_in(text: str) -> str | None:
-    """The id in a token's text; None: it has not the form of a token."""
+    """The id in a token's text; None: the text does not have the form of a token."""
     match = _FORM.fullmatch(text)
     return None if match is None else match[1]
 
 
 def find(text: str, known: Mapping[str, Token]) -> Token | None:
-    """The token with this text, perhaps expired; None: there is none."""
+    """The token with this text, which may be expired; None: there is none."""
     match = _FORM.fullmatch(text)
     token = None if match is None else known.get(match[1])
     if match is None or token is None or not hmac.compare_digest(digest_of(match[2]), token.sha256):
@@ -56,12 +56,12 @@ def find(text: str, known: Mapping[str, Token]) -> Token | None:
 
 
 def is_in_url(path: str, query: str) -> bool:
-    """Whether a request has a token where proxies, histories and logs keep it."""
+    """True when a URL contains a token, which proxies, browser histories and logs would keep."""
     return _FORM.search(unquote(f"{path}?{query}")) is not None or _URL_NAMES.search(f"?{query}") is not None
 
 
 def expired(token: Token, now: datetime) -> str:
-    """What to say to the owner of an expired token; empty: it is not."""
+    """The message to the owner of an expired token; empty: it is not expired."""
     if not token.is_expired(now):
         return ""
     return f"token {token.id} has expired: make another one (`nimbus token create`)."

@@ -1,4 +1,4 @@
-"""The HTTP API that every scheduler serves: reads answered by any of them, writes as durable commands.
+"""The HTTP API of every scheduler. Each scheduler answers reads; writes become durable commands.
 
-Knows ports only. Ports block, so they are called on the server's worker threads, never on its event loop.
+It uses ports only. Ports block, so they are called on the server's worker threads, never on its event loop.
 """

@@ -1,4 +1,4 @@
-"""Who sends a request, and whether it may: asked before a body is read, and again by the leader."""
+"""Authentication and roles of requests. Checked before a body is read, and again by the leader."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from nimbus.ports import IdentityProvider
 _log = structlog.stdlib.get_logger(__name__)
 
 COOKIE, PLAIN_COOKIE = "__Host-nimbus", "nimbus"
-"""Browsers take the first over TLS alone; the second is for loopback without it."""
+"""Browsers accept the first only over TLS. The second is for loopback without TLS."""
 REASON = "X-Nimbus-Reason"
 LOGIN = "/ui/login"
 _LONGEST_LOGGED_PATH = 200
 
 
 class Authenticate:
-    """Answers 401 to who must say who they are and does not, 429 to who asks too often. Plain ASGI."""
+    """Answers 401 to unauthenticated requests and 429 to too many requests. Plain ASGI."""
 
     def __init__(self, app: ASGIApp, gate: Gate, provider: IdentityProvider | None = None) -> None:
         self._app, self._gate, self._provider = app, gate, provider
@@ -67,24 +67,24 @@ class Authenticate:
 
 
 async def prepare(provider: IdentityProvider | None, authorization: str) -> None:
-    """Have the keys of the identity provider that these credentials need, if it has them."""
+    """Fetch the identity provider's keys that these credentials need."""
     text = authorization.partition(" ")[2].strip()
     if provider is not None and is_jwt(text):
         await provider.prepare(text)
 
 
 def who_sends(gate: Gate, scope: Scope, authorization: str, session: str = "") -> Principal | Refusal:
-    """Who sends a request with these credentials, or why it is not answered."""
+    """The principal of a request with these credentials, or the refusal."""
     sent = Credentials(authorization=authorization, session=session, address=_address(scope))
     found = gate.admit(sent, datetime.now(UTC), time.monotonic())
-    if isinstance(found, Refusal) and found.status in (401, 403):  # else strangers could fill the disk
+    if isinstance(found, Refusal) and found.status in (401, 403):  # 429 is not logged: it could fill the disk
         path = scope["path"][:_LONGEST_LOGGED_PATH]
         _log.info("request_denied", code=found.code, address=sent.address, path=path)
     return found
 
 
 async def authorize(request: Request) -> None:
-    """Raise AccessDeniedError if who asks may not use the route; a dependency of all of them."""
+    """Raise AccessDeniedError if the principal may not use the route; a dependency of all routes."""
     if is_open(request.url.path):
         return
     path = getattr(request.scope.get("route"), "path", "")
@@ -93,7 +93,7 @@ async def authorize(request: Request) -> None:
 
 
 def answer_to(refusal: Refusal) -> Response:
-    """The problem document of a refusal."""
+    """The problem document for a refusal."""
     headers = {}
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="nimbus"'
@@ -103,7 +103,7 @@ def answer_to(refusal: Refusal) -> Response:
 
 
 def _shows_pages(scope: Scope, headers: Headers, refusal: Refusal) -> bool:
-    """Whether a person looks at a page, who is better shown where to log in."""
+    """True when a person requests a page, so that the login page is the better answer."""
     is_page = scope["path"].partition("/ui")[0] == "" and "text/html" in headers.get("accept", "")
     return is_page and refusal.status == 401 and scope["method"] in ("GET", "HEAD")
 
@@ -122,7 +122,7 @@ def _address(scope: Scope) -> str:
 def cookie(headers: Headers, name: str) -> str:
     """The cookie with this name; empty: there is none.
 
-    Browsers send those of every port of a host. `http.cookies` would stop at the first one of another program
-    that it does not understand, and who has logged in would be asked again and again.
+    Browsers send the cookies of every port of a host. `http.cookies` stops at the first cookie that it cannot
+    parse, for example one of another program, and a logged-in user would have to log in again and again.
     """
     return cookie_parser(headers.get("cookie", "")).get(name, "")

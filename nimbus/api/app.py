@@ -1,4 +1,4 @@
-"""Puts the API together. Called once for each process, by `nimbus.bootstrap`."""
+"""Builds the API application. Called once for each process, by `nimbus.bootstrap`."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ done only if nothing has changed since the `ETag` was read.
 
 
 def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> FastAPI:
-    """Build the application over `services`. Starts nothing.
+    """Build the application on top of `services`. Starts nothing.
 
     Args:
-        services: What it reads from and writes to.
-        allowed_hosts: Names and addresses that requests may be sent to, beside loopback's.
+        services: The ports that it reads from and writes to.
+        allowed_hosts: Names and addresses that requests may be sent to, besides those of loopback.
     """
     app = DocumentedApi(
         title="Nimbus",
         version=services.health.info().version,
         description=_DESCRIPTION,
-        docs_url=None,  # the page loads its scripts from elsewhere; clusters are often offline
+        docs_url=None,  # the page loads scripts from the Internet; clusters are often offline
         redoc_url=None,
         responses=PROBLEMS,
         generate_unique_id_function=operation_id,
@@ -85,8 +85,8 @@ def create_app(services: ApiServices, allowed_hosts: Iterable[str] = ()) -> Fast
     app.add_middleware(CrossSiteGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(Measure, metrics=HttpMetrics(services.metrics))
     app.add_middleware(AnswerHead)
-    # First: FastAPI builds the routes of a part when it first looks for a path in it. A client that waits for
-    # the start asks for these alone; `ApiServer.build_routes` builds the others.
+    # First, because FastAPI builds the routes of a router when it first searches a path in it. A client that
+    # waits for the start requests only these; `ApiServer.build_routes` builds the others.
     app.include_router(routes_health.router(services))
     parts = (
         routes_cluster,

@@ -1,6 +1,6 @@
-"""Who asks for a command: the principal that was found, or whom a request on loopback names.
+"""The requester of a command: the authenticated principal, or the name in a request on loopback.
 
-The name in the header is nobody's identity, and is not looked at when a request has a token.
+The name in the header is not an identity, and is ignored when a request has a token.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ async def note_who_asks(
         ),
     ] = None,
 ) -> None:
-    """Note whom a request names; a dependency of every route."""
-    del reason  # read where the principal is found; here it is documented
+    """Store the name in the request's header; a dependency of every route."""
+    del reason  # read during authentication; declared here for the documentation
     _named.set(user)
 
 
 def enter(found: Principal) -> None:
-    """Say whose request it is that is answered now."""
+    """Set the principal of the current request."""
     _principal.set(found)
     _named.set(None)
 
 
 def ask_as_webhook(address: str) -> None:
-    """Say that a request is answered because of its signature."""
+    """Set the principal of a request that is accepted by its signature."""
     source = PrincipalSource.WEBHOOK
     enter(Principal(name="webhook", role=AccessRole.OPERATOR, source=source, address=address))
 
 
 def principal() -> Principal:
-    """Whose request it is that is answered now. LookupError: nobody has found out, which is a defect."""
+    """The principal of the current request. Raises LookupError if it was not set, which is a defect."""
     found = _principal.get()
     if found is None:
         raise LookupError("the request has no principal")
@@ -62,12 +62,12 @@ def principal() -> Principal:
 
 
 def is_known() -> bool:
-    """Whether anybody has found out who asks: nobody does for what strangers may ask for."""
+    """True when the current request has a principal. Open paths do not set one."""
     return _principal.get() is not None
 
 
 def who_asks(scheduler: str) -> str:
-    """The name that is kept with a command. `scheduler`: the one that took it."""
+    """The name that is stored with a command. `scheduler`: the scheduler that received it."""
     found = principal()
     if found.source is PrincipalSource.ANONYMOUS:
         return _named.get() or f"api@{scheduler}"

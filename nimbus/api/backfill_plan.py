@@ -1,4 +1,4 @@
-"""What a backfill would do, and those of the pipelines that wait for its runs. Creates nothing."""
+"""Plans a backfill, and backfills of the pipelines that wait for its runs. Creates nothing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from nimbus.domain.ids import BackfillId, PipelineName
 from nimbus.domain.intervals import DataInterval
 
 MOST_PLANNED = 1000
-"""Dates that are listed."""
+"""Limit of listed dates."""
 MOST_DOWNSTREAM = 100
-"""Backfills of other pipelines."""
+"""Limit of backfills of other pipelines."""
 
 
 def plan_of(services: ApiServices, body: BackfillPlanBody) -> BackfillPlanModel:
-    """Plan a backfill, and what follows it if that is asked for.
+    """Plan a backfill and, on request, the backfills downstream.
 
     Raises:
         NotFoundError: there is no such pipeline.
-        RefusedError: there can be no such backfill.
-        DefinitionNotHereError: the definition of a pipeline that waits is not on this disk.
+        RefusedError: the backfill is not possible.
+        DefinitionNotHereError: the definition of a downstream pipeline is not on this disk.
     """
     record, now = known_pipeline(services, body.pipeline), services.clock.now()
     backfill = _backfill(record, requested(body, record, now), now)
@@ -57,7 +57,7 @@ def _backfill(record: PipelineRecord, request: BackfillRequest, now: datetime) -
 
 
 def _dates(services: ApiServices, backfill: Backfill) -> tuple[list[IntervalModel], int]:
-    """The first dates of a backfill, as they are now, and how many of them get a run."""
+    """The first dates of a backfill with their current states, and how many of them get a run."""
     index = services.reader.intervals(backfill.pipeline)
     dates, runs = [], 0
     for date in islice(dates_left(backfill), MOST_PLANNED):
@@ -108,7 +108,7 @@ def _follower(
     spans: dict[PipelineName, DataInterval],
     now: datetime,
 ) -> DownstreamBackfillModel:
-    """The backfill of one pipeline. Its time is added to `spans`, for those that wait for it."""
+    """The backfill of one pipeline. Its interval is added to `spans`, for pipelines that wait for it."""
     upstream = (str(name) for name in record.profile.upstream if name in spans)
     row = DownstreamBackfillModel(pipeline=record.name, upstream=list(upstream))
     spec = services.definitions.definition(ReleaseOf(record.name, record.release or record.published))

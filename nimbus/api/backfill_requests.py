@@ -59,7 +59,7 @@ class BackfillBody(RequestBody):
 
 
 class BackfillPlanBody(BackfillBody):
-    """A backfill that is not created."""
+    """A backfill to plan, not to create."""
 
     downstream: StrictBool = Field(
         False, description="Plan backfills of the pipelines that wait for its runs, too."
@@ -74,10 +74,10 @@ class NewBackfillBody(BackfillBody):
 
 
 def requested(body: BackfillBody, record: PipelineRecord, now: datetime) -> BackfillRequest:
-    """What a body asks for, of a pipeline. Its range ends now at the latest.
+    """The request of a body. Its range ends at the latest now.
 
     Raises:
-        RefusedError: it has no date, or too many of them.
+        RefusedError: the range has no date, or too many dates.
     """
     schedule = record.profile.schedule
     if body.every is not None and not SHORTEST_STEP <= body.every <= LONGEST_STEP:
@@ -104,7 +104,7 @@ def requested(body: BackfillBody, record: PipelineRecord, now: datetime) -> Back
 
 
 def refuse_too_many(pipeline: str, dates: int) -> None:
-    """Raise RefusedError if a range has more dates than are counted."""
+    """Raise RefusedError if a range has MOST_DATES dates or more."""
     if dates >= MOST_DATES:
         raise RefusedError(
             "too_many_dates",

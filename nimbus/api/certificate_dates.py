@@ -1,4 +1,4 @@
-"""When certificates expire, read from the files that are served: `ssl` does not tell it of our own."""
+"""Expiry dates of certificates, read from files: `ssl` does not report them for our own certificate."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 _PEM = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
 _VERSION, _UTC_TIME = 0xA0, 0x17
-"""Tags of DER."""
+"""DER tags."""
 
 
 def expires_at(file: Path) -> datetime:
-    """When the first of the certificates expires that a PEM file holds.
+    """The earliest expiry of the certificates in a PEM file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it holds no certificate.
+        ValueError: the file contains no certificate.
     """
     return min(_not_after(base64.b64decode(text)) for text in _PEM.findall(file.read_bytes()))
 
@@ -41,9 +41,9 @@ def _not_after(der: bytes) -> datetime:
 
 
 def _value(der: bytes, at: int) -> tuple[int, int, int]:
-    """The tag at a place, and where its value begins and ends."""
+    """The tag at an offset, and the begin and end of its value."""
     tag, size, begin = der[at], der[at + 1], at + 2
-    if size & 0x80:  # then it says of how many bytes the size is
+    if size & 0x80:  # the low bits are the number of bytes of the size
         begin += size & 0x7F
         size = int.from_bytes(der[at + 2 : begin])
     return tag, begin, begin + size

@@ -1,4 +1,4 @@
-"""Makes the API's answers about child runs. Pure."""
+"""Builds the API's answers about child runs. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nimbus.domain.task_run import TaskRun
 
 
 def children_model(task: TaskRun) -> ChildrenModel | None:
-    """How far a task has come with its child runs; None: it starts none."""
+    """A task's progress with its child runs; None: it starts none."""
     spec, children = spec_of(task), task.children
     if spec is None:
         return None

@@ -1,7 +1,7 @@
-"""The header `If-Match`: a write that is done only if what it changes is still as it was read.
+"""The header `If-Match`: a write is done only if its object has not changed since it was read.
 
-The revisions that it names travel in the command, and the leader compares them when it decides. A scheduler
-that compared them when it is asked would overlook the commands that wait.
+The command contains the revisions, and the leader compares them when it decides. A comparison by the
+scheduler that receives the request would miss changes by commands that still wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _if_match: ContextVar[str | None] = ContextVar("if_match", default=None)
 
 
 class ChangedError(NimbusError):
-    """What a request would change is not what its `If-Match` names. Nothing was done."""
+    """The object of a request does not have a revision that `If-Match` names. Nothing was done."""
 
     code = "changed"
 
@@ -32,22 +32,22 @@ async def note_if_match(
         Header(
             alias=HEADER,
             pattern=PATTERN,
-            include_in_schema=False,  # documented where it has a meaning: in `submitting.CONDITIONAL`
+            include_in_schema=False,  # documented only for routes in `submitting.CONDITIONAL`
         ),
     ] = None,
 ) -> None:
-    """Note the condition of a request; a dependency of every route that queues commands."""
+    """Store the condition of a request; a dependency of every route that queues commands."""
     _if_match.set(if_match)
 
 
 def condition_of(command: Command) -> tuple[str, ...]:
-    """The revisions that the request which is answered now names for its command; empty: it has no condition.
+    """The revisions that the current request names for its command; empty: it has no condition.
 
-    A tag may come without its quotes, which shells like to take away.
+    A tag is also accepted without its quotes, which shells remove.
 
     Raises:
-        ChangedError: it names no strong tag, and others match nothing (RFC 9110, section 13.1.1).
-        RefusedError: what the command changes has no revision.
+        ChangedError: it names no strong tag, and weak tags never match (RFC 9110, section 13.1.1).
+        RefusedError: the command's object has no revision.
     """
     header = _if_match.get()
     if header is None:
@@ -55,7 +55,7 @@ def condition_of(command: Command) -> tuple[str, ...]:
     if not isinstance(command, ConditionalCommand):
         raise RefusedError(
             "no_revision",
-            f"If-Match cannot be a condition of {command.type}: what it changes has no revision.",
+            f"If-Match cannot be a condition of {command.type}: its object has no revision.",
         )
     if header == revisions.ANY:
         return (revisions.ANY,)
@@ -67,5 +67,5 @@ def condition_of(command: Command) -> tuple[str, ...]:
 
 
 def tag_with(response: Response, revision: str) -> None:
-    """Give an answer the revision of its record: `nimbus.api.entity_tags` makes a strong tag of it."""
+    """Set the revision of an answer's record. `nimbus.api.entity_tags` makes a strong tag from it."""
     response.headers["ETag"] = f'"{revision}"'

@@ -1,7 +1,7 @@
-"""What a connection to the API may cost: how many there are, and how slow a client may be.
+"""Limits of connections to the API: their number, and how slow a client may be.
 
-Without it each connection that sends nothing holds a file descriptor for ever, and a scheduler that has
-none left can neither reach ZooKeeper nor write a file.
+Without limits, each idle connection keeps a file descriptor for ever. A scheduler without free descriptors
+can neither reach ZooKeeper nor write a file.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 1000
 HEAD_WITHIN_S = 10.0
-"""From the last answer, or from the connection, to the end of a request's head: with a TLS handshake."""
+"""Limit from the connection or the last answer to the end of a request's head, with the TLS handshake."""
 TAKEN_WITHIN_S = 60.0
-"""Longest time in which a client takes nothing of an answer."""
+"""Longest time in which a client reads nothing of an answer."""
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with deadlines. Make a class of its own for each server, see `bounded`."""
+    """uvicorn's protocol with deadlines. Each server needs its own class, see `bounded`."""
 
     most: ClassVar[int]
     head_within_s: ClassVar[float]
     taken_within_s: ClassVar[float]
     waiting: ClassVar[dict[BoundedProtocol, None]]
-    """Connections that owe a request, those that have owed one the longest first."""
+    """Connections that wait for a request, in the order of their waiting times, longest first."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _taken_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio.Protocol. With TLS: the handshake is done."""
+        """See asyncio.Protocol. With TLS, this is after the handshake."""
         self.accepted(transport)
         super().connection_made(transport)
 
     def accepted(self, transport: Any) -> None:
-        """Count a connection, once. One too many aborts the one that has owed a request the longest."""
+        """Count a connection, once. Above the limit, abort the one that has waited longest for a request."""
         if self in self.connections:
             return
         self.transport = transport
@@ -51,7 +51,7 @@ class BoundedProtocol(H11Protocol):
             longest.transport.abort()
 
     def gone(self) -> None:
-        """Count a connection no longer. Safe to repeat."""
+        """Remove a connection from the count. Safe to repeat."""
         self._owe_nothing()
         self.connections.discard(self)
 
@@ -67,7 +67,7 @@ class BoundedProtocol(H11Protocol):
         self._look_at_head()
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol: the client does not take what is sent."""
+        """See asyncio.Protocol: the client does not read what is sent."""
         super().pause_writing()
         if self._taken_timer is None:
             self._taken_timer = self.loop.call_later(self.taken_within_s, self.transport.abort)
@@ -94,9 +94,9 @@ class BoundedProtocol(H11Protocol):
 
 
 class BoundedHandshake(SSLProtocol):
-    """asyncio's TLS over a `BoundedProtocol`, which counts the connection from its acceptance.
+    """asyncio's TLS over a `BoundedProtocol`, which counts the connection from when it is accepted.
 
-    asyncio tells a protocol of a connection only after its handshake. See `with_tls`.
+    asyncio itself reports a connection to a protocol only after the handshake. See `with_tls`.
     """
 
     served: ClassVar[type[BoundedProtocol]]
@@ -113,7 +113,7 @@ class BoundedHandshake(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """See asyncio.BaseProtocol. `served` is told of it by asyncio only after a handshake."""
+        """See asyncio.BaseProtocol. asyncio reports this to `served` only after a handshake."""
         super().connection_lost(exc)
         self._served.gone()
 
@@ -126,7 +126,7 @@ def with_tls(served: type[BoundedProtocol], context: ssl.SSLContext) -> type[Bou
 def bounded(
     most: int | None = None, head_within_s: float = HEAD_WITHIN_S, taken_within_s: float = TAKEN_WITHIN_S
 ) -> type[BoundedProtocol]:
-    """A protocol for one server. `most`: of connections; None: half of the process's file descriptors."""
+    """A protocol for one server. `most`: limit of connections; None: half of the file descriptors."""
     if most is None:
         most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
     limits = {"most": most, "head_within_s": head_within_s, "taken_within_s": taken_within_s, "waiting": {}}

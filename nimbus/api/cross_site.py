@@ -1,7 +1,7 @@
-"""Refuses what a page of another site can make a browser send. Plain ASGI.
+"""Refuses requests that a page of another site makes a browser send. Plain ASGI.
 
 A browser sends requests to loopback and to private networks for every page it shows, and a form needs no
-permission. So these checks hold with and without authentication, and need no tokens.
+permission. So these checks are made with and without authentication, and need no tokens.
 
 Source: Fetch Metadata Request Headers (W3C); the Go standard library's `http.CrossOriginProtection`.
 """
@@ -22,13 +22,13 @@ HostName = str | IPv4Address | IPv6Address
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 ANY_HOST = frozenset({"/healthz", "/readyz"})
-"""Answered under any `Host`: a supervisor that is refused ends a healthy process. They hold no secrets."""
+"""Paths for any `Host`: a refused supervisor would kill a healthy process. They show no secrets."""
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d*)?", re.IGNORECASE)
 
 
 def host_name(text: str) -> HostName | None:
-    """The name or address in a `Host` header, in one spelling; None when it is no such header."""
+    """The name or address in a `Host` header, in normal form; None if the header is not valid."""
     match = _HOST.fullmatch(text)
     if match is None:
         return None
@@ -41,16 +41,16 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
         address = ip_address(text)
     except ValueError:
         return None
-    # A socket for both families reports IPv4 peers so.
+    # A socket for both families reports IPv4 addresses in this form.
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
 class CrossSiteGuard:
-    """Answers 421 to a foreign `Host` (DNS rebinding), 403 to a write that another site's page sends.
+    """Answers 421 to a foreign `Host` (DNS rebinding), and 403 to a write from another site's page.
 
     Args:
-        app: What is guarded.
-        allowed_hosts: Accepted in `Host`, beside loopback and the address that the connection arrived at.
+        app: The guarded application.
+        allowed_hosts: Accepted in `Host`, besides loopback and the address of the connection.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Iterable[str] = ()) -> None:
@@ -87,20 +87,20 @@ class CrossSiteGuard:
             return False
         if isinstance(name, str):
             return name == "localhost" or name in self._allowed
-        # A name cannot be rebound to an address in `Host`: a request with our own address is meant for us.
+        # DNS rebinding needs a name in `Host`, so a request with our own address is meant for us.
         arrived_at, _ = scope.get("server") or ("", None)
         return name.is_loopback or name in self._allowed or name == _address(arrived_at)
 
 
 def _known(text: str) -> HostName | None:
-    """An allowed host; an IPv6 address may stand without brackets, as in `scheduler.host`."""
+    """An allowed host. An IPv6 address may have no brackets, as in `scheduler.host`."""
     return _address(text) or host_name(text)
 
 
 def _same_site(headers: Headers, host: str) -> bool:
-    """Whether a page of this server sends it, or no page: only browsers send these headers."""
+    """True when the request comes from a page of this server, or not from a browser."""
     sites = headers.getlist("sec-fetch-site")
     if sites:
         return all(site in ("same-origin", "none") for site in sites)
-    # Browsers leave `Sec-Fetch-Site` out on plain HTTP to other than loopback, and send `Origin` with writes.
+    # On plain HTTP beyond loopback, browsers omit `Sec-Fetch-Site`, but send `Origin` with writes.
     return all(origin.partition("://")[2].lower() == host.lower() for origin in headers.getlist("origin"))

@@ -1,4 +1,4 @@
-"""The application's OpenAPI document, and what follows from it."""
+"""The application's OpenAPI document, and facts derived from it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _SCHEMES = {
     },
 }
 _SECURITY: list[dict[str, list[str]]] = [{"token": []}, {"session": []}, {}]
-"""The last one: on loopback the API may be configured to ask for nothing."""
+"""The last entry: on loopback the API may need no authentication."""
 
 
 class DocumentedApi(FastAPI):
-    """FastAPI, with problems documented under their own media type."""
+    """FastAPI, with problem documents under their own media type."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._documenting = threading.Lock()
 
     def openapi(self) -> dict[str, Any]:
-        """The document. Made at its first use, which takes a while; any thread."""
+        """The document. The first call builds it, which takes a while; any thread."""
         with self._documenting:
             if self.openapi_schema is None:
                 document = super().openapi()
@@ -63,14 +63,14 @@ class DocumentedApi(FastAPI):
 
 
 def operation_id(route: APIRoute) -> str:
-    """Such as `runs.start`, of a route's tag and its function; `runs.list` and `runs.get` of the reads."""
+    """An id such as `runs.start`, from a route's tag and function; reads have `runs.list` and `runs.get`."""
     tag = str(route.tags[0]) if route.tags else "api"
     verb = {tag: "list", tag.removesuffix("s"): "get"}.get(route.name, route.name.removesuffix("_"))
     return f"{tag}.{verb}"
 
 
 def _retype_problems(responses: dict[str, Any]) -> None:
-    """FastAPI documents every model under the media type of the route's answer."""
+    """Move problem documents to their media type: FastAPI documents them under that of the route."""
     problem = f"#/components/schemas/{ProblemModel.__name__}"
     for response in responses.values():
         content = response.get("content", {})

@@ -1,6 +1,6 @@
-"""One example of each request body, and of the main answers, as `/openapi.json` shows them.
+"""One example of each request body and of the main answers, for `/openapi.json`.
 
-By the name of the schema. A test validates each by its schema and by its model.
+The keys are schema names. A test validates each example against its schema and its model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Links of `/openapi.json`: from what creates to what reads it.
+"""Links of `/openapi.json`: from operations that create something to those that read it.
 
-They are on the answers to a write: 202, and 200 if it is decided already. Tools follow them to make chains of
-requests, such as start, read, stop.
+They are part of the answers to a write: 202, and 200 if it is decided already. Tools follow them to build
+sequences of requests, such as start, read, stop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_OPERATION: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "runs.rerun": _OF_RUN,
     "webhooks.start": _OF_RUN,
     "backfills.create": {
-        # It can be read once a leader has accepted it.
+        # It can be read after a leader has accepted it.
         "backfill": ("backfills.get", _BACKFILL),
         "steer": ("backfills.steer", _BACKFILL),
     },
@@ -33,7 +33,7 @@ _OF_OPERATION: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 
 def add_links(operation: dict[str, Any]) -> None:
-    """Add to an operation of the document the links of its answers, if it queues a command."""
+    """Add links to the answers of an operation, if it queues a command."""
     answers = operation["responses"]
     if "202" not in answers:
         return

@@ -1,4 +1,4 @@
-"""Answers 304 to who has the answer already. Plain ASGI."""
+"""Answers 304 if the client has the current answer already. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ JSON = "application/json"
 
 
 class EntityTags:
-    """Gives JSON that was asked for an `ETag`, and leaves out what `If-None-Match` names.
+    """Adds an `ETag` to JSON answers to GET, and omits a body that `If-None-Match` names.
 
-    Tags of answers that are composed of several records are weak: hashes of the body. One that a route has
-    given (`nimbus.api.conditions.tag_with`) is the revision of the record; with the hash of the body behind
-    it, it is a strong one.
+    Answers built from several records have weak tags, which are hashes of the body. If a route has set a
+    revision (`nimbus.api.conditions.tag_with`), the tag is strong: that revision plus the hash of the body.
     """
 
     def __init__(self, app: ASGIApp) -> None:

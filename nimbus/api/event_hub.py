@@ -1,7 +1,7 @@
-"""Tells streams of events what has changed. Runs on the server's event loop, but for the feed's calls.
+"""Sends changes to event streams. Runs on the server's event loop, except for the calls of the feed.
 
-While nobody listens, nothing is followed. One task follows the feed for all streams, and one of AnyIO's
-threads makes its calls; a stream has neither a thread nor a watch of its own.
+Without streams, the feed is not followed. One task follows the feed for all streams, and one AnyIO thread
+makes its calls. A stream has neither its own thread nor its own watch.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from nimbus.ports import Changed, ChangeFeed, StoreUnavailableError
 
 T = TypeVar("T")
 MOST_STREAMS = 500
-"""Of one process."""
+"""Limit of streams in one process."""
 MOST_OF_ONE = 20
-"""Of one caller."""
+"""Limit of streams of one caller."""
 MOST_TOPICS = 10_000
-"""Whose last changes are remembered."""
+"""Limit of topics whose last changes are kept."""
 PACE_S = 0.25
-"""Between two looks: no topic is told of more often."""
+"""Pause between two reads of the feed, so that no topic is sent more often."""
 BEATS_S = 5.0
-"""Between two looks at what only says that somebody is alive."""
+"""Pause between two reads that include heartbeats."""
 LINGER_S = 60.0
 """How long the feed is followed after the last stream has ended: the next page then needs no reset."""
 START_S = 30.0
@@ -40,21 +40,21 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class TooManyStreamsError(NimbusError):
-    """A caller, or all together, have as many streams as they may."""
+    """A caller, or all callers together, have reached the limit of streams."""
 
     code = "too_many_streams"
     retryable = True
 
 
 class LastChanges:
-    """When topics changed last, since a version. What is older than that is not known."""
+    """The last changes of topics since a version. Older changes are not known."""
 
     def __init__(self, since: int, most: int = MOST_TOPICS) -> None:
         self._since, self._most = since, most
         self._versions = OrderedDict[str, int]()
 
     def note(self, topics: Collection[str], version: int) -> None:
-        """Note that some topics have changed, no later than `version`."""
+        """Record that topics have changed, no later than `version`."""
         for topic in topics:
             self._versions[topic] = version
             self._versions.move_to_end(topic)
@@ -62,7 +62,7 @@ class LastChanges:
             _, self._since = self._versions.popitem(last=False)
 
     def after(self, version: int, topics: Collection[str]) -> set[str] | None:
-        """Those of some topics that have changed after `version`; None: not known."""
+        """Those of `topics` that have changed after `version`; None: not known."""
         if version < self._since:
             return None
         return {topic for topic in topics if self._versions.get(topic, 0) > version}
@@ -75,20 +75,20 @@ class Listener:
     topics: frozenset[str]
     who: str
     changed: set[str] = field(default_factory=set)
-    """Not told yet."""
+    """Changed topics that are not sent yet."""
     reset: bool = False
-    """Something may have been missed."""
+    """True when changes may have been missed."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
 
 
 class EventHub:
-    """See the module.
+    """Distributes the changes of one feed to all streams.
 
     Args:
-        feed: What changes.
-        pace_s: As PACE_S.
-        linger_s: As LINGER_S.
+        feed: The feed of changes.
+        pace_s: See PACE_S.
+        linger_s: See LINGER_S.
     """
 
     def __init__(self, feed: ChangeFeed, *, pace_s: float = PACE_S, linger_s: float = LINGER_S) -> None:
@@ -101,23 +101,23 @@ class EventHub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = CapacityLimiter(1)
         self.version = 0
-        """Every change up to this one was told."""
+        """Every change up to this version was sent."""
 
     @property
     def streams(self) -> int:
-        """How many there are. Any thread."""
+        """Number of open streams. Any thread."""
         return len(self._listeners)
 
     async def join(self, topics: Collection[str], since: int | None, who: str) -> Listener:
-        """Begin to listen.
+        """Open a stream.
 
         Args:
-            topics: What for.
-            since: The version that the caller has seen; None: the present one.
+            topics: The topics of the stream.
+            since: The version that the caller has seen; None: the current one.
             who: The caller.
 
         Raises:
-            TooManyStreamsError: there are too many.
+            TooManyStreamsError: a limit is reached.
             StoreUnavailableError: changes cannot be followed now.
         """
         if len(self._listeners) >= MOST_STREAMS or self._streams_of[who] >= MOST_OF_ONE:
@@ -144,12 +144,12 @@ class EventHub:
         """End a stream."""
         self._listeners.discard(listener)
         self._streams_of[listener.who] -= 1
-        self._streams_of += Counter()  # forgets who has none
+        self._streams_of += Counter()  # removes callers without streams
 
     def close(self) -> None:
-        """End all streams, since the server ends. Any thread."""
+        """End all streams, because the server stops. Any thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -160,7 +160,7 @@ class EventHub:
             self._following.cancel()
 
     def _followed(self) -> asyncio.Future[None]:
-        """Follow the feed, if nobody does; done when changes are told."""
+        """Follow the feed, if it is not followed yet. The future is done when changes are being sent."""
         if self._live is None or self._following is None or self._following.done():
             self._loop = asyncio.get_running_loop()
             self._live = self._loop.create_future()

@@ -1,6 +1,6 @@
-"""Says why a task is not running, in words for people. Pure: facts in, sentence out.
+"""Explains why a task is not running, as text for people. Pure: facts in, sentence out.
 
-Follows the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.admit`,
+It uses the leader's own rules (`domain.lifecycle.is_ready`, `domain.admission.admit`,
 `domain.supervision.supervise`), so that the answer is the reason and not a guess.
 """
 
@@ -30,27 +30,27 @@ from nimbus.domain.waits import LookReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a task's fate depends on, beside its own run."""
+    """Facts that a task depends on, besides its own run."""
 
     now: datetime
     leader: str | None
     """Id of the confirmed leader."""
     capacity: Callable[[], Capacity]
-    """Read when the first explanation asks for it: most runs have no task that waits for a worker."""
+    """Read only when needed: most runs have no task that waits for a worker."""
     upstream: Callable[[PipelineName], Upstream] = lambda _name: Upstream(None, ())
-    """What is known of the runs of a pipeline; read when a task waits for them."""
+    """Facts about the runs of a pipeline; read when a task waits for them."""
     looks: Callable[[], Mapping[str, LookReport]] = dict
-    """The leader's last looks at data that tasks wait for."""
+    """The leader's last look-ups of data that tasks wait for."""
     queue: Callable[[Run], QueueView] | None = None
-    """Read for a queued run. None: of this run it is not asked, since it is not queued."""
+    """Read for a queued run. None: the run is not queued."""
     run: Callable[[RunId], Run | None] = lambda _: None
     """Reads a child run that is in ZooKeeper."""
     set_aside: Callable[[], Collection[SetAside]] = tuple
-    """What the leader asks no rule about for a while."""
+    """Subjects that the leader has set aside."""
 
 
 def why_run(run: Run, around: Surroundings) -> str | None:
-    """Explain a run that is queued, paused or set aside; None: it is none of these."""
+    """Explain a queued, paused or set aside run; None: it is none of these."""
     if not run.state.is_final and (aside := why_aside(around.set_aside(), "run", run.id)) is not None:
         return aside
     if run.paused is not None and not run.state.is_ending:
@@ -72,7 +72,7 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
     Args:
         run: The task's run.
         task: One of its tasks.
-        slots: Of the task's open attempt, if it has one and they could be read.
+        slots: Slots of the task's open attempt; None: there is none, or they could not be read.
         around: Leader, workers and time.
 
     Returns:
@@ -100,7 +100,7 @@ def why(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> s
 
 
 def _aside(run: Run, task: TaskRun, slots: Slots | None, around: Surroundings) -> str | None:
-    """Of a task that only a decision of the leader could move."""
+    """Explain a task that only a decision of the leader can move, while its run or it is set aside."""
     if not all(run.tasks[need].state.is_final for need in task.spec.needs):
         return None
     computes = task.open_attempt is not None and (slots is None or slots.end is None)
@@ -150,7 +150,7 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
     if attempt is None or slots is None:
         return None
     if slots.end is not None:
-        return "it has ended; the leader has yet to take that in" + (
+        return "it has ended; the leader has not applied that yet" + (
             "" if around.leader else ", and none leads"
         )
     if slots.stop_requested or attempt.stop_requested:
@@ -166,7 +166,7 @@ def _running(task: TaskRun, slots: Slots | None, around: Surroundings) -> str | 
         return _silent(slots.claim, attempt, around)
     if slots.claim.driver is not None and (words := slots.progress.get("silent")) is not None:
         return (
-            f"its driver in target {slots.claim.driver.target} is not heard, and may live: "
+            f"its driver in target {slots.claim.driver.target} does not report, but may be alive: "
             f"the cluster says {words}"
         )
     return None
@@ -176,7 +176,7 @@ def _silent(claim: Claim, attempt: Attempt, around: Surroundings) -> str:
     if claim.driver is None and all(worker.host != claim.host for worker in around.capacity().workers):
         told = (
             f"its runner is silent, and no worker on host {claim.host} is registered: "
-            "the leader calls it lost after `supervision.host_lost_after`, unless one comes"
+            "the leader reports it lost after `supervision.host_lost_after`, unless one registers"
         )
     else:
         where = f" on {attempt.reaper}'s host" if attempt.reaper else ""
@@ -232,7 +232,7 @@ def _failed(task: TaskRun) -> str | None:
     tried = f"{task.tried} attempt{'s' if task.tried > 1 else ''}"
     retries = task.spec.retries
     if task.failures <= retries.limit and not retries.covers(last.failure):
-        tried += f", since its retries are not for {last.failure}"
+        tried += f", as its retries exclude {last.failure}"
     return f"failed after {tried}: {_how_ended(last)}"
 
 

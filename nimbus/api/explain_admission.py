@@ -1,4 +1,4 @@
-"""Says why a ready task is not given to a worker, in words for people. Asks what the leader's rule asks."""
+"""Explains why no worker gets a ready task, as text for people. It uses the leader's own rule."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from nimbus.domain.task_run import TaskRun
 from nimbus.domain.workers import WorkerInfo
 
 MOST_NAMED = 5
-"""Tasks or workers that a sentence names."""
+"""Limit of tasks or workers that a sentence names."""
 
 
 def why_not_admitted(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> str:
-    """Explain a task that lacks nothing but room or a worker."""
+    """Explain a task that needs only room or a worker."""
     answer = admit(run, task, capacity, now)
     behind = held_behind(run, task, capacity)
     if behind is not None and (isinstance(answer, Grant) or not answer.gates):
@@ -152,7 +152,7 @@ def _all_busy(
     accepting = [worker for worker in workers if not (worker.draining or worker.lacks)]
     resting = [worker for worker in accepting if backs_off(worker, refusals, now)]
     if len(resting) == len(accepting):
-        resting = []  # when all of them back off, none is spared
+        resting = []  # when all of them back off, they are used all the same
     slots = sum(worker.slots for worker in accepting) - sum(worker.slots for worker in resting)
     yield f"{_all(slots, 'slot')} busy"
     for worker in resting:

@@ -1,4 +1,4 @@
-"""Says that the leader has set something aside, in words for people. Pure: facts in, sentence out."""
+"""Explains that the leader has set a subject aside, as text for people. Pure: facts in, sentence out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a backfill waits for, in words for people. Pure: facts in, sentence out."""
+"""Explains what a backfill waits for, as text for people. Pure: facts in, sentence out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from nimbus.domain.run import ListedRun, RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillView:
-    """What a backfill's next date depends on."""
+    """Facts that a backfill's next date depends on."""
 
     record: PipelineRecord | None
     quarantined: str | None
-    """Why its pipeline is, or None."""
+    """Why its pipeline is quarantined; None: it is not."""
     runs: Collection[ListedRun]
     """Its runs that are not final."""
     leader: str | None
     set_aside: Collection[SetAside] = ()
-    """What the leader asks no rule about for a while."""
+    """Subjects that the leader has set aside."""
 
 
 def progress(backfill: Backfill) -> str:
-    """How far it is, such as `date 17 of 90, 3 under way`."""
+    """Its progress, such as `date 17 of 90, 3 under way`."""
     dealt = backfill.started + backfill.skipped
     total = backfill.request.total
     dates = f"date {dealt}" if total is None or backfill.request.as_one_run else f"date {dealt} of {total}"
@@ -36,7 +36,7 @@ def progress(backfill: Backfill) -> str:
 
 
 def why_backfill(backfill: Backfill, view: BackfillView) -> str | None:
-    """What it waits for, and what would end that; None: it is over."""
+    """What it waits for, and what would end the wait; None: it has ended."""
     if backfill.state.is_over:
         return None
     if backfill.state is BackfillState.PAUSED:

@@ -1,4 +1,4 @@
-"""Says what a task waits for whose work is done by child runs, in words for people."""
+"""Explains what a task with child runs waits for, as text for people."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _waits(
     more = f" and {others} more" if others else ""
     child = None if name is None else read(name)
     if child is None or child.state.is_final:
-        return f"{done}; child run {name} has ended, and the leader has yet to take that in" + (
+        return f"{done}; child run {name} has ended, and the leader has not applied that yet" + (
             "" if leader else f"; {NO_LEADER}"
         )
     queued = f": {why_run(child)}" if child.state is RunState.QUEUED else ""

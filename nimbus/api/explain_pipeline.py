@@ -1,4 +1,4 @@
-"""Says why a pipeline is not running, as a list of reasons. Pure: facts in, reasons out."""
+"""Explains why a pipeline is not running, as a list of reasons. Pure: facts in, reasons out."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
 
 MOST_DUE = 1000
-"""Fire times that have passed and that are counted."""
+"""Limit of passed fire times that are counted."""
 MOST_RUNS = 10
-"""Live runs that are explained; the others are counted."""
+"""Limit of explained live runs; the others are only counted."""
 _WHEN_FULL = {
     WhenFull.QUEUE: "a run that starts now is queued (when_full: queue)",
     WhenFull.SKIP: "a fire starts no run while a scheduled one is under way (when_full: skip)",
@@ -33,30 +33,30 @@ _WHEN_FULL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineView:
-    """What the runs of a pipeline depend on."""
+    """Facts that the runs of a pipeline depend on."""
 
     now: datetime
     leader: str | None
     """Id of the confirmed leader."""
     quarantined: str | None
-    """Why it is."""
+    """Why the pipeline is quarantined; None: it is not."""
     lacking: Mapping[str, Sequence[str]]
-    """Files of it that schedulers lack, by the scheduler's id."""
+    """Missing files of the pipeline, by the scheduler's id."""
     parents: Collection[PipelineName]
     """Pipelines whose tasks start its runs."""
     queue: QueueView
     why_run: Callable[[RunId], ReasonModel]
-    """What one of its live runs waits for."""
+    """Returns what one of its live runs waits for."""
     backfills: Iterable[tuple[Backfill, str]]
-    """Those that are not over, each with what it waits for."""
+    """Backfills that have not ended, each with what it waits for."""
     commands: Sequence[QueuedCommand]
-    """About it, that wait for a decision; oldest first."""
+    """Waiting commands about the pipeline, oldest first."""
     set_aside: Collection[SetAside] = ()
-    """What the leader asks no rule about for a while."""
+    """Subjects that the leader has set aside."""
 
 
 def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonModel]:
-    """What holds the pipeline, then its schedule, limits, runs, backfills and commands."""
+    """Reasons: what blocks the pipeline, then its schedule, limits, runs, backfills and commands."""
     reasons = [ReasonModel(about="pipeline", why=told) for told in _held(record, view)]
     schedule = record.profile.schedule
     if schedule is None:
@@ -78,7 +78,7 @@ def explain_pipeline(record: PipelineRecord, view: PipelineView) -> list[ReasonM
 
 
 def _held(record: PipelineRecord, view: PipelineView) -> Iterator[str]:
-    """What keeps the whole pipeline from starting runs."""
+    """Reasons that prevent all runs of the pipeline."""
     name = record.name
     if (aside := why_aside(view.set_aside, "pipeline", name)) is not None:
         yield aside
@@ -144,7 +144,7 @@ def _skipped(skips: Skips) -> str:
 
 
 def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
-    """Those under way first, the oldest of them first; then those that are queued."""
+    """Runs under way, oldest first, and then queued runs."""
     ordered = sorted(own, key=lambda run: (run.state is RunState.QUEUED, run.created_at, run.id))
     yield from (view.why_run(run.id) for run in ordered[:MOST_RUNS])
     if len(ordered) > MOST_RUNS:
@@ -153,7 +153,7 @@ def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
 
 
 def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str | None:
-    """Which limit keeps a further run from starting; None: there is room."""
+    """The limit that prevents another run; None: there is room."""
     under_way = [run for run in own if run.state is not RunState.QUEUED]
     concurrency = record.profile.concurrency
     if concurrency is not None and len(under_way) >= concurrency.limit:

@@ -1,4 +1,4 @@
-"""Says why a run is queued, in words for people. Pure: facts in, sentence out."""
+"""Explains why a run is queued, as text for people. Pure: facts in, sentence out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_rank import TURN, Ranked, run_rank
 
 MOST_NAMED = 3
-"""Runs under way that a sentence names."""
+"""Limit of runs under way that a sentence names."""
 
 
 class LiveRun(Ranked, Protocol):
-    """A run, or what lists hold of one."""
+    """A run, or its entry in lists."""
 
     @property
     def paused(self) -> object | None: ...  # noqa: D102
@@ -23,10 +23,10 @@ class LiveRun(Ranked, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """What a queued run waits for."""
+    """Facts that a queued run depends on."""
 
     live: Collection[LiveRun]
-    """Runs that are not final: of its pipeline, with `max_running` of all."""
+    """Runs that are not final: those of its pipeline or, with `max_running`, of all pipelines."""
     limit: int | None
     """`concurrency.limit` of the active release."""
     max_running: int | None
@@ -34,7 +34,7 @@ class QueueView:
 
 
 def why_queued(run: Run, view: QueueView, leader: str | None) -> str:
-    """Explain a queued run: its place, what it waits for, and which limit says so."""
+    """Explain a queued run: its place, what it waits for, and the limit."""
     if leader is None:
         return "no scheduler leads at the moment; it starts when one does and there is room"
     own = [other for other in view.live if other.pipeline == run.pipeline]
@@ -65,7 +65,7 @@ def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], li
 
 
 def run_names(runs: Sequence[LiveRun]) -> str:
-    """How many runs, and the ids of the oldest."""
+    """The number of runs, and the ids of the oldest."""
     oldest = nsmallest(MOST_NAMED, runs, key=lambda run: (run.created_at, run.id))
     named = ", ".join(run.id for run in oldest)
     if len(runs) == 1:

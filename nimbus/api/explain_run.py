@@ -1,4 +1,4 @@
-"""Says what a run waits for, as a list of reasons. Pure: facts in, reasons out."""
+"""Explains what a run waits for, as a list of reasons. Pure: facts in, reasons out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nimbus.domain.waits import looks_of
 
 
 def explain_run(run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings) -> list[ReasonModel]:
-    """The run first, then each task that could move now; those behind other tasks are counted.
+    """Reasons of the run, then of each task that could move now. Tasks behind others are only counted.
 
     Args:
-        run: Live, or final.
-        slots: Of its open attempts.
+        run: A live or final run.
+        slots: Slots of its open attempts.
         around: Leader, workers and time.
     """
     own = _of_run(run, around)
@@ -39,7 +39,7 @@ def explain_run(run: Run, slots: Mapping[AttemptId, Slots], around: Surroundings
 def explain_task(
     run: Run, task: TaskRun, slots: Mapping[AttemptId, Slots], around: Surroundings
 ) -> ReasonModel:
-    """One task, whatever its state."""
+    """Explain one task in any state."""
     attempt = task.open_attempt
     seen = None if attempt is None else slots.get(AttemptId(run.id, task.spec.name, attempt.number))
     told = why(run, task, seen, around) or _not_waiting(task)
@@ -56,7 +56,7 @@ def next_change(run: Run, task: TaskRun, around: Surroundings) -> datetime | Non
 
 
 def _ends(run: Run, task: TaskRun, around: Surroundings) -> Iterator[datetime | None]:
-    """When the wait of a ready task ends, or is looked at again."""
+    """Times at which the wait of a ready task ends or is checked again."""
     spec = task.spec
     if spec.kind.uses_worker:
         yield queue_ends_at(run, task)
@@ -71,7 +71,7 @@ def _ends(run: Run, task: TaskRun, around: Surroundings) -> Iterator[datetime | 
 
 
 def _of_run(run: Run, around: Surroundings) -> str | None:
-    """None: nothing holds the run as a whole."""
+    """Why the whole run does not move; None: nothing blocks it."""
     if (told := why_run(run, around)) is not None:
         return told
     because = f": {run.reason}" if run.reason else ""
@@ -83,7 +83,7 @@ def _of_run(run: Run, around: Surroundings) -> str | None:
 
 
 def _moving(run: Run) -> Iterator[TaskRun]:
-    """Of a live run, tasks whose needs are met; if it is paused, those that have begun. Else what failed."""
+    """Tasks to explain. Live run: those whose needs are met, or, if paused, begun ones. Else: failed ones."""
     for task in run.tasks.in_order():
         if run.state.is_final:
             if task.state is TaskState.FAILED:

@@ -1,4 +1,4 @@
-"""Says what a task waits for that no worker runs, and how it ended. Pure."""
+"""Explains what a task that no worker runs waits for, and how it ended. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def why_it_waits(
     upstream: Callable[[PipelineName], Upstream],
     now: datetime,
 ) -> str:
-    """What a ready task waits for, and what ends that."""
+    """What a ready task waits for, and what ends the wait."""
     until = gives_up_at(run, task)
     end = "" if until is None else f"; it fails at {until:%Y-%m-%d %H:%M:%SZ} without it"
     if task.spec.kind is TaskKind.WAIT:
@@ -52,7 +52,7 @@ def _looked(look: Look, last: LookReport | None, now: datetime) -> str:
 
 
 def how_settled(task: TaskRun, settled: Settlement) -> str:
-    """How a task ended that no worker ran."""
+    """How a task that no worker ran has ended."""
     if task.spec.kind is not TaskKind.APPROVAL and settled.by:
         return f"marked {task.state} by {settled.by}: {settled.reason}"
     if task.spec.kind is not TaskKind.APPROVAL or not settled.by:

@@ -1,4 +1,4 @@
-"""Finds runs: in the command queue, in ZooKeeper while they live and for a while after, then in history."""
+"""Finds runs: in the command queue, in ZooKeeper while live and for a while after, then in history."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from nimbus.ports import ClusterReader, RecentRuns
 _log = structlog.stdlib.get_logger(__name__)
 
 MAX_RUNS = 500
-"""In one answer."""
+"""Limit of runs in one answer."""
 READ_AT_ONCE = 200
 _RECENT = 20
-"""Runs in history that are looked at for the last success."""
+"""How many runs in history are read to find the last success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,20 @@ class FoundRun:
 
     run: Run
     archived: bool
-    """It came from history."""
+    """True: it was read from history."""
 
 
 def read_in_parts(reader: ClusterReader, wanted: Sequence[RunId]) -> Iterator[Run]:
-    """Runs that are live, however many: READ_AT_ONCE of them are in memory."""
+    """Live runs, READ_AT_ONCE of them at a time, to limit memory."""
     for start in range(0, len(wanted), READ_AT_ONCE):
         yield from reader.runs(wanted[start : start + READ_AT_ONCE]).values()
 
 
 def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunModel:
-    """A run; else the command that asks for it, or its refusal.
+    """A run, or the command that requests it, or the refusal.
 
     Raises:
-        NotFoundError: nothing of it is known.
+        NotFoundError: the run is unknown.
     """
     wanted = RunId(run_id)
     live = services.reader.run(wanted)
@@ -68,7 +68,7 @@ def look_for_run(services: ApiServices, run_id: str) -> FoundRun | RequestedRunM
         for queued in services.reader.commands():
             if isinstance(queued.command, StartRun) and queued.command.run_id == wanted:
                 return _pending(services, queued.id, queued.command)
-        live = services.reader.run(wanted)  # started between the two looks
+        live = services.reader.run(wanted)  # it was started between the two reads
     if live is not None:
         return FoundRun(live, archived=False)
     old = services.history.read(wanted)
@@ -107,7 +107,7 @@ def find_run(services: ApiServices, run_id: str) -> Run:
     """A run that a leader has started.
 
     Raises:
-        NotFoundError: there is none; the code says whether it is pending, was refused, or is unknown.
+        NotFoundError: there is none; the code distinguishes pending, refused and unknown runs.
     """
     found = look_for_run(services, run_id)
     if isinstance(found, FoundRun):
@@ -117,17 +117,17 @@ def find_run(services: ApiServices, run_id: str) -> Run:
 
 
 def refuse_used_id(services: ApiServices, run_id: str) -> None:
-    """A run's id names its attempts and its output folders for good, so it serves once.
+    """Refuse an id that a run in history has: ids name attempts and output folders, so they are used once.
 
-    The leader sees to it for runs in ZooKeeper; this is for those that have moved to history. While storage
-    does not answer, it cannot be checked, and starting runs goes on.
+    The leader checks runs in ZooKeeper; this checks runs that have moved to history. While storage does not
+    answer, the check is skipped, so that runs can still be started.
 
     Raises:
         RefusedError: history has a run of this id.
     """
     wanted = RunId(run_id)
     if services.reader.run(wanted) is not None:
-        return  # asking twice starts one run: the leader says so
+        return  # a repeated request starts one run: the leader answers it
     try:
         history = services.history
         used = history.read(wanted) is not None or history.purged(wanted) is not None
@@ -143,16 +143,16 @@ def refuse_used_id(services: ApiServices, run_id: str) -> None:
 
 
 class RunPage(NamedTuple):
-    """Some runs of the list."""
+    """A page of the list of runs."""
 
     rows: list[tuple[Run, bool]]
-    """Each with whether it came from history."""
+    """Runs; True: read from history."""
     next_after: RunPlace | None
-    """Where the next page begins; None: there is none."""
+    """The place after which the next page begins; None: there is none."""
     at_least: int
-    """How many there are from the first of this page on."""
+    """Number of runs, at least, from the first of this page on."""
     complete: bool
-    """History answered."""
+    """True: history answered."""
 
 
 def list_runs(
@@ -165,7 +165,7 @@ def list_runs(
 ) -> RunPage:
     """A page of runs, newest first, in the order of `nimbus.domain.run_order`.
 
-    Live runs are listed even when history's storage is down: an outage there hides the past, not the present.
+    Live runs are listed even when history's storage is down: an outage hides only finished runs.
     """
     found = services.reader.run_list()
     recent, complete = _past_runs(services, pipeline, state, limit, after)
@@ -179,7 +179,7 @@ def list_runs(
         and state in (None, run.state)
         and (after is None or place(run) > after)
     ]
-    # Beyond what was read of history, nobody knows yet what lies between live runs.
+    # Beyond the part of history that was read, the runs between live runs are not known yet.
     first = [one for one in _first_places(ahead, limit + 1) if edge is None or one <= edge]
     shown = [RunId(one.id) for one in first[:limit]]
     live = services.reader.runs(run for run in shown if run in found)
@@ -193,7 +193,7 @@ def list_runs(
 
 
 def _first_places(runs: Collection[ListedRun | Run], most: int) -> list[RunPlace]:
-    """The places of the first of many runs. Those of older seconds need none."""
+    """The places of the first `most` runs. Places of older runs are not computed."""
     newest = nlargest(most, runs, key=attrgetter("created_at"))
     if not newest:
         return []
@@ -202,9 +202,9 @@ def _first_places(runs: Collection[ListedRun | Run], most: int) -> list[RunPlace
 
 
 def last_success(services: ApiServices, run: Run) -> Run | None:
-    """The last run of its pipeline that succeeded, of those created before it.
+    """The last successful run of the same pipeline that was created before `run`.
 
-    Looks at what is in ZooKeeper and at the newest runs in history.
+    Searches the runs in ZooKeeper and the newest runs in history.
     """
     listed = services.reader.run_list().values()
     near = [one for one in listed if one.pipeline == run.pipeline and one.state is RunState.SUCCEEDED]
@@ -228,7 +228,7 @@ def _past_runs(
         return RecentRuns((), None), True
     name = PipelineName(pipeline) if pipeline is not None else None
     try:
-        # A state is filtered by the caller, so more must be read than is wanted.
+        # The caller filters by state, so more runs must be read.
         return services.history.recent(name, MAX_RUNS if state else limit, after), True
     except NimbusError as exc:
         if not exc.retryable:
@@ -238,7 +238,7 @@ def _past_runs(
 
 
 def surroundings(services: ApiServices) -> Surroundings:
-    """What explanations of a live run rest on."""
+    """The facts for explanations of a live run."""
     leader = services.health.leader()
     queue_of, report = cache(partial(queue_view, services)), cache(partial(_report, services))
     return Surroundings(
@@ -269,7 +269,7 @@ def _looks(services: ApiServices) -> Mapping[str, LookReport]:
 
 
 def queue_view(services: ApiServices, pipeline: PipelineName) -> QueueView:
-    """What a queued run of a pipeline waits for."""
+    """The facts for explanations of a pipeline's queued runs."""
     record = services.reader.pipeline(pipeline)
     concurrency = None if record is None else record.profile.concurrency
     of_all = services.max_running is not None

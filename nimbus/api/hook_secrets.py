@@ -1,7 +1,7 @@
-"""Secrets of webhooks, each asked of its provider at most once in KEPT_S.
+"""Secrets of webhooks. Each is read from its provider at most once in KEPT_S.
 
-A request is known to be signed only when its secret is there. So strangers must neither start a program of
-the provider with each request, nor be told what is wrong with it. Threads of the API's requests ask.
+A request can be authenticated only with its secret. So before that, an unknown client must not be able to
+start a program of the provider with each request, or see the provider's errors. Request threads call this.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import structlog
 from nimbus.domain.errors import NimbusError
 
 KEPT_S = 10.0
-"""Also that there is none. A secret that is replaced counts for so long."""
+"""Also for a missing secret. A replaced secret is valid for this long."""
 LONGEST_WAIT_S = 2.0
-"""For another request that asks the provider."""
+"""Longest wait for another request that reads from the provider."""
 
 _log = structlog.get_logger(__name__)
 
 
 class HookSecretError(NimbusError):
-    """The secret of a webhook is not there now. The text says nothing of the provider."""
+    """The secret of a webhook is not available now. The message has no details of the provider."""
 
     code = "secret_unavailable"
     retryable = True
@@ -34,7 +34,7 @@ class HookSecrets:
 
     Args:
         find: The provider; raises NimbusError.
-        elapsed_s: A clock that never goes back.
+        elapsed_s: A monotonic clock.
     """
 
     def __init__(self, find: Callable[[str], str], elapsed_s: Callable[[], float] = time.monotonic) -> None:
@@ -42,12 +42,12 @@ class HookSecrets:
         self._elapsed_s = elapsed_s
         self._asking = Lock()
         self._kept: dict[str, tuple[float, str | None]] = {}
-        """Until when, and the secret; None: it could not be had."""
+        """Expiry and secret by name; None: the secret is not available."""
 
     def __call__(self, name: str) -> str:
-        """The secret of a name. HookSecretError: it cannot be had."""
+        """The secret of a name. Raises HookSecretError if it is not available."""
         if not self._asking.acquire(timeout=LONGEST_WAIT_S):
-            raise HookSecretError("the secret of this webhook is being asked for: send the request again")
+            raise HookSecretError("the secret of this webhook is being read: send the request again")
         try:
             now_s = self._elapsed_s()
             self._kept = {known: kept for known, kept in self._kept.items() if kept[0] > now_s}

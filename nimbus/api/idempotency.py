@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`: a write that is sent again is done once, and answered as before."""
+"""The header `Idempotency-Key`: a repeated write is done once, and gets the same answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _request: ContextVar[tuple[str, str] | None] = ContextVar("idempotency", default
 
 
 Queued = tuple[CommandId, RunId | None, CommandOutcome | None]
-"""A command, the run that it is about, and its outcome if it is decided."""
+"""A command, its run, and its outcome if it is decided."""
 
 
 class KeyReusedError(NimbusError):
-    """A key was sent before, with another request."""
+    """The key was used before, with another request."""
 
     code = "idempotency_key_reused"
 
@@ -41,11 +41,11 @@ async def note_key(
         Header(
             alias="Idempotency-Key",
             pattern=r"^[!-~]{1,255}$",
-            include_in_schema=False,  # tools that try requests would send one key with many
+            include_in_schema=False,  # tools that try requests would send the same key with many
         ),
     ] = None,
 ) -> None:
-    """Note the key of a request; a dependency of every route that queues commands."""
+    """Store the key of a request; a dependency of every route that queues commands."""
     if key is None:
         _request.set(None)
         return
@@ -57,25 +57,25 @@ async def note_key(
 
 
 def key_of_request() -> CommandKey | None:
-    """The key of the request that is answered now; None: it has none."""
+    """The key of the current request; None: it has none."""
     noted = _request.get()
     if noted is None:
         return None
     key, request = noted
-    # Who asks is no part of what a scheduler adds: the same request at another one has the same key.
+    # The scheduler's name is left out: the same request to another scheduler has the same key.
     whole = f"{who_asks('')}\n{key}".encode()
     return CommandKey(hash=hashlib.sha256(whole).hexdigest()[:32], request=request)
 
 
 def queued_before(services: ApiServices, key: CommandKey) -> Queued | None:
-    """The command that a key stands for. None: the key is new.
+    """The command of a key. None: the key is new.
 
     Raises:
-        KeyReusedError: it was sent with another request.
-        RefusedError: it stands for a command of which nothing is known any more.
+        KeyReusedError: the key was sent with another request.
+        RefusedError: the outcome of the key's command is no longer known.
         StoreUnavailableError: no answer.
     """
-    for _ in range(2):  # it may be decided between the two looks
+    for _ in range(2):  # the command may be decided between the two reads
         known = services.commands.keyed(key.hash)
         if known is None:
             return None

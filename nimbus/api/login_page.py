@@ -1,4 +1,4 @@
-"""The page that asks who somebody is, and the cookies of those who said it. Works without JavaScript."""
+"""The login page, and the cookies of sessions. It works without JavaScript."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# Pages are of a package above this one, which alone knows the version of its files. Another version gets
-# the same file, which the browser does not keep.
+# The pages' package is above this one, and only it knows the version of its files. A URL with another version
+# gets the same file, which the browser does not cache.
 _STYLE = "/ui/static/login/style.css"
 _PAGE = """\
 <!doctype html>
@@ -68,7 +68,7 @@ TOO_LARGE = Refusal(
 
 
 def login_page(after: str, refusal: Refusal | None = None, *, provider: bool) -> HTMLResponse:
-    """The page. `after`: what is shown after the login; `provider`: whether one can be asked."""
+    """The page. `after`: path that is shown after the login; `provider`: True: there is a provider."""
     place = local_path(after)
     offer = _PROVIDER.format(place=PROVIDER, after=escape(quote(place, safe=""))) if provider else ""
     said = "" if refusal is None else f'<p class="warn" role="alert">{escape(refusal.message)}</p>\n'
@@ -80,18 +80,18 @@ def login_page(after: str, refusal: Refusal | None = None, *, provider: bool) ->
 
 
 def local_path(path: str) -> str:
-    """A path of this server, or the first page: never another server, however it is spelled."""
+    """`path` if it is a page of this server, else the first page. It never leads to another server."""
     plain = path.isascii() and path.isprintable() and "\\" not in path
     return path if plain and path.startswith("/ui") else HOME
 
 
 def show_next(path: str) -> Response:
-    """Lead a browser to what it wanted to see."""
+    """Redirect a browser to the requested page."""
     return RedirectResponse(local_path(path), 303, headers={"Cache-Control": "no-store"})
 
 
 def begin_session(done: Response, gate: Gate, found: Principal) -> Refusal | None:
-    """Give the session of who was found to an answer; or why there is none."""
+    """Set a session for a principal on an answer, or return the refusal."""
     now = datetime.now(UTC)
     begun = gate.begin_session(found, now)
     if begun is None:
@@ -103,12 +103,12 @@ def begin_session(done: Response, gate: Gate, found: Principal) -> Refusal | Non
 
 
 def set_session(response: Response, gate: Gate, value: str, max_age_s: int) -> None:
-    """Set the cookie of a session; of 0 s: remove it."""
+    """Set the cookie of a session; with 0 s, remove it."""
     set_cookie(response, COOKIE if gate.secure else PLAIN_COOKIE, value, max_age_s)
 
 
 def set_cookie(response: Response, name: str, value: str, max_age_s: int) -> None:
-    """Set a cookie that no script sees; one that is named `__Host-` needs TLS."""
+    """Set a cookie that scripts cannot read. A name with `__Host-` needs TLS."""
     response.set_cookie(
         name,
         value,

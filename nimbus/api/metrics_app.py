@@ -1,4 +1,4 @@
-"""What a worker of its own serves: `/metrics`, behind the same checks as that of a scheduler."""
+"""The HTTP server of a separate worker: `/metrics`, with the same checks as on a scheduler."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def create_metrics_app(registry: CollectorRegistry, gate: Gate, allowed_hosts: I
     """Build the application. Starts nothing.
 
     Args:
-        registry: What it tells.
-        gate: Says who asks.
-        allowed_hosts: As of `nimbus.api.app.create_app`.
+        registry: The metrics.
+        gate: Authenticates requests.
+        allowed_hosts: As in `nimbus.api.app.create_app`.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(authorize)])
     install(app)

@@ -1,4 +1,4 @@
-"""What happens around every request: its size is bounded, and its time is measured. Plain ASGI."""
+"""Middleware of every request: limits its size, and measures its time. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from nimbus.api.problems import problem
 
 MAX_BODY_BYTES = 256 * 1024
-"""Of a request. A command must fit into a ZooKeeper node, whose limit is 1 MiB."""
+"""Limit of a request's body. A command must fit into a ZooKeeper node, whose limit is 1 MiB."""
 
 
 BODY_WITHIN_S = 30.0
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
-"""That have series of their own: a client may send any word as a method, and a series is never forgotten."""
+"""Methods with their own series. A client may send any word as a method, and series are never removed."""
 
 
 class BodyLimit:
-    """Refuses a body above the limit, also one that does not announce its length, or comes too slowly."""
+    """Refuses a body that is above the limit, even without a declared length, or that comes too slowly."""
 
     def __init__(
         self, app: ASGIApp, limit_bytes: int = MAX_BODY_BYTES, within_s: float = BODY_WITHIN_S
@@ -36,7 +36,7 @@ class BodyLimit:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        # Read here, ahead of the handler: nothing has been answered yet, so the refusal can be a clean one.
+        # Read before the handler, while no part of an answer has been sent, so that it can be refused.
         try:
             async with asyncio.timeout(self._within_s):
                 whole = await self._whole(receive)
@@ -59,7 +59,7 @@ class BodyLimit:
         await self._app(scope, replay, send)
 
     async def _whole(self, receive: Receive) -> bytes | Response | None:
-        """The body, or its refusal; None: the client has gone."""
+        """The body, or the refusal; None: the client has disconnected."""
         parts: list[bytes] = []
         size = 0
         more = True
@@ -88,16 +88,16 @@ class AnswerHead:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET", "is_head": True}  # an endless answer must not begin
+            scope = {**scope, "method": "GET", "is_head": True}  # an endless answer must not start
         await self._app(scope, receive, send)
 
 
 class SayVersion:
-    """Says in `X-Nimbus-Version` how new an answer is at least: the stream of events may begin there.
+    """Sets `X-Nimbus-Version`, the lowest version of an answer, from which a stream of events may begin.
 
     Args:
-        app: What answers.
-        version: The last change that this process has seen. From memory.
+        app: The application.
+        version: Returns the version of the last change that this process has seen, from memory.
     """
 
     def __init__(self, app: ASGIApp, version: Callable[[], int]) -> None:
@@ -108,7 +108,7 @@ class SayVersion:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        version = str(self._version())  # before anything is read
+        version = str(self._version())  # before the handler reads anything
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -131,12 +131,12 @@ class HttpMetrics:
         )
 
     def answered(self, *, method: str, route: str, status: int, took_s: float) -> None:
-        """Note one answered request."""
+        """Count one answered request."""
         self._took.labels(method, route, str(status)).observe(took_s)
 
 
 class Measure:
-    """Notes how long each answer took, by route template."""
+    """Measures the time of each answer, by route template."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app, self._metrics = app, metrics

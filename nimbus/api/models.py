@@ -1,4 +1,4 @@
-"""What the API answers, as models: they make the answers and `/openapi.json`, so the two agree.
+"""Models of the API's answers. They define both the answers and `/openapi.json`, so the two agree.
 
 Durations are numbers of seconds in fields ending `_s`; times are UTC, ISO 8601. Fields are only ever added.
 """
@@ -34,7 +34,7 @@ PriorityName = Annotated[
 
 
 class Model(BaseModel):
-    """Base of all answers: read from the domain's records by attribute."""
+    """Base of all answers. Values are read from attributes of the domain's records."""
 
     model_config = ConfigDict(from_attributes=True, populate_by_name=True)
 
@@ -43,9 +43,9 @@ class PageModel(Model):
     """Base of lists that have pages."""
 
     next_cursor: str | None = None
-    """Asks for the next page; null: there is none."""
+    """Cursor of the next page; null: there is none."""
     at_least: int = 0
-    """How many there are, at least, from the first of this page on."""
+    """Number of rows, at least, from the first of this page on."""
 
 
 class MissingFileModel(Model):
@@ -92,7 +92,7 @@ class ParticipantModel(Model):
     missing_eta_s: float | None = None
     """Until all of it is here, at the present speed; null: nothing is missing, or nothing came lately."""
     guard_said: str = ""
-    """The guard's last answer: `ready`, or why not; empty: it was not asked since the start."""
+    """The guard's last answer: `ready`, or the reason; empty: it was not called since the start."""
     missing: list[MissingFileModel] = []
     last_abdication: str = ""
     quarantined: Mapping[str, str] = {}
@@ -102,26 +102,26 @@ class ParticipantModel(Model):
 
 
 class ParticipantsModel(PageModel):
-    """Every scheduler, first in the queue first."""
+    """Every scheduler, in the order of the queue."""
 
     leader: LeaderModel | None
     participants: list[ParticipantModel]
 
 
 class LeaderAnswer(Model):
-    """Who leads; null while nobody does."""
+    """The leader; null while there is none."""
 
     leader: LeaderModel | None
 
 
 class SetAsideModel(Model):
-    """What the leader asks no rule about for a while."""
+    """A subject that the leader leaves out for a while, because a decision about it failed."""
 
     kind: str
-    """Such as `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
+    """For example `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
     id: str
     task: str
-    """Empty but for `children`."""
+    """Name of the task, for `children`; otherwise empty."""
     why: str
 
 
@@ -144,21 +144,21 @@ class StatusModel(Model):
     commands_waiting: int
     quarantined: Mapping[str, str]
     set_aside: list[SetAsideModel]
-    """What the leader could not decide about, and asks no rule about for up to a minute; if many, not all."""
+    """Subjects left out for up to a minute, because a decision about them failed. Cut if there are many."""
     set_aside_count: int
-    """All of them."""
+    """Number of all such subjects."""
     succession: str
     """What would follow if the leader died now, in a sentence."""
     cluster_schema: int | None
     """The form of the records; null before the first leader."""
     newest_schema: int
-    """The newest one that the scheduler that answers knows."""
+    """The newest schema that the answering scheduler knows."""
     older: list[str]
-    """Schedulers and workers that do not know it: while there are any, the cluster's is not raised."""
+    """Schedulers and workers that do not know it. While there are any, the schema is not raised."""
 
 
 class OrderModel(Model):
-    """An attempt that a worker runs, or looks for as its reaper."""
+    """An attempt that a worker must run or reap."""
 
     run: str
     task: str
@@ -174,35 +174,35 @@ class WorkerModel(Model):
     pid: int
     slots: int
     busy: int = 0
-    """Open attempts that it runs, or looks for as their reaper: each takes a slot."""
+    """Open attempts that it must run or reap. Each takes a slot."""
     in_clusters: int = 0
-    """Open attempts beside those whose drivers run in clusters."""
+    """Open attempts whose drivers run in clusters, in addition to `busy`."""
     refusals: int = 0
-    """Attempts in a row that it did not start."""
+    """Number of attempts in a row that it did not start."""
     backoff_until: datetime | None = None
-    """It is given nothing before, unless all others back off, too; null without refusals."""
+    """It gets no attempts before, unless all others back off, too; null without refusals."""
     version: str
     started_at: datetime
     draining: bool
     cordoned: str | None = None
-    """Why it is given nothing new, as an operator said; null if it is not cordoned."""
+    """The operator's reason for the cordon; null if it is not cordoned."""
     load_average: float
     memory_available_bytes: int
     scheduler_id: str | None
     targets: Mapping[str, int] = {}
-    """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    """Names of the targets where it can run a task's Spark, with the slots of each."""
     labels: list[str] = []
-    """What tasks can ask for with `runs_on`."""
+    """Labels that tasks can require with `runs_on`."""
     lacks: str = ""
-    """What its host has too little of, so that it is given nothing new."""
+    """What its host has too little of, so that it gets no new attempts."""
     class_archive: str = ""
-    """How it is with the class-data archive of Spark's jars: ready, or why not."""
+    """State of the class-data archive of Spark's jars: ready, or the reason why not."""
     warm_drivers: str = ""
-    """How many Spark drivers wait for an attempt, or why none does."""
+    """How many warm Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
     attempts: list[OrderModel] = []
-    """What it has to do; at most 20."""
+    """Its orders; at most 20."""
     reported_at: datetime | None = None
     """When it registered last; null: an earlier release wrote it."""
 
@@ -227,14 +227,14 @@ class VariablesModel(Model):
 
 
 class PoolModel(Model):
-    """A pool that tasks take of."""
+    """A pool."""
 
     name: str
     size: int
     used: int
-    """What open attempts take."""
+    """How much open attempts take."""
     waiting: int
-    """Ready tasks that take of it."""
+    """Number of ready tasks that need it."""
 
 
 class PoolsModel(PageModel):
@@ -244,7 +244,7 @@ class PoolsModel(PageModel):
 
 
 class ScheduleModel(Model):
-    """When runs start by themselves."""
+    """When the leader starts runs."""
 
     cron: str
     timezone: str
@@ -294,7 +294,7 @@ class ChildSpecModel(Model):
     parameters: dict[str, Any]
     """Texts are templates."""
     for_each: dict[str, list[Any] | str]
-    """One list without a name has the key ``. A text takes its list from the result of a task."""
+    """A single list has an empty key. A text is a template that reads its list from a task's result."""
     max_parallel: int | None
     max_items: int
 
@@ -305,35 +305,35 @@ class TaskSpecModel(Model):
     name: str
     kind: TaskKind
     script: str
-    """Of the release: script, SQL file or jar. Of a shell task, its program."""
+    """Path in the release of the script, SQL file or jar; for a shell task, its program."""
     main_class: str
     args: list[str]
     needs: list[str]
     requirements: dict[str, Requirement]
     """How some of `needs` must have ended; all others must have succeeded."""
     when: str
-    """Template that says whether it is wanted; empty: it is."""
+    """Template of the condition for running it; empty: no condition."""
     allow_failure: bool
     retries: RetryModel
     timeout_s: Seconds | None = Field(None, validation_alias="timeout")
     priority: PriorityName
     spark_conf: dict[str, str]
     limits: LimitsModel | None
-    """Null: nothing is limited but the log, to 64 MiB."""
+    """Null: only the log is limited, to 64 MiB."""
     spark_mode: SparkMode
     spark_target: str | None = Field(None, validation_alias=AliasPath("spark_place", "target"))
-    """Name of the place where its Spark runs; null: the worker's own."""
+    """Name of its target; null: the worker's own Spark."""
     spark_deploy: SparkDeploy | None = Field(None, validation_alias=AliasPath("spark_place", "deploy"))
     """Where its driver runs; null without a target."""
     children: ChildSpecModel | None = None
-    """Of a task of kind `pipeline`: what it starts."""
+    """For a task of kind `pipeline`: the child runs that it starts."""
     pools: dict[str, int]
-    """What an open attempt takes of each pool."""
+    """How much an open attempt takes of each pool."""
     runs_on: list[str]
     """Labels that its worker must have."""
     start_after_s: Seconds | None = Field(None, validation_alias="start_after")
     queue_timeout_s: Seconds | None = Field(None, validation_alias="queue_timeout")
-    """How long it may wait for room, before each attempt; null: for ever."""
+    """Longest wait for room before each attempt; null: no limit."""
     warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
 
 
@@ -355,7 +355,7 @@ class PipelineSpecModel(Model):
     warn_after_s: Seconds | None = Field(None, validation_alias="warn_after")
     expect_s: Seconds | None = Field(None, validation_alias="expect")
     deadline: time | None = None
-    """Of a day, in the zone of the schedule."""
+    """Time of day, in the zone of the schedule."""
     concurrency: ConcurrencyModel | None
     max_parallel_tasks: int | None
     parameters: dict[str, ParameterModel]
@@ -374,14 +374,14 @@ class PipelineSummaryModel(Model):
     concurrency: ConcurrencyModel | None
     tasks: int
     quarantined: str | None
-    """Why nothing of it starts, or null."""
+    """Why it is quarantined, so that none of its runs starts; null: it is not."""
     owner: str | None
     """A principal or a team; null: admins alone may publish and remove it."""
     updated_at: datetime
 
 
 class SkippedFiresModel(Model):
-    """Fire times in a row that started no run, for one reason."""
+    """Consecutive fire times that started no run, for one reason."""
 
     first: datetime
     last: datetime
@@ -392,15 +392,15 @@ class SkippedFiresModel(Model):
 
 
 class PipelineModel(PipelineSummaryModel):
-    """One pipeline in full. `spec` is of the active release; of the newest, while none is active."""
+    """One pipeline in full. `spec` is that of the active release, or of the newest while none is active."""
 
     schedule_position: datetime | None
     skipped_fires_total: int
-    """Fire times of its schedule that started no run."""
+    """Number of fire times that started no run."""
     skipped_fires: list[SkippedFiresModel]
-    """The last ones, oldest first; at most 20 entries."""
+    """The last entries, oldest first; at most 20."""
     spec: PipelineSpecModel | None
-    """Null while the release is not on the disk of the scheduler that answers."""
+    """Null while the release is not on the answering scheduler's disk."""
 
 
 class PipelinesModel(PageModel):
@@ -430,7 +430,7 @@ class CommandModel(Model):
 
 
 class CheckModel(Model):
-    """One thing that was looked at."""
+    """One check of readiness."""
 
     name: str
     ok: bool
@@ -439,7 +439,7 @@ class CheckModel(Model):
 
 
 class ReadinessModel(Model):
-    """Whether this scheduler can serve. A standby can."""
+    """True when this scheduler can serve. A standby can."""
 
     ready: bool
     role: Role
@@ -447,13 +447,13 @@ class ReadinessModel(Model):
 
 
 class ProblemError(Model):
-    """One thing that is wrong with a request."""
+    """One fault of a request."""
 
     place: str
-    """Where it stands, such as `body.parameters` or `query.limit`."""
+    """Place of the fault, such as `body.parameters` or `query.limit`."""
     message: str
     pointer: str | None = None
-    """The same as a JSON pointer into the body, such as `/parameters`; null: it is elsewhere."""
+    """The place as a JSON pointer into the body, such as `/parameters`; null: it is not in the body."""
 
 
 class ProblemModel(Model):

@@ -1,4 +1,4 @@
-"""What the API answers about backfills."""
+"""Models of answers about backfills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.domain.backfill import BackfillState, OnFailure, Order, Reprocess
 
 
 class BackfillRequestModel(Model):
-    """What was asked for."""
+    """The request of a backfill."""
 
     first: datetime
     last: datetime
@@ -26,11 +26,11 @@ class BackfillRequestModel(Model):
     as_one_run: bool
     parameters: Mapping[str, Any]
     total: int | None
-    """Dates of the range."""
+    """Number of dates in the range."""
 
 
 class BackfillModel(Model):
-    """A backfill and how far it is."""
+    """A backfill and its progress."""
 
     id: str
     pipeline: str
@@ -39,7 +39,7 @@ class BackfillModel(Model):
     state: BackfillState
     reason: str
     position: datetime | None
-    """Dates up to here, in its order, are dealt with."""
+    """All dates up to here, in its order, are done."""
     skipped: int
     started: int
     succeeded: int
@@ -51,7 +51,7 @@ class BackfillModel(Model):
     finished_at: datetime | None
     progress: str
     why: str | None = None
-    """What it waits for; null in lists, and when it is over."""
+    """What it waits for; null in lists, and when it has ended."""
     runs: list[str] = Field(default_factory=list)
     """Its runs that have not ended; empty in lists."""
 
@@ -63,31 +63,31 @@ class BackfillsModel(PageModel):
 
 
 class DownstreamBackfillModel(Model):
-    """A backfill of a pipeline that waits for runs of another backfill; created by a request of its own."""
+    """A backfill of a pipeline that waits for runs of another backfill. It needs a request of its own."""
 
     pipeline: str
     upstream: list[str]
     """The backfilled pipelines that it waits for."""
     first: datetime | None = None
-    """Its dates: `from` of its request. Null: it gets no backfill, and `why` says why."""
+    """`from` of its request. Null: it gets no backfill, for the reason in `why`."""
     last: datetime | None = None
-    """The same, for `to`."""
+    """`to` of its request."""
     total: int = 0
-    """Dates of its range."""
+    """Number of dates in its range."""
     runs: int = 0
-    """Of the first 1,000 of these, those that get a run as things are now."""
+    """How many of the first 1,000 dates get a run, by the current state."""
     why: str | None = None
 
 
 class BackfillPlanModel(Model):
-    """What a backfill would do."""
+    """The plan of a backfill."""
 
     pipeline: str
     total: int
-    """Dates of the range; 100,000 at most are counted."""
+    """Number of dates in the range; at most 100,000 are counted."""
     runs: int
-    """Of the dates that are listed, those that get one."""
+    """How many of the listed dates get a run."""
     dates: list[IntervalModel]
-    """The first 1,000, in its order, as they are now."""
+    """The first 1,000 dates, in its order, with their current state."""
     downstream: list[DownstreamBackfillModel] = Field(default_factory=list)
-    """If asked for: of the pipelines that wait for its runs, directly or not; each after its upstream."""
+    """On request: pipelines that wait for its runs, directly or not; each after its upstream."""

@@ -1,4 +1,4 @@
-"""Answers about why something is not running, as models."""
+"""Models of explanations why something is not running."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from nimbus.api.models import Model
 
 
 class ReasonModel(Model):
-    """One thing that is waited for, or that is so."""
+    """One reason: a condition that is waited for, or a fact."""
 
     about: str
-    """What waits, such as `run`, `task load`, `schedule`, `run flights-20260301t060000z`."""
+    """The waiting subject, such as `run`, `task load`, `schedule`, `run flights-20260301t060000z`."""
     why: str
-    """With ids, figures and times, and what would end it."""
+    """The reason, with ids, figures and times, and what would end it."""
     until: datetime | None = None
-    """The next time at which that changes by itself; null: an event ends it, not a time."""
+    """The next time at which this changes by itself; null: it ends by an event."""
 
 
 class ExplanationModel(Model):
     """Why a run or a pipeline is not running."""
 
     id: str
-    """Of the run, or the name of the pipeline."""
+    """Id of the run, or name of the pipeline."""
     state: str
     next_change: datetime | None
     """The earliest `until`."""
     reasons: list[ReasonModel]
     more: int
-    """Reasons that are left out; of tasks of a run, ask for one."""
+    """Number of left-out reasons. For a task of a run, request that task alone."""
 
 
 def explanation(name: str, state: str, reasons: list[ReasonModel], most: int) -> ExplanationModel:
-    """The answer, with so many reasons at most."""
+    """The answer, with at most `most` reasons."""
     return ExplanationModel(
         id=name,
         state=state,

@@ -1,4 +1,4 @@
-"""What the API answers about data intervals."""
+"""Models of answers about data intervals."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from nimbus.api.models import Model
 
 
 class IntervalState(StrEnum):
-    """How the last run of a data interval ended, or that one is under way, or that there is none."""
+    """The state of a data interval: how its last run ended, or that a run is under way or missing."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
     RUNNING = "running"
-    """A run of it has not ended, whatever earlier ones did."""
+    """A run of it has not ended, whatever the results of earlier ones."""
     MISSING = "missing"
     UNKNOWN = "unknown"
-    """It lies before the beginning of the index."""
+    """It is before the beginning of the index."""
 
 
 class IntervalModel(Model):
@@ -26,7 +26,7 @@ class IntervalModel(Model):
 
     start: datetime
     end: datetime
-    """Of a scheduled run, its logical date."""
+    """For a scheduled run, its logical date."""
     state: IntervalState
     run: str | None = None
     ended_at: datetime | None = None
@@ -38,8 +38,8 @@ class IntervalsModel(Model):
     pipeline: str
     timezone: str
     begins: datetime | None
-    """What ends up to here and is not in the index is unknown; null: there is no index yet."""
+    """An interval that ends up to here and is not in the index is unknown; null: there is no index yet."""
     intervals: list[IntervalModel]
-    """Those of the schedule's fire times, and others that runs had."""
+    """Intervals of the schedule's fire times, and other intervals with runs."""
     next_from: datetime | None
     """Where the next page begins; null: this is the last one."""

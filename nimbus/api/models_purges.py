@@ -1,4 +1,4 @@
-"""What the API shows of purges."""
+"""Models of answers about purges."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from nimbus.domain.run import RunState
 
 
 class PurgedPartModel(Model):
-    """A part of a run that is gone, or is about to go."""
+    """A part of a run that is purged, or is being purged."""
 
     part: Part
     at: datetime
     by: str
-    """`retention`, or who asked."""
+    """`retention`, or the name of the requester."""
     why: str
 
 
 class PlannedPurgeModel(Model):
-    """What a purge would do to one run."""
+    """The plan of a purge for one run."""
 
     run_id: str
     pipeline: str
     state: RunState
     finished_at: datetime | None
     parts: list[Part]
-    """That would go; those that are gone already are left out."""
+    """Parts that would be deleted, without those that are deleted already."""
     kept: str | None
-    """Why it keeps its outputs and its history; null: nothing keeps them."""
+    """Why its outputs and history are kept; null: they are not."""
 
 
 class PurgePlanModel(Model):
-    """What a purge would do."""
+    """The plan of a purge."""
 
     runs: list[PlannedPurgeModel]
-    """Newest first."""
+    """Runs, newest first."""
     complete: bool
-    """False: there may be more; of a pipeline, the newest 200 runs before the date are looked at."""
+    """False: there may be more. For a pipeline, the newest 200 runs before the date are checked."""
 
 
 def purged_part(part: Part, said: Said) -> PurgedPartModel:
-    """A part that is gone, with what is said of it."""
+    """A purged part, with its record."""
     return PurgedPartModel(part=part, at=said.at, by=said.by, why=said.why)

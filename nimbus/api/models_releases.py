@@ -1,4 +1,4 @@
-"""What the API answers about releases, and how two of them differ."""
+"""Models of answers about releases, and about their differences."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class ListedReleaseModel(Model):
 
     digest: str
     published_at: datetime | None
-    """When it was published last, by the clock of who did it; null: storage does not say."""
+    """When it was published last, by the publisher's clock; null: storage does not answer."""
     active: bool
     newest: bool
-    """No other one was made known to the catalog since."""
+    """True: it is the newest published release in the catalog."""
     pinned: bool
-    """A backfill that is under way needs it."""
+    """True: a backfill that is under way needs it."""
 
 
 class ReleasesModel(PageModel):
-    """Releases of a pipeline, those that were published last first."""
+    """Releases of a pipeline, last published first."""
 
     releases: list[ListedReleaseModel]
     complete: bool
-    """False: storage did not answer, and only those that the catalog names are listed."""
+    """False: storage did not answer, and only releases in the catalog are listed."""
 
 
 class ReleaseFileModel(Model):
@@ -43,13 +43,13 @@ class ReleaseFileModel(Model):
 
 
 class HoldersModel(Model):
-    """What schedulers say of a release; ids."""
+    """Ids of schedulers, by what they report about a release."""
 
     holding: list[str]
-    """On their disks, verified."""
+    """Schedulers that have it on disk, verified."""
     lacking: list[str]
     silent: list[str]
-    """They have not said anything for ten minutes."""
+    """Schedulers that have not reported for ten minutes."""
 
 
 class ReleaseModel(ListedReleaseModel):
@@ -57,20 +57,20 @@ class ReleaseModel(ListedReleaseModel):
 
     pipeline: str
     here: bool
-    """On the disk of the scheduler that answers, verified."""
+    """True: it is on the answering scheduler's disk, verified."""
     files: list[ReleaseFileModel]
     """By path; at most 500."""
     files_total: int
     size_bytes: int
-    """Of all files."""
+    """Size of all files."""
     holders: HoldersModel | None
-    """Null: storage does not say."""
+    """Null: storage does not answer."""
     commands: list[ListedCommandModel]
-    """That published and activated it, newest first, as far as history tells."""
+    """Commands that published or activated it, newest first, as far as they are in history."""
 
 
 class FileChangeModel(Model):
-    """A file that is not the same in both releases. Null: it is not there."""
+    """A file that differs between both releases. Null: that release does not have it."""
 
     path: str
     before: ReleaseFileModel | None
@@ -79,39 +79,39 @@ class FileChangeModel(Model):
 
 
 class DefinitionChangeModel(Model):
-    """A key of the definition with another value."""
+    """A key of the definition with different values."""
 
     key: str
-    """Such as `tasks.load.timeout_s`, as `GET /pipelines/{name}` shows the definition."""
+    """Path such as `tasks.load.timeout_s`, in the definition of `GET /pipelines/{name}`."""
     about: str
-    """The same in words: `task load: timeout_s`."""
+    """The path in words, such as `task load: timeout_s`."""
     change: Literal["added", "removed", "changed"]
     before: Any
     after: Any
 
 
 class TextDiffModel(Model):
-    """How the text of one file changed."""
+    """The text diff of one file."""
 
     path: str
     diff: list[str] | None
-    """Lines of a unified diff, without the names of the files; null: there is none to show."""
+    """Lines of a unified diff, without the names of the files; null: there is none."""
     why_none: str = ""
-    """Such as that it is no text, that it is above 256 KiB, or that it is not on this disk."""
+    """Why there is none, for example: no text, above 256 KiB, or not on this disk."""
 
 
 class ReleaseDiffModel(Model):
-    """How a release differs from another one."""
+    """The differences of two releases."""
 
     pipeline: str
     before: str
-    """`against`."""
+    """The release given by `against`."""
     after: str
     files: list[FileChangeModel]
     """By path; at most 500."""
     files_changed: int
-    """All of them."""
+    """Number of all changed files."""
     definition: list[DefinitionChangeModel] | None
-    """At most 500 keys; null: not both definitions are on the disk of the scheduler that answers."""
+    """At most 500 keys; null: the answering scheduler does not have both definitions on its disk."""
     definition_why_none: str = ""
-    text: TextDiffModel | None = Field(None, description="Of the `file` that was asked for.")
+    text: TextDiffModel | None = Field(None, description="Text diff of the requested `file`.")

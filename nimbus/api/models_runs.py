@@ -1,4 +1,4 @@
-"""What the API answers about runs. See `nimbus.api.models` for the rules."""
+"""Models of answers about runs. See `nimbus.api.models` for the rules."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class AttemptModel(Model):
     host: str | None = None
     pid: int | None = None
     progress: Mapping[str, Any] | None = None
-    """As the driver last told it, while the attempt is open."""
+    """Last report of the driver, while the attempt is open."""
     checkpoint: Any = None
-    """With which the next attempt begins, as the task last gave it, while the attempt is open; null: none."""
+    """Last checkpoint of the task, from which the next attempt starts, while this one is open; null: none."""
     has_result: bool = False
-    """It gave a result: see `/runs/{run_id}/results`."""
+    """True: it has a result: see `/runs/{run_id}/results`."""
     application: str | None = None
-    """Id of its Spark application, as its driver told it; null: not known."""
+    """Id of its Spark application, reported by its driver; null: not known."""
     history_url: str | None = None
-    """Page of that application in Spark's history server, once the attempt has ended."""
+    """Page of that application in Spark's history server, after the attempt has ended."""
 
 
 class ParentModel(Model):
@@ -52,18 +52,18 @@ class ParentModel(Model):
     task: str
     attempt: int
     index: int
-    """Of its item, from 0."""
+    """Index of its item, from 0."""
     depth: int
-    """1: the parent has no parent."""
+    """Depth of the run; 1: the parent has no parent."""
 
 
 class ChildrenModel(Model):
-    """How far a task has come with its child runs."""
+    """A task's progress with its child runs."""
 
     pipeline: str
     release: str | None
     attempt: int
-    """0: it has not begun."""
+    """Number of the attempt; 0: the task has not begun."""
     max_parallel: int | None
     total: int
     waiting: int
@@ -72,7 +72,7 @@ class ChildrenModel(Model):
     failed: int
     stopped: int
     refused: int
-    """Items whose child run could not be created."""
+    """Number of items whose child run could not be created."""
 
 
 class ChildModel(Model):
@@ -80,15 +80,15 @@ class ChildModel(Model):
 
     index: int
     item: Any
-    """A mapping of names to values; a value, if `for_each` is one list; null without `for_each`."""
+    """A mapping of names to values; a single value if `for_each` is one list; null without `for_each`."""
     state: str
     """`waiting`, `open`, `succeeded`, `failed`, `stopped` or `refused`."""
     run: str | None
     """Its last child run; null: there was none."""
     attempt: int | None
-    """Of the task, in which that run was created."""
+    """Attempt of the task that created that run."""
     reused_from: str | None
-    """The run whose child run succeeded, which this one repeats; null: none is reused."""
+    """The repeated run whose child run succeeded; null: none is reused."""
 
 
 class ChildrenListModel(PageModel):
@@ -104,7 +104,7 @@ class SettlementModel(Model):
 
     at: datetime
     by: str
-    """Who approved or rejected it; empty: nobody did."""
+    """The person who approved or rejected it; empty: no person did."""
     reason: str
 
 
@@ -119,17 +119,17 @@ class TaskModel(Model):
     why: str | None
     """Why it is not computing; null when there is nothing to explain."""
     attempts: list[AttemptModel]
-    """Oldest first; of a run with many tasks only the last ones. `number` counts those left out, too."""
+    """Oldest first; in a run with many tasks, only the last ones. `number` counts left-out ones, too."""
     children: ChildrenModel | None = None
-    """Of a task of kind `pipeline`."""
+    """Set for a task of kind `pipeline`."""
     settled: SettlementModel | None = None
-    """Who or what ended it, if no worker ran it: an approval, a timeout, a mark."""
+    """What ended it, if no worker ran it: an approval, a timeout, a mark."""
     reused_from: str | None = None
-    """The run in which it succeeded; this run did not run it."""
+    """The earlier run in which it succeeded; this run reuses that and did not run it."""
 
 
 class DataIntervalModel(Model):
-    """The data that a run stands for: from `start` up to, and without, `end`."""
+    """The data that a run processes: from `start` to `end`, which is excluded."""
 
     start: datetime
     end: datetime
@@ -154,29 +154,29 @@ class RunSummaryModel(Model):
     priority: PriorityName
     logical_date: datetime
     data_interval: DataIntervalModel | None
-    """Null: of a run that was started by hand without one, or by an earlier release."""
+    """Null: the run was started by hand without one, or by an earlier release."""
     timezone: str | None
-    """IANA name of the zone of its dates; null: an earlier release made the run."""
+    """IANA name of the zone of its dates; null: an earlier release created the run."""
     created_at: datetime
     started_at: datetime | None
-    """Null while it is queued, if it ended so, or in history of release 0.1, where runs start at once."""
+    """Null if it is or was only queued, or in history of release 0.1, where runs start at once."""
     finished_at: datetime | None
     parent: ParentModel | None = None
     """The task that started it; null: no task did."""
     submitted_by: str
-    """Who asked for it: a person, or `schedule`; empty: an earlier release made the run."""
+    """The requester: a person, or `schedule`; empty: an earlier release created the run."""
     rerun_of: str | None
     """The run that it repeats."""
     selected: str
-    """Which tasks it was asked to run, such as `from load`; empty: all."""
+    """The requested tasks, such as `from load`; empty: all."""
     note: str
-    """Why, in the words of who asked."""
+    """The reason that the requester gave."""
     paused: PausedModel | None
     """Null: it is not paused."""
     tasks_total: int
     tasks_done: int
     archived: bool = False
-    """It has moved to history."""
+    """True: it has moved to history."""
 
 
 class RunModel(RunSummaryModel):
@@ -184,7 +184,7 @@ class RunModel(RunSummaryModel):
 
     parameters: Mapping[str, Any]
     variables: Mapping[str, str]
-    """Of the cluster: those that its release names, as they were when it was made."""
+    """Cluster variables that its release names, with their values at the run's creation."""
     verdict: RunState | None
     deadline: datetime | None
     """Null: there is none, or the run is queued."""
@@ -192,12 +192,12 @@ class RunModel(RunSummaryModel):
     """Why it is queued or paused; null when it is neither."""
     failure_strategy: FailureStrategy
     purged: list[PurgedPartModel] = Field(default_factory=list)
-    """What is gone of it, or is about to go."""
+    """Parts that are purged, or are being purged."""
     tasks: list[TaskModel]
 
 
 class RequestedRunModel(Model):
-    """A run that was asked for and that no leader has started."""
+    """A requested run that no leader has started."""
 
     id: str
     pipeline: str | None
@@ -218,13 +218,13 @@ class RunsModel(PageModel):
 
 
 class ResultsModel(Model):
-    """What tasks of a run gave with their success."""
+    """Results of a run's successful tasks."""
 
     run_id: str
     results: Mapping[str, Mapping[str, Any]]
-    """By task."""
+    """Results by task."""
     complete: bool
-    """False: there are more; ask for them by task."""
+    """False: there are more; request them by task."""
 
 
 class TimelineEventModel(Model):

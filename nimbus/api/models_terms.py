@@ -1,4 +1,4 @@
-"""What the API shows of terms of leadership, and of what would follow if the leader died."""
+"""Models of answers about terms of leadership, and about a failover if the leader died."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nimbus.domain.terms import EndCause, Term
 
 
 class AdoptedModel(Model):
-    """What a new leader found."""
+    """The open work that a new leader found."""
 
     runs: int
-    """That were live."""
+    """Number of live runs."""
     claimed: int
-    """Open attempts with a driver, which went on."""
+    """Number of open attempts with a driver, which went on."""
     unclaimed: int
-    """Open attempts whose driver had not begun."""
+    """Number of open attempts whose driver had not begun."""
     ended: int
-    """Attempts that had ended without a leader; what they say is believed."""
+    """Number of attempts that had ended while there was no leader. Their END is applied."""
     fenced: int
-    """Of the open ones, those that this leader has given up since, as lost."""
+    """Number of the open attempts that this leader has fenced since, as lost."""
 
 
 class TermModel(Model):
@@ -33,30 +33,30 @@ class TermModel(Model):
     boot_id: str
     version: str
     began_at: datetime
-    """Of its first decision."""
+    """Time of its first decision."""
     seen_at: datetime
     """Its last sign of life, a few seconds old at most while it leads."""
     ended_at: datetime | None
-    """Null: it leads, or nobody has led since it died."""
+    """Null: it still leads, or it died and no successor has led yet."""
     is_exact: bool
-    """False: a successor has noted the end, and `ended_at` is the last sign of life."""
+    """False: a successor recorded the end, and `ended_at` is the last sign of life."""
     cause: EndCause | None
     reason: str
-    """As it was typed, or as the leader said it."""
+    """The reason that a person typed, or that the leader gave."""
     by: str
-    """Who asked for the end."""
+    """The requester of the end."""
     before: int | None
-    """Epoch of the term that was recorded before; null: none was."""
+    """Epoch of the term recorded before; null: there was none."""
     unrecorded: int
-    """Epochs between that one and this: no guard accepted them, or a release without terms led."""
+    """Number of epochs since then without a record: a guard refused, or an older release led."""
     gap_s: float | None
-    """From the end of that one to `began_at`; at most, if that end is not exact."""
+    """Seconds from the end of that term to `began_at`; an upper bound if that end is not exact."""
     takeover_s: float | None
-    """From the confirmed lead to the state being read."""
+    """Seconds from confirmed leadership until the state was read."""
     adopted: AdoptedModel | None
-    """Null: it has not read the state."""
+    """Null: the state is not read yet."""
     decisions: int | None = None
-    """That were written, as of `seen_at`; null: its release did not count them."""
+    """Number of written decisions at `seen_at`; null: its release did not count them."""
 
 
 class TermsModel(PageModel):
@@ -79,37 +79,37 @@ class SuccessorModel(Model):
 
 
 class GapModel(Model):
-    """For how long nobody would decide anything, and what the figures are made of."""
+    """The expected time without a leader, and the figures behind it."""
 
     expected_s: float | None
-    """Null: no take-over has been measured. Of a successor that is not ready, with `sync_s`."""
+    """Null: no take-over has been measured. It includes `sync_s` if the successor is not ready."""
     at_most_s: float | None
-    """If the leader's host is lost, and the take-over is as long as the longest that was measured.
-    Null also while the successor is not ready."""
+    """Seconds if the leader's host is lost and the take-over is as long as the longest measured one. Null
+    also while the successor is not ready."""
     noticed_s: float
     noticed_at_most_s: float
     sync_s: float = 0.0
-    """Until the successor has what it lacks."""
+    """Seconds until the successor has its missing files."""
     takeovers: int
     takeover_s: float | None
-    """Median."""
+    """Median of the measured take-overs."""
     takeover_at_most_s: float | None
     made_of: str
 
 
 class SuccessionModel(Model):
-    """What would follow if the leader died now."""
+    """The failover if the leader died now."""
 
     leader: str | None
-    """Id of the scheduler that leads."""
+    """Id of the leader."""
     successor: SuccessorModel | None
-    """Null: nobody would lead."""
+    """Null: no scheduler would lead."""
     gap: GapModel | None
-    """Null: there is nobody else, or nobody knows how long it fetches what it lacks."""
+    """Null: there is no successor, or the time to fetch its missing files is unknown."""
     open_attempts: int
-    """That it would adopt."""
+    """Number of attempts that it would adopt."""
     said: str
-    """All of it, in a sentence."""
+    """The estimate as a sentence."""
 
 
 def term_model(term: Term) -> TermModel:

@@ -1,4 +1,4 @@
-"""The role that each route needs. A route that is missing here fails a test, and is an admin's until then."""
+"""The role that each route needs. A route that is missing here fails a test, and needs the role admin."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ NEEDS: Mapping[str, AccessRole] = MappingProxyType(
 OPEN = frozenset(
     {"/healthz", "/readyz", "/ui/login", "/ui/login/provider", "/ui/login/callback", "/ui/logout"}
 )
-"""Asked by supervisors and load balancers, which have no token, and by browsers, to get in and out."""
+"""Open paths: for supervisors and load balancers, which have no token, and for login and logout."""
 OPEN_BELOW = ("/hooks/", "/attempt/v1/", "/ui/static/")
-"""These have credentials of their own, a signature and the token of an attempt, or are no secret."""
+"""Open prefixes: they have their own credentials (a signature, an attempt's token), or are public."""
 
 
 def is_open(path: str) -> bool:
-    """Whether a path is answered without asking who sends the request."""
+    """True when a path needs no authentication."""
     return path in OPEN or path.startswith(OPEN_BELOW)

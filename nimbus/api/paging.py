@@ -14,7 +14,7 @@ from nimbus.api.problems import NotFoundError
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 MOST = 500
-"""In one answer."""
+"""Limit of rows in one answer."""
 
 CursorText = Annotated[
     str | None,
@@ -23,12 +23,12 @@ CursorText = Annotated[
 
 
 def unknown_cursor() -> NotFoundError:
-    """Says that a cursor is none of this list."""
+    """The error for a cursor that does not belong to this list."""
     return NotFoundError("unknown_cursor", "the cursor is none that this list has given: begin without one.")
 
 
 class Page(NamedTuple, Generic[T]):
-    """Some rows of a list."""
+    """A page of a list."""
 
     rows: list[T]
     next_cursor: str | None
@@ -36,7 +36,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 class PageQuery:
-    """Which page of a list is asked for. Without a limit: all of it."""
+    """The requested page of a list. Without a limit: the whole list."""
 
     def __init__(
         self, limit: Annotated[int | None, Query(ge=1, le=MOST)] = None, cursor: CursorText = None
@@ -44,10 +44,10 @@ class PageQuery:
         self.limit, self.after = limit, decoded(cursor)
 
     def page(self, rows: Iterable[T], key: Callable[[T], Key], *, newest_first: bool = False) -> Page[T]:
-        """Order rows by a key that no two share, and cut the page out.
+        """Order rows by a unique key, and cut out the page.
 
         Raises:
-            NotFoundError: the cursor is one of another list.
+            NotFoundError: the cursor belongs to another list.
         """
         found = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0], reverse=newest_first)
         if self.after is not None:
@@ -71,12 +71,12 @@ def encoded(key: Key) -> str:
 
 
 def decoded(cursor: str | None) -> Key | None:
-    """The key in a cursor. NotFoundError: it is none."""
+    """The key in a cursor. Raises NotFoundError if it is not valid."""
     if cursor is None:
         return None
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        json.dumps(found, ensure_ascii=False).encode()  # no half of a character, which no store takes
+        json.dumps(found, ensure_ascii=False).encode()  # refuses half a surrogate pair
     except (ValueError, RecursionError) as exc:  # binascii.Error and UnicodeError are a ValueError
         raise unknown_cursor() from exc
     if not isinstance(found, list) or not all(isinstance(part, str | int) for part in found):

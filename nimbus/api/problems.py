@@ -1,4 +1,4 @@
-"""Every refusal as RFC 9457 problem details, with a stable code. No handler builds one itself."""
+"""Turns every refusal into RFC 9457 problem details with a stable code. No handler builds its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RETRY_AFTER_S = 2
 
 
 class NotFoundError(NimbusError):
-    """What was asked for is not there."""
+    """The requested object does not exist."""
 
     exit_code = 3
 
@@ -51,11 +51,11 @@ def problem(
 
     Args:
         status: HTTP status.
-        code: Stable; what programs look at.
-        detail: What happened, to what, what to do.
-        errors: Shape `{place, message, pointer}`, for bad input; `pointer` where it has one.
+        code: Stable code for programs.
+        detail: What happened, to which object, and what to do.
+        errors: For bad input: `{place, message, pointer}`; `pointer` if there is one.
         headers: Added to the response.
-        extra: Members beside the standard ones.
+        extra: Members besides the standard ones.
     """
     body: dict[str, Any] = {
         "type": f"urn:nimbus:problem:{code}",
@@ -138,7 +138,7 @@ def _bad_input(_request: Request, exc: Exception) -> JSONResponse:
 
 
 def _place(error: dict[str, Any]) -> dict[str, str]:
-    """One place of bad input; a part of a body that can be read also by a JSON pointer (RFC 6901)."""
+    """One place of bad input; in a body that can be parsed, also with a JSON pointer (RFC 6901)."""
     found = {"place": ".".join(map(str, error["loc"])), "message": _said(error["msg"])}
     part, *names = error["loc"]
     if part == "body" and error["type"] != "json_invalid":
@@ -147,7 +147,7 @@ def _place(error: dict[str, Any]) -> dict[str, str]:
 
 
 def _said(message: str) -> str:
-    """Pydantic puts its own words before ours."""
+    """Our message without Pydantic's prefix."""
     return message.removeprefix("Value error, ").rstrip(".")
 
 
@@ -157,7 +157,7 @@ def _http(request: Request, exc: Exception) -> JSONResponse:
     detail = f"{request.method} {request.url.path}: {exc.detail}. The routes are in /openapi.json."
     headers = dict(exc.headers or {})
     if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # The header names the methods of one route, and a path may have several.
+        # The given header has the methods of one route, but a path may have several routes.
         path = getattr(request.scope.get("route"), "path", "")
         headers["Allow"] = ", ".join(request.app.methods(path)) or headers["Allow"]
     return problem(exc.status_code, code, detail, headers=headers)

@@ -1,4 +1,4 @@
-"""Finds out what releases are made of and how two of them differ. Blocks, and computes within bounds."""
+"""Reads the files of releases, and compares two releases. It blocks; computation is bounded."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from nimbus.domain.text_diff import TooDifferentError, unified_diff
 from nimbus.ports import DefinitionNotHereError
 
 MOST_FILES = 500
-"""In one answer; of changed keys, too."""
+"""Limit of files in one answer, and of changed keys."""
 MOST_TEXT_BYTES = 256 * 1024
-"""Of each of two files whose texts are compared."""
+"""Limit of each of two compared files."""
 _COMMANDS = 50
 _log = structlog.stdlib.get_logger(__name__)
 
 
 def list_releases(services: ApiServices, name: str, paging: PageQuery) -> ReleasesModel:
-    """Releases that storage or the catalog names, published last first."""
+    """Releases in storage or in the catalog, last published first."""
     record = known_pipeline(services, name)
     published = _published(services, record.name)
     at = {one.digest: one.at for one in reversed(published or ())}
@@ -87,11 +87,11 @@ def get_release(services: ApiServices, name: str, digest: str) -> ReleaseModel:
 def diff_releases(
     services: ApiServices, name: str, digest: str, against: str, file: str | None
 ) -> ReleaseDiffModel:
-    """How `digest` differs from `against`; of one file, how its text does.
+    """The differences of `digest` from `against`; with `file`, also its text diff.
 
     Raises:
-        NotFoundError: storage has no such release, or neither has such a file.
-        StorageUnavailableError: one is not on this disk, and storage does not answer.
+        NotFoundError: storage has no such release, or the file does not differ.
+        StorageUnavailableError: a release is not on this disk, and storage does not answer.
     """
     record = known_pipeline(services, name)
     before, after = (ReleaseOf(record.name, ReleaseDigest(one)) for one in (against, digest))
@@ -131,7 +131,7 @@ def _files(services: ApiServices, release: ReleaseOf) -> Sequence[ReleaseFile]:
 
 
 def _published(services: ApiServices, pipeline: PipelineName) -> Sequence[Publication] | None:
-    """None: storage does not answer."""
+    """Published releases; None: storage does not answer."""
     try:
         return services.releases.published(pipeline)
     except NimbusError as exc:
@@ -165,7 +165,7 @@ def _file_change(change: FileChange) -> FileChangeModel:
 def _definition_changes(
     services: ApiServices, before: ReleaseOf, after: ReleaseOf
 ) -> tuple[list[DefinitionChangeModel] | None, str]:
-    """What changed, or why that is not known."""
+    """The changed keys, or the reason why they are not known."""
     try:
         old, new = (
             PipelineSpecModel.model_validate(services.definitions.definition(one)).model_dump(mode="json")
@@ -191,7 +191,7 @@ def _named(changed: Sequence[FileChange], path: str, *, release: ReleaseOf) -> F
 
 
 def _text(services: ApiServices, before: ReleaseOf, after: ReleaseOf, change: FileChange) -> TextDiffModel:
-    """The text diff of one file, or why there is none."""
+    """The text diff of one file, or the reason why there is none."""
     texts = []
     for release, file in ((before, change.before), (after, change.after)):
         if file is None:

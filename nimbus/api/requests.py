@@ -1,6 +1,6 @@
-"""What callers may send: bodies of the API's writes, checked here and then trusted.
+"""Bodies of the API's writes, checked here and then trusted.
 
-Unknown keys are refused, so that a mistyped `paramters` is no silent default.
+Unknown keys are refused, so that a mistyped `paramters` does not become a silent default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PriorityName = Literal["highest", "high", "medium", "low", "lowest"]
 
 
 def _priority(value: Any) -> Any:
-    """Names only: numbers would tie callers to an order that may get more steps."""
+    """Accept names only: with numbers, callers would depend on an order that may get more steps."""
     names = {priority.name.lower(): priority for priority in Priority}
     if isinstance(value, Priority):
         return value
@@ -45,17 +45,17 @@ def _priority(value: Any) -> Any:
 
 
 def in_utc(value: datetime) -> datetime:
-    """A time of a request. ValueError: it has no offset, or is at an end of the calendar."""
+    """A time of a request, in UTC. Raises ValueError without an offset, or at an end of the calendar."""
     if value.tzinfo is None:
         raise ValueError("needs an offset, such as 2026-01-31T06:00:00Z or +02:00")
-    # Times at the ends of the calendar do not exist in every time zone.
+    # Times at the ends of the calendar have no value in some time zones.
     if not 1 < value.year < MAXYEAR:
         raise ValueError(f"must be in the years 2 to {MAXYEAR - 1}")
     return value.astimezone(UTC)
 
 
 def _text(value: Any) -> Any:
-    """Pydantic takes a number for seconds since 1970."""
+    """Refuse numbers, which Pydantic would read as seconds since 1970."""
     if isinstance(value, int | float):
         raise ValueError("must be a text, such as 2026-01-31T06:00:00Z")  # noqa: TRY004 - what pydantic turns into a refusal
     return value
@@ -66,7 +66,7 @@ Moment = Annotated[datetime, BeforeValidator(_text), AfterValidator(in_utc)]
 
 
 def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what the command's record could not hold: `json` reads more than JSON."""
+    """Refuse values that the command's record cannot store: Python's `json` reads more than JSON."""
     try:
         json.dumps(to_jsonable_python(parameters), allow_nan=False, ensure_ascii=False).encode()
     except ValueError as exc:
@@ -75,17 +75,17 @@ def _storable(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_utf8(text: str) -> str:
-    text.encode()  # a half of a surrogate pair is refused as any ValueError
+    text.encode()  # half a surrogate pair raises UnicodeEncodeError, which is a ValueError
     return text
 
 
 def whole(value: Any) -> Any:
-    """For JSON 3.0 is a whole number."""
+    """The value as an integer if it is whole: in JSON, 3.0 is a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _matching(pattern: re.Pattern[str]) -> dict[str, str]:
-    """What the schema shows of a text that a function checks."""
+    """The JSON schema of a text that a function checks."""
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
 
@@ -107,7 +107,7 @@ BackfillIdText = Annotated[
 
 
 TaskNameText = PipelineNameText
-"""They have the same form."""
+"""Task names have the form of pipeline names."""
 WorkerIdText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,126}$")]
 
 
@@ -137,7 +137,7 @@ class RequestBody(BaseModel):
 
 
 class ReleaseBody(RequestBody):
-    """Make a release known whose files are already in storage."""
+    """Add a release whose files are already in storage to the catalog."""
 
     digest: DigestText = Field(description="SHA-256 of the release's manifest.")
     activate: StrictBool = Field(False, description="Make it the active release, too.")
@@ -148,44 +148,44 @@ class ActivateBody(RequestBody):
 
     digest: DigestText | None = Field(None, description="Without it: the newest published release.")
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = Field(
-        "", description="Why, for the list of commands; empty: what `X-Nimbus-Reason` says."
+        "", description="Reason, for the list of commands; empty: that of `X-Nimbus-Reason`."
     )
 
 
 class DataIntervalBody(RequestBody):
-    """The data that a run stands for."""
+    """The data that a run processes."""
 
     start: Moment = Field(description="With offset.")
-    end: Moment = Field(description="It ends before this moment.")
+    end: Moment = Field(description="End, which is excluded.")
 
 
 class SelectionBody(RequestBody):
-    """Which tasks of a run are run; the others are left out, or reused."""
+    """Which tasks of a run are executed. The others are left out or reused."""
 
     scope: Literal["only", "from", "upto"]
     tasks: list[TaskNameText] = Field(min_length=1, max_length=100)
     reuse: RunIdText | None = Field(
-        None, description="A run that has ended: its successes stand for tasks that are not selected."
+        None, description="An ended run. Its successful tasks replace tasks that are not selected."
     )
 
 
 class RerunBody(RequestBody):
-    """Run a run again, as a new one."""
+    """Repeat a run, as a new run."""
 
-    run_id: RunIdText | None = Field(None, description="Of the new run; as in a start.")
+    run_id: RunIdText | None = Field(None, description="Id of the new run; as in a start.")
     scope: Literal["all", "failed", "only", "from", "upto"]
     tasks: list[TaskNameText] = Field(default_factory=list, max_length=100)
     release: Literal["same", "latest"] = Field("same", description="`latest`: the active one.")
     marks: dict[TaskNameText, Literal["succeeded", "skipped"]] = Field(
         default_factory=dict,
-        description="Tasks that count as ended so, without being run. Needs a reason.",
+        description="Tasks to set to this state without running them. Needs a reason.",
         json_schema_extra={"additionalProperties": False},  # the names have a pattern
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
 
 class MarkBody(RequestBody):
-    """Let a task that waits count as ended."""
+    """Set the final state of a waiting task."""
 
     state: Literal["succeeded", "skipped"]
     reason: _Reason
@@ -196,14 +196,14 @@ class StartRunBody(RequestBody):
 
     pipeline: PipelineNameText
     run_id: RunIdText | None = Field(
-        None, description="Give one, and asking again starts nothing twice. Without it the server makes one."
+        None, description="With an id, a repeated request starts one run. Without it, the server makes one."
     )
     parameters: StorableParameters = Field(default_factory=dict)
     logical_date: Moment | None = Field(
-        None, description="The time the run stands for, with offset. Without it: the time of acceptance."
+        None, description="The time that the run stands for, with offset. Without it: the time of acceptance."
     )
     data_interval: DataIntervalBody | None = Field(
-        None, description="Without it the run has none, and templates that name its start or end refuse it."
+        None, description="Without it, the run has none, and is refused if templates name its start or end."
     )
     priority: Annotated[Priority, BeforeValidator(_priority, json_schema_input_type=_PriorityName)] | None = (
         Field(None, description="highest, high, medium, low or lowest. Without it: the pipeline's.")
@@ -215,7 +215,7 @@ class PoolBody(RequestBody):
     """Set the size of a pool."""
 
     size: Annotated[StrictInt, BeforeValidator(whole)] = Field(
-        ge=0, le=1_000_000, description="0: nothing takes of it any more."
+        ge=0, le=1_000_000, description="0: no new attempt gets room in it."
     )
 
 
@@ -223,12 +223,12 @@ class VariableBody(RequestBody):
     """Set a variable of the cluster."""
 
     value: Annotated[str, Field(max_length=LONGEST_VARIABLE), AfterValidator(_as_utf8)] = Field(
-        description="Not a secret: anybody who reaches the API can read it."
+        description="Not a secret: everybody who reaches the API can read it."
     )
 
 
 class ReasonBody(RequestBody):
-    """Why something is asked for; kept where people will look for it."""
+    """The reason of a request, which is stored with it."""
 
     reason: _Reason
 
@@ -242,6 +242,6 @@ class AbdicationBody(ReasonBody):
 
 
 class ApprovalBody(ReasonBody):
-    """Approve or reject what a task waits for."""
+    """Approve or reject a waiting task."""
 
     approved: StrictBool = Field(True, description="False: rejected; the task fails.")

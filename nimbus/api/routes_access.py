@@ -1,4 +1,4 @@
-"""Routes about tokens, and about who asks."""
+"""Routes about tokens, and about the caller itself."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from nimbus.domain.revisions import of_token
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}$"
 _TokenId = Annotated[str, StringConstraints(pattern=rf"^{TOKEN_ID}$")]
 _Name = Annotated[str, StringConstraints(pattern=NAME)]
-# Names at an identity provider have characters that those of tokens have not, such as `:` and `|`.
+# Names at an identity provider may have characters that names of tokens do not have, such as `:` and `|`.
 _OWNER = rf"{NAME}|^{NAME_PREFIX}[^\x00-\x20\x7f-\xa0](?:[^\x00-\x1f\x7f-\x9f]{{0,{LONGEST_NAME - 1}}})$"
 _Owner = Annotated[str, StringConstraints(pattern=_OWNER)]
 
 
 class TokenBody(RequestBody):
-    """A token; its secret stays with who makes it."""
+    """A token, without its secret, which stays with the caller."""
 
-    name: _Name = Field(description="Whose it is; a name in the list of commands.")
+    name: _Name = Field(description="Name of the holder, as shown in the list of commands.")
     role: AccessRole
     teams: list[_Name] = Field(default_factory=list, max_length=20)
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(
-        description="Of the secret, the part after `nbs_<id>_`: 43 characters, made of 32 random bytes."
+        description="SHA-256 of the secret, the part after `nbs_<id>_`: 43 characters, from 32 random bytes."
     )
     expires_at: Moment | None = None
 
 
 class OwnerBody(RequestBody):
-    """Whose a pipeline is."""
+    """The owner of a pipeline."""
 
     owner: _Owner | None = Field(
-        description="A principal, such as `ada` or `oidc:ada`, or a team; null: nobody's but the admins'."
+        description="A principal, such as `ada` or `oidc:ada`, or a team; null: admins alone."
     )
 
 
 class TokenModel(Model):
-    """A token, of which nothing can be used."""
+    """A token, without its secret."""
 
     id: str
     name: str
@@ -63,13 +63,13 @@ class TokenModel(Model):
 
 
 class TokensModel(Model):
-    """The tokens of the cluster; those in files of schedulers are not among them."""
+    """The tokens of the cluster, without those in files of schedulers."""
 
     tokens: list[TokenModel]
 
 
 class PrincipalModel(Model):
-    """Who asks, as this scheduler sees it."""
+    """The caller, as this scheduler authenticated it."""
 
     name: str
     role: AccessRole
@@ -92,7 +92,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/whoami")
     async def whoami() -> PrincipalModel:
-        """Who asks, and with which role."""
+        """The caller and its role."""
         return PrincipalModel.model_validate(principal())
 
     @routes.get("/tokens")
@@ -113,7 +113,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def create_token(
         token_id: _TokenId, body: TokenBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Let somebody in. Asked again with the same secret, it changes nothing."""
+        """Create a token. A repeated request with the same secret changes nothing."""
 
         def command() -> CreateToken:
             check_schema(services, "a token")
@@ -130,14 +130,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.delete("/tokens/{token_id}", **CONDITIONAL)
     async def revoke_token(token_id: _TokenId, response: Response, wait: Wait = 0) -> CommandModel:
-        """Let a token be of no use any more."""
+        """Revoke a token."""
         return await submit(services, lambda: RevokeToken(id=token_id), response, wait_s=wait)
 
     @routes.put("/pipelines/{name}/owner", **CONDITIONAL)
     async def set_owner(
         name: PipelineNameText, body: OwnerBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Say whose a pipeline is: their authors may publish and remove it."""
+        """Set the owner of a pipeline, who may publish and remove it."""
 
         def command() -> SetOwner:
             return SetOwner(pipeline=known_pipeline(services, name).name, owner=body.owner)

@@ -1,4 +1,4 @@
-"""Routes about alerts: what people were told, what waits, and whether the targets can be reached."""
+"""Routes about alerts: sent and waiting ones, and tests of the targets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nimbus.ports import AlertNotSentError
 
 
 class AlertModel(Model):
-    """One thing that is told to one target."""
+    """One message to one target."""
 
     id: str
-    """Equal for all tries."""
+    """Id of the alert, the same for all tries."""
     event: AlertEvent
     target: str
     pipeline: str
@@ -27,27 +27,27 @@ class AlertModel(Model):
     about: str
     raised_at: AwareDatetime
     more: int
-    """Further alerts that this one stands for, since too many waited for the target."""
+    """Number of further alerts that this one replaces, because too many waited for the target."""
     state: AlertState
     tries: int
     may_repeat: bool
-    """It may have been accepted before: the leader that sent it ended before it could say."""
+    """True when an earlier try may have been accepted: its leader failed before it recorded the result."""
     next_try: AwareDatetime | None
     error: str
-    """Of the last try."""
+    """Error of the last try."""
     ended_at: AwareDatetime | None
 
 
 class AlertsModel(PageModel):
-    """Alerts that wait, sent ones of the last hour, and those given up in the last 7 days; oldest first."""
+    """Waiting alerts, alerts sent in the last hour, and failed ones of the last 7 days; oldest first."""
 
     alerts: list[AlertModel]
     targets: dict[str, str]
-    """Kinds of the targets that the answering scheduler has, by name."""
+    """Kinds of the answering scheduler's targets, by name."""
 
 
 class AlertTestModel(Model):
-    """What came of a test."""
+    """Result of a test."""
 
     target: str
     sent: bool
@@ -60,7 +60,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/alerts")
     def alerts(paging: Paging) -> AlertsModel:
-        """Alerts: those that wait, and those that ended lately."""
+        """Waiting alerts, and alerts that ended lately."""
         page = paging.page(services.reader.alerts(), lambda one: (one.raised_at.isoformat(), one.id))
         return AlertsModel(
             alerts=[_model(alert) for alert in page.rows],
@@ -71,7 +71,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/alerts/targets/{name}/test")
     def test(name: PipelineNameText) -> AlertTestModel:
-        """Send a message to a target from the scheduler that answers. It is not kept, and not tried again."""
+        """Send a test message from the answering scheduler. It is not stored, and not tried again."""
         if name not in services.alerts.kinds:
             known = ", ".join(sorted(services.alerts.kinds)) or "none"
             raise NotFoundError(

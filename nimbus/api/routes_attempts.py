@@ -1,6 +1,6 @@
-"""The door for drivers in Spark clusters: each reaches the slots of its own attempt, and nothing else.
+"""Routes for drivers in Spark clusters. Each driver reaches only the slots of its own attempt.
 
-Not part of the API for people: its client is `nimbus.worker.application.bootstrap`.
+They are not part of the API for users. The client is `nimbus.worker.application.bootstrap`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Text = Annotated[str, Field(max_length=256)]
 
 
 class ClaimBody(BaseModel):
-    """What a driver says of itself before it runs user code."""
+    """A driver's claim, sent before it runs user code."""
 
     nonce: _Text
     driver: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]
@@ -29,7 +29,7 @@ class ClaimBody(BaseModel):
 
 
 class BeatBody(BaseModel):
-    """What a driver says while it runs."""
+    """A driver's heartbeat."""
 
     nonce: _Text
     number: int

@@ -42,7 +42,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     def backfills(
         paging: Paging, pipeline: Annotated[PipelineNameText | None, Query()] = None
     ) -> BackfillsModel:
-        """All that are kept, newest first."""
+        """All kept backfills, newest first."""
         found = [one for one in services.reader.backfills() if pipeline in (None, one.pipeline)]
         page = paging.page(found, lambda one: (one.created_at.isoformat(), one.id), newest_first=True)
         return BackfillsModel(
@@ -60,7 +60,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/backfill-plan")
     def plan(body: BackfillPlanBody) -> BackfillPlanModel:
-        """What a backfill would do, and those of pipelines that wait for its runs; creates nothing."""
+        """Plan a backfill and, on request, backfills of pipelines that wait for its runs. Creates nothing."""
         return plan_of(services, body)
 
     @routes.post("/backfills", status_code=202, responses=ACCEPTED_RESPONSES)
@@ -85,7 +85,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         body: ReasonBody | None = None,
         wait: Wait = 0,
     ) -> CommandModel:
-        """Pause: it starts nothing more. Cancel: nor ever; its queued runs are stopped."""
+        """Pause, resume or cancel. A paused backfill starts no runs. Cancel also stops its queued runs."""
         to = {
             "pause": BackfillState.PAUSED,
             "resume": BackfillState.ACTIVE,
@@ -102,7 +102,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def known_backfill(services: ApiServices, backfill: str) -> Backfill:
-    """That backfill. NotFoundError: there is none."""
+    """A backfill by id. Raises NotFoundError if there is none."""
     found = services.reader.backfill(BackfillId(backfill))
     if found is None:
         raise NotFoundError(

@@ -26,19 +26,19 @@ from nimbus.domain.ids import CommandId
 
 
 def known_command(services: ApiServices, command: CommandId) -> CommandOutcome | None:
-    """What became of a command; None while it waits.
+    """The outcome of a command; None while it waits.
 
     Raises:
-        NotFoundError: it neither waits nor has an outcome.
+        NotFoundError: the command neither waits nor has an outcome.
     """
     outcome = services.commands.outcome(command)
     if outcome is None and command not in {queued.id for queued in services.reader.commands()}:
-        outcome = services.commands.outcome(command)  # decided between the two looks
+        outcome = services.commands.outcome(command)  # decided between the two reads
         if outcome is None:
             raise NotFoundError(
                 "unknown_command",
                 f"command {command} is not waiting and has no outcome: it was never submitted, or was "
-                "decided more than an hour ago. Look at what it was meant to change.",
+                "decided more than an hour ago. Check the object that it was to change.",
             )
     return outcome
 
@@ -52,7 +52,7 @@ def known_workers(services: ApiServices) -> list[WorkerModel]:
 
 
 def cluster_status(services: ApiServices) -> StatusModel:
-    """Count everything."""
+    """The counts of the cluster."""
     reader = services.reader
     workers = reader.workers()
     return views.status_model(
@@ -71,7 +71,7 @@ def cluster_status(services: ApiServices) -> StatusModel:
 
 
 def _in_queue(row: ParticipantModel) -> Key:
-    """First in line first; then those that are not in the queue."""
+    """Sort key: the queue in its order, then schedulers that are not in it."""
     return (row.queue_position is None, row.queue_position or 0, row.id)
 
 
@@ -81,7 +81,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/participants")
     def participants(paging: Paging) -> ParticipantsModel:
-        """Every scheduler: registration, place in the queue, role, epoch, readiness, and what it lacks."""
+        """Every scheduler: registration, place in the queue, role, epoch, readiness, and missing files."""
         health = services.health
         found = views.participants_model(health.participants(), services.reader.schedulers(), health.leader())
         page = paging.page(found.participants, _in_queue)
@@ -94,7 +94,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/leader")
     def leader() -> LeaderAnswer:
-        """Who leads; null while nobody does."""
+        """The leader; null while there is none."""
         view = services.health.leader()
         return LeaderAnswer(leader=views.leader_model(view, services.reader.schedulers()))
 
@@ -105,13 +105,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/workers")
     def workers(paging: Paging) -> WorkersModel:
-        """Registered workers, with their open attempts, and those that they did not start."""
+        """Registered workers, with their open attempts and refusals."""
         page = paging.page(known_workers(services), lambda one: (one.id,))
         return WorkersModel(workers=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
     @routes.get("/commands/{command_id}")
     async def command(command_id: CommandIdText, wait: Wait = 0) -> CommandModel:
-        """What became of a command. Outcomes are kept for about an hour."""
+        """The state of a command. Outcomes are kept for about an hour."""
         wanted = CommandId(command_id)
         outcome = await run_in_threadpool(known_command, services, wanted)
         if outcome is None and wait > 0:
@@ -120,7 +120,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/cluster/abdicate", status_code=202, responses=ACCEPTED_RESPONSES)
     async def abdicate(body: AbdicationBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """Ask the leader to hand over, to a scheduler that is named or to the next one. It queues again."""
+        """Ask the leader to hand over to a named scheduler or to the next one. It then queues again."""
         return await submit(services, lambda: Abdicate(reason=body.reason, to=body.to), response, wait_s=wait)
 
     return routes

@@ -1,4 +1,4 @@
-"""The list of commands: those that wait, and what became of the others, who asked, from where and why."""
+"""The list of commands: waiting and decided ones, with requester, address and reason."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName
 
 MAX_COMMANDS = 500
-"""In one answer."""
+"""Limit of commands in one answer."""
 MAX_REFUSALS = 25_000
-"""That are looked at for a page after the first, and for one of some kind or of one who asked."""
-KindText = Annotated[str, Query(pattern=r"^[a-z_]{1,40}$", description="Such as `start_run`.")]
+"""Limit of refusals that are read for a later page, or for a filter by kind or requester."""
+KindText = Annotated[str, Query(pattern=r"^[a-z_]{1,40}$", description="For example `start_run`.")]
 SubmitterText = Annotated[
-    str, Query(max_length=len(NAME_PREFIX) + LONGEST_NAME, description="Who asked, as the list says it.")
+    str, Query(max_length=len(NAME_PREFIX) + LONGEST_NAME, description="The requester, as shown in the list.")
 ]
 _log = structlog.get_logger(__name__)
 
@@ -38,24 +38,24 @@ class ListedCommandModel(Model):
     status: str
     """`pending`, `accepted` or `refused`."""
     at: datetime
-    """When it was decided; of one that is pending, when it was asked for."""
+    """When it was decided; for a pending command, when it was requested."""
     kind: str
-    """Such as `start_run`; empty: an earlier release decided it."""
+    """For example `start_run`; empty: an earlier release decided it."""
     pipeline: str | None
     run_id: str | None
-    """Of a start; of one that is pending, the run that it is about."""
+    """The run of a start; for a pending command, its run."""
     names: Mapping[str, str] = {}
-    """What else it names: `run`, `task`, `release`, `backfill`, `pool`, `worker`, `token`, `name`."""
+    """Other names in it: `run`, `task`, `release`, `backfill`, `pool`, `worker`, `token`, `name`."""
     submitted_by: str
     address: str
-    """Of the client that asked; empty: an earlier release took it."""
+    """Address of the client; empty: an earlier release received the command."""
     token_id: str
-    """Empty: no token was needed."""
+    """Id of the token; empty: no token was needed."""
     reason: str
     epoch: int | None
-    """Of the leader that decided; null: nobody has."""
+    """Epoch of the leader that decided; null: not decided."""
     code: str
-    """`ok`, or that of the refusal; empty while it is pending."""
+    """`ok`, or the code of the refusal; empty while it is pending."""
     message: str
 
 
@@ -64,23 +64,23 @@ class CommandsModel(PageModel):
 
     commands: list[ListedCommandModel]
     history_complete: bool
-    """False: history did not answer, and old ones may be missing."""
+    """False: history did not answer, and old commands may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandFilter:
-    """Which commands are listed; None: any."""
+    """Filters of the list; None: any."""
 
     pipeline: str | None = None
     kind: str | None = None
     submitted_by: str | None = None
     release: str | None = None
-    """Named by the command."""
+    """A release that the command names."""
     refused: bool = False
-    """Refusals alone."""
+    """True: only refusals."""
 
     def fits(self, row: ListedCommandModel) -> bool:
-        """Whether a command is listed."""
+        """True when a command passes the filters."""
         return (
             self.pipeline in (None, row.pipeline)
             and self.kind in (None, row.kind)
@@ -96,7 +96,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("")
     def commands(
-        refused: Annotated[bool, Query(description="Refusals alone.")] = False,
+        refused: Annotated[bool, Query(description="Only refusals.")] = False,
         pipeline: PipelineNameText | None = None,
         kind: KindText | None = None,
         submitted_by: SubmitterText | None = None,
@@ -116,8 +116,8 @@ def list_commands(
     paging: PageQuery,
     pending: Iterable[ListedCommandModel] = (),
 ) -> CommandsModel:
-    """A page of decided commands, and of those that are `pending`."""
-    outcomes = services.commands.outcomes()  # before history: one that moves meanwhile is in both
+    """A page of decided commands and of `pending` ones."""
+    outcomes = services.commands.outcomes()  # before history, so that a moving outcome is in both
     about = None if wanted.pipeline is None else PipelineName(wanted.pipeline)
     is_first = paging.after is None and (wanted.kind or wanted.submitted_by or wanted.release) is None
     most = MAX_REFUSALS if paging.limit is None or not is_first else paging.limit + 1

@@ -1,6 +1,6 @@
-"""The door to the bucket of outputs: signed addresses for drivers in Spark clusters.
+"""The route for the bucket of outputs: signed URLs for drivers in Spark clusters.
 
-Its client is `nimbus.worker.data.signed`.
+The client is `nimbus.worker.data.signed`.
 """
 
 from __future__ import annotations

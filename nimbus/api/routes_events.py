@@ -1,4 +1,4 @@
-"""A stream of events says what has changed, so that pages need not ask again and again."""
+"""The stream of events, which sends changes so that pages need not poll."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nimbus.api.event_hub import EventHub, Listener
 from nimbus.domain.topics import PATTERN
 
 MOST_TOPICS = 20
-"""Of one stream."""
+"""Limit of topics of one stream."""
 PING_S = 15.0
 RETRY_MS = 2000
 MEDIA_TYPE = "text/event-stream"
@@ -46,15 +46,15 @@ def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
         topic: Annotated[list[_Topic], Query(min_length=1, max_length=MOST_TOPICS)],
         since: Annotated[
             _Version | None,
-            Query(description="Version of what the caller has read. Without it: the present."),
+            Query(description="Version of the data that the caller has read. Without it: the current one."),
         ] = None,
         last_event_id: Annotated[
-            _Version | None, Header(description="As `since`, and before it: sent by browsers.")
+            _Version | None, Header(description="As `since`, but with precedence. Browsers send it.")
         ] = None,
     ) -> Response:
-        """What has changed, as it changes: `changed` names a topic, after `reset` anything may have.
+        """A stream of changes: `changed` names a topic; after `reset`, anything may have changed.
 
-        Ends when the scheduler stops, and within 15 s of when it learns that the caller's token has ended.
+        It ends when the scheduler stops, and within 15 s after it reads that the caller's token has ended.
         """
         seen = since if last_event_id is None else last_event_id
         if request.scope.get("is_head"):
@@ -67,7 +67,7 @@ def router(hub: EventHub, gate: Gate, prefix: str) -> APIRouter:
 
 
 class _EventStream(StreamingResponse):
-    """Leaves the hub also when it is cut before its first byte."""
+    """A response that leaves the hub even if the client disconnects before the first byte."""
 
     def __init__(
         self, hub: EventHub, listener: Listener, since: int | None, admitted: Callable[[], bool]
@@ -86,7 +86,7 @@ class _EventStream(StreamingResponse):
 async def _events(
     hub: EventHub, listener: Listener, since: int | None, admitted: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """The bytes of a stream. The last of several events has the id: only then all of them have arrived."""
+    """The bytes of a stream. Only the last of several events has the id, when all have arrived."""
     seen = hub.version if since is None or listener.reset else since
     yield format_sse_event(retry=RETRY_MS, id=str(seen))
     while not listener.ended and admitted():
@@ -100,14 +100,14 @@ async def _events(
             listener.changed.clear()
             yield _changed(topics, seen)
         if not await _news(listener):
-            # A server that lags so much is not one that lags: its numbers have begun anew.
+            # Such a large difference is no lag: the server's versions have started again.
             listener.reset = listener.reset or seen > hub.version
             seen = max(seen, hub.version)
             yield format_sse_event(comment="ping", id=str(seen))
 
 
 async def _news(listener: Listener) -> bool:
-    """Wait for some; False: there were none for a while."""
+    """Wait for changes; False: there were none for PING_S."""
     try:
         async with asyncio.timeout(PING_S):
             await listener.wake.wait()

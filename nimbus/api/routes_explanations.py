@@ -1,4 +1,4 @@
-"""Routes that say why something is not running."""
+"""Routes that explain why something is not running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nimbus.domain.ids import RunId, TaskName
 from nimbus.records import UnreadableRecordError
 
 MOST_REASONS = 100
-"""In one answer."""
+"""Limit of reasons in one answer."""
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -35,9 +35,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/runs/{run_id}/explanation")
     def run(
         run_id: RunIdText,
-        task: Annotated[PipelineNameText | None, Query(description="Of this task alone.")] = None,
+        task: Annotated[PipelineNameText | None, Query(description="Explain only this task.")] = None,
     ) -> ExplanationModel:
-        """Why a run, or a task of it, is not running: what each waits for, and what would end that."""
+        """Why a run or one of its tasks is not running: what it waits for, and what would end the wait."""
         return explained_run(services, run_id, task)
 
     @routes.get("/pipelines/{name}/explanation")
@@ -49,7 +49,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def explained_run(services: ApiServices, run_id: str, task: str | None = None) -> ExplanationModel:
-    """Explain a run, or one of its tasks; also a run that is asked for and not started.
+    """Explain a run, or one of its tasks; also a requested run that is not started.
 
     Raises:
         NotFoundError: there is no such run, or no such task.
@@ -74,7 +74,7 @@ def explained_run(services: ApiServices, run_id: str, task: str | None = None) -
 
 
 def _requested(services: ApiServices, found: RequestedRunModel) -> str:
-    """Why a run that was asked for is not there."""
+    """Why a requested run does not exist yet."""
     if found.state == "refused" or found.reason:
         return found.reason
     queued_as = found.command.command_id
@@ -95,7 +95,7 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
     """Explain a pipeline.
 
     Raises:
-        NotFoundError: the catalog has none of this name.
+        NotFoundError: the pipeline is not in the catalog.
     """
     record = known_pipeline(services, name)
     reasons = explain_pipeline(record, pipeline_view(services, record))
@@ -103,7 +103,7 @@ def explained_pipeline(services: ApiServices, name: str) -> ExplanationModel:
 
 
 def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView:
-    """Read what the runs of a pipeline depend on."""
+    """Read the facts that the runs of a pipeline depend on."""
     reader, around, name = services.reader, surroundings(services), record.name
     schedulers = reader.schedulers()
     backfills = [one for one in reader.backfills() if one.pipeline == name and not one.state.is_over]
@@ -126,7 +126,7 @@ def pipeline_view(services: ApiServices, record: PipelineRecord) -> PipelineView
 
 
 def _live_run(services: ApiServices, around: Surroundings, run_id: RunId) -> ReasonModel:
-    """The first reason of a live run, and how many more it has."""
+    """The first reason of a live run, with the number of further ones."""
     run = services.reader.runs([run_id]).get(run_id)
     if run is None:
         return ReasonModel(about=f"run {run_id}", why="it has gone, or its record is broken")

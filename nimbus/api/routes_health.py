@@ -1,6 +1,6 @@
-"""Routes for load balancers, supervisors and Prometheus: outside `/api/v1`, where those look.
+"""Routes for load balancers, supervisors and Prometheus, at their usual paths outside `/api/v1`.
 
-They answer while every thread for requests waits for ZooKeeper: else a supervisor ends a healthy process.
+They answer even if every request thread waits for ZooKeeper. Otherwise a supervisor kills a healthy process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nimbus.api.services import ApiServices
 def router(services: ApiServices) -> APIRouter:
     """Build the routes over `services`."""
     routes = APIRouter(tags=["health"])
-    threads = CapacityLimiter(2)  # beside those for requests
+    threads = CapacityLimiter(2)  # separate from those for requests
     info = services.health.info()
     alive = {"status": "ok", "id": info.id, "version": info.version}
 
     @routes.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """The process answers. Looks at nothing else: restarting us would not heal ZooKeeper."""
+        """The process answers. Nothing else is checked: a restart would not repair ZooKeeper."""
         return alive
 
     @routes.get("/readyz", responses={503: {"model": ReadinessModel}})
@@ -34,7 +34,7 @@ def router(services: ApiServices) -> APIRouter:
         checks = await run_sync(services.health.readiness, limiter=threads)
         ready = all(check.ok for check in checks if check.required)
         response.status_code = 200 if ready else 503
-        # Everybody may ask, and where tokens are required nobody says who asks.
+        # This path is open: it is answered without authentication even where tokens are required.
         shown = checks if not services.gate.required else [replace(one, detail="") for one in checks]
         rows = [CheckModel.model_validate(check) for check in shown]
         role = (await run_sync(services.health.info, limiter=threads)).role
@@ -45,7 +45,7 @@ def router(services: ApiServices) -> APIRouter:
 
 
 def metrics_router(registry: CollectorRegistry, threads: CapacityLimiter | None = None) -> APIRouter:
-    """Build the route of what `registry` has. `threads`: those that it may use; two of its own without."""
+    """Build the route for the metrics of `registry`. `threads`: its thread limit; None: its own two."""
     routes, threads = APIRouter(tags=["health"]), threads or CapacityLimiter(2)
 
     @routes.get("/metrics", response_class=Response)

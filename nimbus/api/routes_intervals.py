@@ -1,4 +1,4 @@
-"""The calendar of a pipeline: what became of each data interval."""
+"""The calendar of a pipeline: the state of each data interval."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import Schedule
 
 MOST_DATES = 1000
-"""In one answer."""
+"""Limit of dates in one answer."""
 USUAL_DATES = 30
-"""Without a beginning."""
+"""Number of dates without `from`."""
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
@@ -37,7 +37,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         last: Annotated[BoundText | None, Query(alias="to")] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_DATES)] = MOST_DATES,
     ) -> IntervalsModel:
-        """What became of each date from `from` up to `to`, which is now; without `from`, of the last 30."""
+        """The state of each date from `from` to `to`, by default now; without `from`, of the last 30."""
         return _calendar(services, known_pipeline(services, name), first, last, limit)
 
     return routes

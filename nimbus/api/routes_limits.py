@@ -1,4 +1,4 @@
-"""Routes about what operators set for the whole cluster: pools, and workers that are given nothing."""
+"""Routes about cluster-wide limits: pools and cordons of workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/pools")
     def pools(paging: Paging) -> PoolsModel:
-        """All pools: size, what open attempts take, and how many ready tasks wait."""
+        """All pools: size, use by open attempts, and number of waiting ready tasks."""
         page = paging.page(_pools(services), lambda one: (one.name,))
         return PoolsModel(pools=page.rows, next_cursor=page.next_cursor, at_least=page.at_least)
 
@@ -45,25 +45,25 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def set_pool(
         name: PipelineNameText, body: PoolBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Make a pool, or change its size."""
+        """Create a pool, or change its size."""
         return await submit(services, lambda: SetPool(pool=name, size=body.size), response, wait_s=wait)
 
     @routes.delete("/pools/{name}", **CONDITIONAL)
     async def remove_pool(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Take a pool away. Refused while tasks of live runs need it."""
+        """Remove a pool. Refused while tasks of live runs need it."""
         return await submit(services, lambda: RemovePool(pool=name), response, wait_s=wait)
 
     @routes.post("/workers/{worker}/cordon", status_code=202, responses=ACCEPTED_RESPONSES)
     async def cordon(
         worker: WorkerIdText, body: ReasonBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Give a worker nothing new; what it has goes on. Kept also while it is not registered."""
+        """Cordon a worker: it gets no new attempts; open ones go on. Kept even while it is not registered."""
         command = CordonWorker(worker=WorkerId(worker), reason=body.reason)
         return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.post("/workers/{worker}/uncordon", status_code=202, responses=ACCEPTED_RESPONSES)
     async def uncordon(worker: WorkerIdText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Give a worker tasks again."""
+        """End the cordon of a worker."""
         command = UncordonWorker(worker=WorkerId(worker))
         return await submit(services, lambda: command, response, wait_s=wait)
 
@@ -73,7 +73,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 def _pools(services: ApiServices) -> list[PoolModel]:
     if not (sizes := services.reader.settings().pools):
         return []
-    # A former leader may be registered, too; the report of a new one is whole once it has read the state.
+    # A former leader may be registered, too. The report of a new leader is complete after it read the state.
     leader = max(services.reader.schedulers(), key=lambda one: one.epoch or 0, default=None)
     limits = _counted(services) if leader is None or leader.recovered_at is None else leader.report.limits
     return [
@@ -83,7 +83,7 @@ def _pools(services: ApiServices) -> list[PoolModel]:
 
 
 def _counted(services: ApiServices) -> LimitUse:
-    """Counted from the runs while nobody leads. Takes seconds if there are thousands."""
+    """The use, counted from the runs while there is no leader. Takes seconds if there are thousands."""
     now = services.clock.now()
     used, waiting = Counter[str](), Counter[str]()
     live = [run.id for run in services.reader.run_list().values() if not run.state.is_final]

@@ -1,4 +1,4 @@
-"""Login of browsers at an identity provider: the authorization code flow with PKCE. Any scheduler may end it.
+"""Browser login at an identity provider: authorization code flow with PKCE. Any scheduler can complete it.
 
 Source: OpenID Connect Core 1.0, section 3.1; RFC 9700; RFC 9207 (the parameter `iss`).
 """
@@ -47,7 +47,7 @@ def router(services: ApiServices, provider: IdentityProvider) -> APIRouter:
 
     @routes.get(PROVIDER)
     async def begin(request: Request) -> Response:
-        """Lead a browser to the provider, and have it keep what this login was begun with."""
+        """Redirect a browser to the provider, with a cookie for this login."""
         after, key = request.query_params.get("next", HOME), gate.session_key
         if key is None:
             return login_page(after, NOT_YET, provider=True)
@@ -63,7 +63,7 @@ def router(services: ApiServices, provider: IdentityProvider) -> APIRouter:
 
     @routes.get(CALLBACK)
     async def end(request: Request) -> Response:
-        """Begin the session of a browser that comes back from the provider."""
+        """Begin the session of a browser that returns from the provider."""
         begun = logins.begun(request)
         after = HOME if begun is None else begun.after
         done = show_next(after)
@@ -87,7 +87,7 @@ class _Logins:
         self.cookie = "__Host-nimbus-login" if services.gate.secure else "nimbus-login"
 
     async def place(self, request: Request, begun: LoginState) -> str:
-        """Where the browser logs in. IdentityProviderError."""
+        """URL at which the browser logs in. Raises IdentityProviderError."""
         return await self._provider.login_url(
             redirect_uri=self._redirect_uri(request),
             state=begun.state,
@@ -96,7 +96,7 @@ class _Logins:
         )
 
     def begun(self, request: Request) -> LoginState | None:
-        """The login that a browser comes back from; None: it is none of ours, or over."""
+        """The login of a returning browser; None: it is not ours, or expired."""
         key, jwts, query = self._gate.session_key, self._gate.jwts, request.query_params
         if key is None or jwts is None or query.get("iss", jwts.rules.issuer) != jwts.rules.issuer:
             return None
@@ -104,7 +104,7 @@ class _Logins:
         return login_state.returned(carried, query.get("state", ""), key, datetime.now(UTC))
 
     async def found(self, request: Request, begun: LoginState) -> Principal | Refusal:
-        """Whom the provider names."""
+        """The principal that the provider names, or the refusal."""
         jwts, query = self._gate.jwts, request.query_params
         code = query.get("code")
         if jwts is None or code is None:
@@ -123,15 +123,15 @@ class _Logins:
             return _refusal(403, exc.code, str(exc))
 
     def noted(self, request: Request, refusal: Refusal) -> Refusal:
-        """A refusal that was logged and counted; another one, if there are too many from there."""
+        """Log and count a refusal. Return it, or a 429 if there are too many from this address."""
         slower = self._gate.failed("login_refused", _address(request), time.monotonic())
-        if slower is None:  # else strangers could fill the disk
+        if slower is None:  # a 429 is not logged: it could fill the disk
             _log.info("login_refused", code=refusal.code, address=_address(request), error=refusal.message)
         return slower or refusal
 
     def _redirect_uri(self, request: Request) -> str:
-        """As it was registered: as configured, or of the name that the browser knows us by."""
-        # A foreign `Host` was refused before.
+        """The redirect URI: as configured, or with the host name that the browser uses."""
+        # A foreign `Host` is refused before this.
         scheme, host = "https" if self._gate.secure else "http", request.headers.get("host", "")
         return self._registered or f"{scheme}://{host}{CALLBACK}"
 

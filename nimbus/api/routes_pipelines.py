@@ -27,7 +27,7 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
     """Find a pipeline.
 
     Raises:
-        NotFoundError: the catalog has none of this name.
+        NotFoundError: the pipeline is not in the catalog.
     """
     record = services.reader.pipeline(PipelineName(name))
     if record is None:
@@ -40,7 +40,7 @@ def known_pipeline(services: ApiServices, name: str) -> PipelineRecord:
 
 
 def pipeline_definition(services: ApiServices, record: PipelineRecord) -> PipelineSpec | None:
-    """The definition of the active release, else of the newest; None: it is not on this disk."""
+    """The definition of the active or else the newest release; None: it is not on this disk."""
     try:
         return services.definitions.definition(ReleaseOf(record.name, record.release or record.published))
     except NimbusError as exc:
@@ -75,7 +75,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def publish(
         name: PipelineNameText, body: ReleaseBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Make a release known whose files are in storage already; with `activate`, the active one."""
+        """Add a release, whose files are in storage already, to the catalog; with `activate`, activate it."""
         command = PublishRelease(
             pipeline=PipelineName(name), digest=ReleaseDigest(body.digest), activate=body.activate
         )
@@ -106,7 +106,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.delete("/{name}", **CONDITIONAL)
     async def remove(name: PipelineNameText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Take a pipeline out of the catalog. Refused while it has live runs."""
+        """Remove a pipeline from the catalog. Refused while it has live runs."""
 
         def command() -> RemovePipeline:
             return RemovePipeline(pipeline=known_pipeline(services, name).name)

@@ -26,23 +26,23 @@ from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run, RunState
 
 MOST_PLANNED = 200
-"""Runs that a plan looks at."""
+"""Limit of runs in a plan."""
 
 
 class PurgeBody(RequestBody):
-    """Which runs lose what: one run, or those of a pipeline that ended before a date."""
+    """The parts to delete, and the runs: one run, or those of a pipeline that ended before a date."""
 
     run_id: RunIdText | None = None
     pipeline: PipelineNameText | None = None
     before: BoundText | None = Field(None, description="A day in UTC, or a time with an offset.")
-    states: list[RunState] = Field(default_factory=list, description="Empty: however they ended.")
+    states: list[RunState] = Field(default_factory=list, description="Empty: runs in any final state.")
     parts: list[Part] = Field(
-        default_factory=lambda: [Part.HISTORY], min_length=1, description="Logs and outputs go with history."
+        default_factory=lambda: [Part.HISTORY], min_length=1, description="History includes logs and outputs."
     )
     reason: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)] = ""
 
     def command(self) -> PurgeRuns:
-        """What the leader is asked for. RefusedError: it is not clear which runs are meant."""
+        """The command. Raises RefusedError if the runs are not clear."""
         if (self.run_id is None) is (self.pipeline is None):
             raise RefusedError("bad_purge", "a purge needs either run_id, or pipeline and before.")
         if (self.pipeline is None) is not (self.before is None):
@@ -58,7 +58,7 @@ class PurgeBody(RequestBody):
 
 
 class NewPurgeBody(PurgeBody):
-    """A purge, and why it is asked for."""
+    """A purge with its reason."""
 
     reason: Annotated[
         str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
@@ -71,7 +71,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/purges", status_code=202, responses=ACCEPTED_RESPONSES)
     async def purge(body: NewPurgeBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """Delete parts of runs that have ended. Accepted: the leader does it within minutes."""
+        """Delete parts of ended runs. Once it is accepted, the leader does it within minutes."""
 
         def command() -> PurgeRuns:
             check_schema(services, "a purge")
@@ -81,7 +81,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/purge-plan")
     def plan(body: PurgeBody) -> PurgePlanModel:
-        """What a purge would do; deletes nothing."""
+        """Plan a purge; deletes nothing."""
         return _plan(services, body.command())
 
     return routes
@@ -94,14 +94,14 @@ def _plan(services: ApiServices, what: PurgeRuns) -> PurgePlanModel:
     for run in (one for one in runs[:MOST_PLANNED] if takes(what, one)):
         kept = why_kept(run, used, set(services.history.reusers(run.id)) - going)
         parts = losing(what, kept)
-        going |= {run.id} if Part.OUTPUTS in parts else set()  # then it reuses nothing any more
+        going |= {run.id} if Part.OUTPUTS in parts else set()  # it then no longer counts as a reuser
         shown.append(_planned(services, run, parts, kept))
     return PurgePlanModel(runs=shown, complete=len(runs) <= MOST_PLANNED)
 
 
 def _used(services: ApiServices) -> Used:
-    """What the live state names. Of its runs, those that selected tasks are read: no other one reuses any."""
-    waiting = services.reader.commands()  # before runs: they become such
+    """Runs that the live state names. Only runs with selected tasks are read: no others reuse runs."""
+    waiting = services.reader.commands()  # before runs, because commands become runs
     listed = services.reader.run_list()
     selected = [run.id for run in listed.values() if run.selected]
     found = used_runs(waiting, read_in_parts(services.reader, selected))

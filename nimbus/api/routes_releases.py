@@ -1,4 +1,4 @@
-"""Routes about releases: which there are, what one is made of, how two differ."""
+"""Routes about releases: the list, one in full, and the differences of two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("")
     def releases(name: PipelineNameText, paging: Paging) -> ReleasesModel:
-        """Releases of a pipeline, those that were published last first."""
+        """Releases of a pipeline, last published first."""
         return list_releases(services, name, paging)
 
     @routes.get("/{digest}")
@@ -37,7 +37,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
             FilePathText | None, Query(description="A file that differs, to compare its texts.")
         ] = None,
     ) -> ReleaseDiffModel:
-        """How a release differs from another one: files by digest, the definition key by key."""
+        """Differences of two releases: files by digest, the definition key by key."""
         return await run_sync(
             diff_releases, services, name, digest, against, file, limiter=services.comparing
         )

@@ -1,4 +1,4 @@
-"""How a run stood at a moment of its past."""
+"""Route for the state of a run at a past moment."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ReplayedTaskModel(Model):
     state: TaskState
     attempts: list[AttemptModel]
     attempts_left_out: int
-    """How many early attempts the record only counts: when they were open is not known."""
+    """Number of early attempts that the record only counts, so that their times are not known."""
 
 
 class ReplayModel(Model):
-    """A run at a moment, as its record tells."""
+    """A run at a moment, derived from its record."""
 
     run_id: str
     at: datetime
@@ -40,10 +40,10 @@ class ReplayModel(Model):
     verdict: RunState | None
     reason: str
     paused: PausedModel | None
-    """Of the last pause only; null: it was not paused, or that pause is over now."""
+    """The last pause only; null: it was not paused, or that pause is over now."""
     tasks: list[ReplayedTaskModel]
     events: list[TimelineEventModel]
-    """Up to that moment, oldest first."""
+    """Events up to that moment, oldest first."""
 
 
 def router(services: ApiServices, prefix: str) -> APIRouter:
@@ -55,7 +55,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         run_id: RunIdText,
         at: Annotated[datetime, AfterValidator(in_utc), Query(description="With offset.")],
     ) -> ReplayModel:
-        """How a run stood at a moment, rebuilt from its record: of the same record, always the same."""
+        """The state of a run at a moment, derived from its record. The same record gives the same answer."""
         run = find_run(services, run_id)
         if at < run.created_at:
             raise RefusedError(

@@ -1,4 +1,4 @@
-"""Routes of commands about runs that were started."""
+"""Routes of commands about existing runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/stop", status_code=202, responses=ACCEPTED_RESPONSES)
     async def stop(run_id: RunIdText, body: ReasonBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """End a run: nothing new starts, what runs is stopped. One that is pending does not begin."""
+        """End a run: no new task starts, running tasks are stopped. A pending run does not begin."""
 
         def made() -> StopRun:
             found = look_for_run(services, run_id)
@@ -37,7 +37,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/pause", status_code=202, responses=ACCEPTED_RESPONSES)
     async def pause(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Let a run begin nothing new; what runs goes on, and its deadline counts."""
+        """Pause a run: no new task starts; running tasks go on, and its deadline still counts."""
 
         def made() -> PauseRun:
             return PauseRun(run_id=_live(services, run_id, "pause"))
@@ -46,7 +46,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/resume", status_code=202, responses=ACCEPTED_RESPONSES)
     async def resume(run_id: RunIdText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Let a paused run go on."""
+        """Resume a paused run."""
 
         def made() -> ResumeRun:
             return ResumeRun(run_id=_live(services, run_id, "resume"))
@@ -55,14 +55,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("/{run_id}/rerun", status_code=202, responses=ACCEPTED_RESPONSES)
     async def rerun(run_id: RunIdText, body: RerunBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """Run a run again, as a new one, once it has ended. What need not be repeated is reused."""
+        """Repeat an ended run as a new run. Tasks that need not be repeated are reused."""
         return await submit(services, lambda: _rerun(services, run_id, body), response, wait_s=wait)
 
     @routes.post("/{run_id}/tasks/{task}/mark", status_code=202, responses=ACCEPTED_RESPONSES)
     async def mark(
         run_id: RunIdText, task: TaskNameText, body: MarkBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Let a task that waits count as succeeded or skipped, without running it."""
+        """Set a waiting task to succeeded or skipped without running it."""
 
         def made() -> MarkTask:
             live = _live(services, run_id, "mark")
@@ -74,7 +74,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
-    """A start with what the earlier run was given."""
+    """A start with the parameters and dates of the earlier run."""
     if bool(body.tasks) is not (body.scope in ("only", "from", "upto")):
         raise RefusedError("bad_selection", "only, from and upto need tasks; all and failed take none.")
     if body.marks and not body.reason:
@@ -105,7 +105,7 @@ def _rerun(services: ApiServices, run_id: str, body: RerunBody) -> StartRun:
 
 
 def _live(services: ApiServices, run_id: str, verb: str) -> RunId:
-    """The id of a run that is not final. RefusedError: it is."""
+    """The id of a run that is not final. Raises RefusedError if it is."""
     run = find_run(services, run_id)
     if run.state.is_final:
         raise RefusedError("run_finished", f"run {run_id} has {run.state} already: nothing to {verb}.")

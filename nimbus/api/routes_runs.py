@@ -42,7 +42,7 @@ from nimbus.domain.selection import Scope, Selection
 from nimbus.ports import Kept
 
 MAX_LOG_BYTES = 1 << 20
-"""In one answer; a client asks on from `X-Log-End`."""
+"""Limit of one answer; a client continues at `X-Log-End`."""
 
 
 MAX_RESULTS = 500
@@ -50,7 +50,7 @@ MAX_RESULTS = 500
 
 
 def make_run_id(pipeline: str, now: datetime) -> RunId:
-    """`<pipeline>-<UTC time>-<6 hex>`: sorts by time, and is unique without asking anybody."""
+    """A run id `<pipeline>-<UTC time>-<6 hex>`, which sorts by time and is unique by its random part."""
     return RunId(f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}")
 
 
@@ -65,7 +65,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 50,
         cursor: CursorText = None,
     ) -> RunsModel:
-        """Runs, newest first: live ones and those in history. A page may be short and not be the last."""
+        """Live runs and runs in history, newest first. A page may be short without being the last."""
         after = run_place(decoded(cursor))
         found = list_runs(services, pipeline=pipeline, state=state, limit=limit, after=after)
         return RunsModel(
@@ -77,14 +77,14 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.post("", status_code=202, responses=ACCEPTED_RESPONSES)
     async def start(body: StartRunBody, response: Response, wait: Wait = 0) -> CommandModel:
-        """Start a run. With a `run_id` of the caller, asking twice starts one run."""
+        """Start a run. With the caller's `run_id`, a repeated request starts one run."""
         return await submit(services, lambda: _start(services, body), response, wait_s=wait)
 
     @routes.get("/{run_id}")
     def run(run_id: RunIdText) -> RunModel | RequestedRunModel:
-        """One run: tasks, attempts, progress, and why what waits is waiting.
+        """One run: tasks, attempts, progress, and why waiting tasks wait.
 
-        Readable as soon as its start is answered: `pending` until a leader decides, or `refused`.
+        It can be read as soon as the start is answered: `pending` until a leader decides, or `refused`.
         """
         found = look_for_run(services, run_id)
         return shown_run(services, found) if isinstance(found, FoundRun) else found
@@ -92,9 +92,9 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     @routes.get("/{run_id}/results")
     def results(
         run_id: RunIdText,
-        task: Annotated[str | None, Query(description="Of this task alone.")] = None,
+        task: Annotated[str | None, Query(description="Results of this task alone.")] = None,
     ) -> ResultsModel:
-        """What the tasks of a run gave as their results, of 500 tasks at most."""
+        """Results of a run's tasks, of 500 tasks at most."""
         return _results(services, run_id, task)
 
     @routes.get("/{run_id}/timeline")
@@ -109,7 +109,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def approve(
         run_id: RunIdText, task: PipelineNameText, body: ApprovalBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Approve or reject what a task of type `approval` waits for. The same decision again is accepted."""
+        """Approve or reject a waiting task of type `approval`. Repeating the same decision is accepted."""
         command = DecideApproval(
             run_id=RunId(run_id),
             task=TaskName(task),
@@ -134,7 +134,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     ) -> Response:
         """A piece of an attempt's log, while it grows and afterwards.
 
-        `X-Log-End` is the offset to ask for next. `X-Attempt-State` is `open`, or how the attempt ended
+        `X-Log-End` is the next offset to request. `X-Attempt-State` is `open`, or how the attempt ended
         (`ended` for an early one that the run's record only counts).
         """
         data, headers = _kept(services, Kept.LOG, (run_id, task, attempt), offset, limit)
@@ -163,7 +163,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
 
 def run_place(key: Key | None) -> RunPlace | None:
-    """The place in a cursor. NotFoundError: it is one of another list."""
+    """The place in a cursor. Raises NotFoundError if it belongs to another list."""
     match key:
         case None:
             return None
@@ -175,13 +175,13 @@ def run_place(key: Key | None) -> RunPlace | None:
 def _kept(
     services: ApiServices, kept: Kept, place: tuple[str, str, int | None], offset: int, limit: int
 ) -> tuple[bytes, dict[str, str]]:
-    """A piece of what is kept of an attempt, and headers that tell of both. `place`: run, task, attempt."""
+    """A piece of an attempt's log, and the headers about it. `place`: run, task, attempt."""
     run_id, task, attempt = place
     found = find_run(services, run_id)
     number, state = known_attempt(found, task, attempt)
     if (gone := purged_parts(services, found).get(Part.LOGS)) is not None:
         raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
-    # The state was read before the bytes: "ended, and nothing more" can then be believed.
+    # The state is read before the bytes, so that "ended, and no more bytes" is reliable.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
     return data, {
         "X-Log-Offset": str(offset),
@@ -195,7 +195,7 @@ def _kept(
 
 
 def shown_run(services: ApiServices, found: FoundRun) -> RunModel:
-    """A run as the API shows it, with what is known of its open attempts."""
+    """A run for the API, with the slots of its open attempts."""
     run = found.run
     slots = {} if run.state.is_final else services.reader.slots(run.open_attempts())
     around = surroundings(services)
@@ -205,7 +205,7 @@ def shown_run(services: ApiServices, found: FoundRun) -> RunModel:
 
 
 def purged_parts(services: ApiServices, run: Run) -> Mapping[Part, Said]:
-    """What is gone of a run. Nothing is, as long as it has not ended."""
+    """The purged parts of a run. A run that has not ended has none."""
     gone = services.history.purged(run.id) if run.state.is_final else None
     return {} if gone is None else gone.parts
 
@@ -242,7 +242,7 @@ def _start(services: ApiServices, body: StartRunBody) -> StartRun:
 
 
 def _selection(services: ApiServices, body: StartRunBody) -> Selection | None:
-    """Which tasks are asked for. RefusedError: a leader may overlook it."""
+    """The requested tasks. Raises RefusedError if a leader may ignore them."""
     given = body.selection
     if given is None:
         return None
@@ -253,7 +253,7 @@ def _selection(services: ApiServices, body: StartRunBody) -> Selection | None:
 
 
 def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
-    """The data interval that is asked for. RefusedError: it is empty, or a leader may overlook it."""
+    """The requested data interval. Raises RefusedError if it is empty, or a leader may ignore it."""
     given = body.data_interval
     if given is None:
         return None
@@ -268,14 +268,14 @@ def _interval(services: ApiServices, body: StartRunBody) -> DataInterval | None:
 
 
 def unknown_task(run: Run, task: str) -> NotFoundError:
-    """Says that a run has no such task."""
+    """The error that a run has no such task."""
     return NotFoundError(
         "unknown_task", f"run {run.id} has no task {task}; it has {', '.join(sorted(run.tasks))}."
     )
 
 
 def known_attempt(run: Run, task: str, number: int | None) -> tuple[int, str]:
-    """Number and state of the attempt that is asked for; without a number, of the last one.
+    """Number and state of the requested attempt; without a number, of the last one.
 
     Raises:
         NotFoundError: there is no such task, or no such attempt.

@@ -1,4 +1,4 @@
-"""Login and logout of browsers: a token in a form becomes a cookie that any scheduler accepts."""
+"""Login and logout of browsers: a form exchanges a token for a cookie that any scheduler accepts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def router(services: ApiServices) -> APIRouter:
 
     @routes.get(LOGIN)
     async def ask(request: Request) -> Response:
-        """A form that asks for a token, and the way to the identity provider, if there is one."""
+        """The login form for a token, with a link to the identity provider, if there is one."""
         return login_page(request.query_params.get("next", HOME), provider=provider)
 
     @routes.post(LOGIN)
     async def login(request: Request) -> Response:
-        """Begin a session: of a form, `token` and `next`; or of a JSON object, `token`."""
+        """Begin a session from a form with `token` and `next`, or from a JSON object with `token`."""
         body = await request.body()
         is_form = "json" not in request.headers.get("content-type", "")
         sent = _form(body) if is_form else _json(body)
@@ -41,7 +41,7 @@ def router(services: ApiServices) -> APIRouter:
 
     @routes.post("/ui/logout")
     async def logout() -> Response:
-        """End the session of this browser. The token stays: revoke it if it was seen by others."""
+        """End the session of this browser. The token stays valid: revoke it if others have seen it."""
         done = RedirectResponse(LOGIN, 303)
         set_session(done, gate, "", 0)
         return done

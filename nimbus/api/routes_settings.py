@@ -1,4 +1,4 @@
-"""The settings of the scheduler that answers, as it took them when it started."""
+"""The settings of the answering scheduler, as read at its start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class SettingModel(Model):
     key: str
     """`section.name`."""
     value: Any
-    """As in the file: durations as text, sizes in bytes; a secret is `***`."""
+    """The value in the form of the file: durations as text, sizes in bytes; a secret is `***`."""
     origin: str
     """`default`, `file:line` or `environment NAME`."""
     default: bool
-    """Nobody has given it."""
+    """True: the value is the default."""
 
 
 class SettingsModel(Model):
@@ -31,7 +31,7 @@ class SettingsModel(Model):
 
 
 def effective_settings(services: ApiServices) -> SettingsModel:
-    """What this scheduler was started with, secrets masked."""
+    """The settings of this scheduler, with masked secrets."""
     rows = [
         SettingModel(key=one.key, value=one.value, origin=one.origin, default=one.is_default)
         for one in services.settings
@@ -45,7 +45,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/settings")
     def settings() -> SettingsModel:
-        """The settings of the scheduler that answers, with their origins. Secrets are masked."""
+        """The settings of the answering scheduler, with their origins. Secrets are masked."""
         return effective_settings(services)
 
     return routes

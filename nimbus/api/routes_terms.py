@@ -1,4 +1,4 @@
-"""Routes about who led when, and who would lead next."""
+"""Routes about terms of leadership, and about the next leader."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from nimbus.domain.terms import TERMS_KEPT, Term
 _log = structlog.stdlib.get_logger(__name__)
 
 TERMS_SHOWN = 50
-"""On a page, without a limit."""
+"""Number of terms on a page without a limit."""
 _NEWEST = 10**10
-"""Above every epoch."""
+"""A number above every epoch."""
 
 
 class TermsPage(NamedTuple):
-    """A page of terms, and whether history answered as far as it was needed."""
+    """A page of terms; `complete`: history answered, or was not needed."""
 
     page: Page[Term]
     complete: bool
@@ -40,7 +40,7 @@ def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
     """A page of terms, newest first: those of the cluster's store, then those of history.
 
     Raises:
-        NotFoundError: the cursor is one of another list.
+        NotFoundError: the cursor belongs to another list.
     """
     before, limit = _NEWEST, query.limit or TERMS_SHOWN
     if query.after is not None:
@@ -65,12 +65,12 @@ def known_terms(services: ApiServices, query: PageQuery) -> TermsPage:
 
 
 def _may_be_in_history(found: list[Term], before: int) -> bool:
-    """Whether there were terms before: so storage is asked for nothing while there is nothing."""
+    """True when earlier terms may be in history, so that storage is read only if needed."""
     return found[-1].before is not None if found else before < _NEWEST
 
 
 def succession(services: ApiServices) -> SuccessionModel:
-    """What would follow if the leader died now."""
+    """The failover if the leader died now."""
     reader, health = services.reader, services.health
     registered = {one.id: one for one in reader.schedulers()}
     leader = health.leader()
@@ -108,7 +108,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/cluster/history")
     def history(paging: Paging) -> TermsModel:
-        """Who led in which epoch, until when, why it ended, and what was taken over; newest first."""
+        """Terms of leadership, newest first: leader, times, cause of the end, and adopted work."""
         page, complete = known_terms(services, paging)
         return TermsModel(
             terms=[term_model(term) for term in page.rows],
@@ -119,7 +119,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/cluster/succession", name="succession")
     def succession_() -> SuccessionModel:
-        """What would follow if the leader died now: who leads, what it lacks, after how long."""
+        """The failover if the leader died now: the next leader, its missing files, and the expected time."""
         return succession(services)
 
     return routes

@@ -1,4 +1,4 @@
-"""Routes about the cluster's variables, which templates take as `vars.NAME`."""
+"""Routes about the cluster's variables, which templates read as `vars.NAME`."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
     async def set_variable(
         name: VariableNameText, body: VariableBody, response: Response, wait: Wait = 0
     ) -> CommandModel:
-        """Give a variable its value. Runs that are there keep the one that they have."""
+        """Set a variable. Existing runs keep the old value."""
         command = SetVariable(name=name, value=body.value)
         return await submit(services, lambda: command, response, wait_s=wait)
 
     @routes.delete("/{name}", **CONDITIONAL)
     async def remove_variable(name: VariableNameText, response: Response, wait: Wait = 0) -> CommandModel:
-        """Take a variable away. Runs that are there keep its value."""
+        """Remove a variable. Existing runs keep its value."""
         return await submit(services, lambda: RemoveVariable(name=name), response, wait_s=wait)
 
     return routes

@@ -1,4 +1,4 @@
-"""`POST /hooks/{pipeline}`: a signed request of another system starts a run."""
+"""`POST /hooks/{pipeline}`: a signed request from another system starts a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def router(services: ApiServices) -> APIRouter:
         x_nimbus_signature: _Text = "",
         wait: Wait = 0,
     ) -> CommandModel:
-        """Start a run of a pipeline that has a `webhook`. A delivery that is sent again starts nothing."""
+        """Start a run of a pipeline that has a `webhook`. A repeated delivery starts nothing."""
         signed = Signed(x_nimbus_timestamp, x_nimbus_delivery, x_nimbus_signature)
         check_form(signed)
         body = await request.body()
@@ -71,7 +71,7 @@ def _start(
     record = services.reader.pipeline(PipelineName(name))
     spec = _active_definition(services, record)
     if record is None or spec is None or spec.webhook is None:
-        raise UnsignedRequestError(WRONG_SIGNATURE)  # strangers do not learn which pipelines have a webhook
+        raise UnsignedRequestError(WRONG_SIGNATURE)  # do not reveal which pipelines have a webhook
     check_request(secrets(spec.webhook.secret), signed, body, services.clock.now())
     if record.state is not PipelineState.ACTIVE:
         raise RefusedError("not_active", f"pipeline {name} is {record.state}: its webhook starts nothing.")

@@ -1,4 +1,4 @@
-"""Serves an application over HTTP from a thread of its own, `nimbus-api`."""
+"""Serves an application over HTTP on its own thread, `nimbus-api`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PortInUseError(NimbusError):
 
 
 class BindError(NimbusError):
-    """A process cannot listen where it was told to."""
+    """A process cannot listen at the configured address."""
 
     code = "bind_failed"
     exit_code = 2
@@ -52,7 +52,7 @@ class BindError(NimbusError):
 
 
 class ServerStartError(NimbusError):
-    """The server ended before it served, or did not come up in time."""
+    """The server ended during its start, or did not start in time."""
 
     code = "api_start_failed"
 
@@ -61,12 +61,12 @@ class ApiServer:
     """An HTTP server in a thread. Starts once.
 
     Args:
-        app: What is served.
-        host: Where to listen.
-        port: 0 for any free one; `port` says which.
-        tls: What it is served with; None: plain HTTP.
-        protocol: Of connections; None: with the usual bounds.
-        keys: Of the configuration, that say host and port.
+        app: The application.
+        host: The address to listen on.
+        port: The port; 0: any free one, which `port` has after the start.
+        tls: TLS context; None: plain HTTP.
+        protocol: Protocol of connections; None: that with the default limits.
+        keys: Configuration keys of host and port, for messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Base URL, once started."""
+        """Base URL, after the start."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
@@ -97,17 +97,17 @@ class ApiServer:
 
         Raises:
             PortInUseError: another process listens there.
-            BindError: the address is not ours, or the port is reserved.
-            ServerStartError: it did not come up.
+            BindError: the address is not of this host, or the port is reserved.
+            ServerStartError: the server did not start.
         """
         self._socket, tls = self._bind(), self._tls
         config = uvicorn.Config(
             self._app,
-            log_config=None,  # lines go where the process's other lines go
+            log_config=None,  # use the logging of the process
             access_log=False,
             lifespan="off",
             server_header=False,
-            proxy_headers=False,  # who asks, and how, is what the connection says
+            proxy_headers=False,  # trust only the connection for the client's address and scheme
             http=self._protocol if tls is None else with_tls(self._protocol, tls),  # type: ignore[arg-type]
             timeout_keep_alive=15,
             timeout_graceful_shutdown=3,
@@ -121,15 +121,15 @@ class ApiServer:
         _log.info("api_started", url=self.url)
 
     def build_routes(self) -> None:
-        """Build all routes now: a fifth of a second, for which the first request would wait. Any thread.
+        """Build all routes now, which takes 0.2 s, so that the first request need not wait. Any thread.
 
-        FastAPI builds those of a part of the API when it first looks for a path in it.
+        FastAPI builds the routes of a router when it first searches a path in it.
         """
         for _ in iter_route_contexts(self._app.routes):
             pass
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
-        """Take no new requests, let those under way end, and join the thread. Safe to repeat."""
+        """Accept no new requests, wait for those under way, and join the thread. Safe to repeat."""
         if self._server is None or self._thread is None:
             return
         if (events := getattr(self._app.state, "events", None)) is not None:  # a worker has none
@@ -144,9 +144,9 @@ class ApiServer:
             self._socket.close()
 
     def _bind(self) -> socket.socket:
-        # Ours, not uvicorn's: that one ends the whole process when a port is busy.
+        # We bind, because uvicorn would end the whole process when a port is busy.
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # With the protocol named, asyncio sets TCP_NODELAY: else an answer waits 40 ms for the client's ACK.
+        # With an explicit protocol, asyncio sets TCP_NODELAY. Otherwise an answer waits 40 ms for an ACK.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""What the API needs from the process that serves it, as ports. Filled by `nimbus.bootstrap`."""
+"""Ports that the API needs from its process. `nimbus.bootstrap` provides them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from nimbus.ports import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at to say whether this scheduler can serve."""
+    """One check of whether this scheduler can serve."""
 
     name: str
-    """`zookeeper`, `storage`, `artifacts`."""
+    """For example `zookeeper`, `storage`, `artifacts`."""
     ok: bool
     detail: str = ""
     required: bool = True
-    """False: shown, but does not make the scheduler unready to serve. One that still syncs can serve."""
+    """False: only shown. A failed check does not prevent serving: a syncing scheduler can serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +51,15 @@ class QueuePlace:
     """The scheduler's id."""
     boot_id: str
     position: int
-    """0: holds the lock."""
+    """Position in the queue; 0: holds the lock."""
     is_leader: bool
     is_next: bool = False
-    """Would lead if the leader left now, by the rule of the election."""
+    """True: it would lead if the leader's latch were removed now, by the rules of the election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderView:
-    """The confirmed leader, as it published itself."""
+    """The confirmed leader, from its published record."""
 
     id: str
     address: str
@@ -68,21 +68,21 @@ class LeaderView:
 
 
 class HealthPort(Protocol):
-    """What this process knows of itself and of the election.
+    """Facts about this process and the election.
 
     The last three raise StoreUnavailableError when ZooKeeper does not answer.
     """
 
     def readiness(self) -> Sequence[Check]:
-        """Look at what serving needs. Under a second, and never raises: a failure is a failed check."""
+        """Check what serving needs. Takes under a second, and never raises: an error is a failed check."""
         ...
 
     def info(self) -> SchedulerInfo:
-        """This scheduler, as it registers itself. Answered from memory."""
+        """This scheduler's registration, from memory."""
         ...
 
     def participants(self) -> Sequence[QueuePlace]:
-        """The lock queue, first in line first."""
+        """The lock queue, in order."""
         ...
 
     def schema(self) -> int | None:
@@ -96,7 +96,7 @@ class HealthPort(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAttempt:
-    """An attempt whose driver asks for something, and what it says its release is."""
+    """The attempt of a requesting driver, with the release that the driver names."""
 
     id: AttemptId
     pipeline: PipelineName
@@ -108,7 +108,7 @@ class DriverReport(BaseModel):
 
     nonce: Annotated[str, Field(max_length=256)]
     status: Annotated[int, Field(ge=-255, le=255)] | None
-    """As of `Popen.returncode`; None: the task was not started."""
+    """Exit status, as in `Popen.returncode`; None: the task was not started."""
     refused: Annotated[str, Field(max_length=2000)] = ""
     """Why it was not started."""
     ordered: Annotated[str, Field(max_length=32)] = "not"
@@ -117,25 +117,25 @@ class DriverReport(BaseModel):
     started_at: AwareDatetime | None = None
     log_tail: str = ""
     not_flushed: Annotated[str, Field(max_length=2000)] = ""
-    """Why its output is not sure to be on the disk, or could not be stored in the bucket."""
+    """Why its output may not be on the disk, or could not be stored in the bucket."""
     output: Annotated[str, Field(max_length=1024)] | None = None
     """Reference of its output in the bucket; None: it is in a folder."""
     is_program: bool = False
     timeout_s: float | None = None
     application: Any = None
-    """Id of its Spark application, in whatever form: an END is never refused for it."""
+    """Id of its Spark application, in any form: a wrong id must not make END fail."""
     result: str | None = None
-    """The text of its result; see `nimbus.result`."""
+    """Its result as text; see `nimbus.result`."""
     checkpoint: str | None = None
-    """The text of its last checkpoint; see `nimbus.checkpoint`."""
+    """Its last checkpoint as text; see `nimbus.checkpoint`."""
 
 
 class DataRequest(BaseModel):
-    """A driver asks for the address of an object in the bucket of outputs."""
+    """A driver's request for the signed URL of an object in the bucket of outputs."""
 
     nonce: Annotated[str, Field(max_length=256)]
     uri: Annotated[str, Field(max_length=1024)]
-    """Of the bucket."""
+    """URI of the bucket."""
     output: Annotated[str, Field(max_length=1024)]
     """Prefix of the attempt's own output."""
     inputs: Sequence[str]
@@ -145,45 +145,45 @@ class DataRequest(BaseModel):
 
 
 class Releases(Protocol):
-    """What releases are made of, and who has them.
+    """Files of releases, and the schedulers that have them.
 
-    Those that ask storage raise StorageUnavailableError when it does not answer.
+    Methods that read storage raise StorageUnavailableError when it does not answer.
     """
 
     def published(self, pipeline: PipelineName) -> Sequence[Publication]:
-        """When releases were published, newest first. Asks storage."""
+        """Publications of releases, newest first. Reads storage."""
         ...
 
     def is_here(self, release: ReleaseOf) -> bool:
-        """Whether a release is on this disk, whole and verified."""
+        """True when a release is on this disk, complete and verified."""
         ...
 
     def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
-        """Its files, by path; None: there is no such release. Asks storage if it is not on this disk."""
+        """Its files, by path; None: there is no such release. Reads storage if it is not on this disk."""
         ...
 
     def content(self, release: ReleaseOf, path: str) -> bytes | None:
-        """The bytes of a file; None: it is not on this disk. Asks no storage."""
+        """The bytes of a file; None: it is not on this disk. Never reads storage."""
         ...
 
     def holders(self, digest: ReleaseDigest) -> Holders:
-        """Which schedulers have it. Asks storage."""
+        """The schedulers that have it. Reads storage."""
         ...
 
 
 class AttemptDoor(Protocol):
-    """What drivers in clusters reach of the cluster's state.
+    """The access of drivers in clusters to their attempts.
 
-    Those that ask for an attempt raise StoreUnavailableError when ZooKeeper or storage does not answer.
+    Methods with an attempt raise StoreUnavailableError when ZooKeeper or storage does not answer.
     """
 
     def admits(self, attempt: ClusterAttempt, token: str) -> bool:
-        """Whether the token is the one for this attempt and its release."""
+        """True when the token is valid for this attempt and its release."""
         ...
 
     @property
     def schedulers(self) -> Callable[[], Sequence[str]]:
-        """Base URLs of the schedulers that are registered now."""
+        """Returns the base URLs of the registered schedulers."""
         ...
 
     def bootstrap(self) -> str:
@@ -201,15 +201,15 @@ class AttemptDoor(Protocol):
     def claim(
         self, attempt: ClusterAttempt, *, nonce: str, driver: str, target: str, worker: str, host: str
     ) -> bool:
-        """Fill CLAIM; whether it is this driver's. Safe to repeat."""
+        """Fill CLAIM. True: this driver holds it. Safe to repeat."""
         ...
 
     def beat(
         self, attempt: ClusterAttempt, nonce: str, progress: Mapping[str, Any], checkpoint: str | None
     ) -> tuple[bool, bool]:
-        """Note that the driver lives; whether it is to stop, and whether the attempt is over for it.
+        """Record a heartbeat. Return whether the driver must stop, and whether the attempt is over for it.
 
-        `checkpoint`: a new one of its task, as text; None: there is none.
+        `checkpoint`: a new checkpoint of its task, as text; None: there is none.
         """
         ...
 
@@ -220,26 +220,26 @@ class AttemptDoor(Protocol):
         ...
 
     def admits_to_data(self, attempt: ClusterAttempt, token: str, request: DataRequest) -> bool:
-        """Whether the token is the one for this output and these inputs of the attempt."""
+        """True when the token is valid for this output and these inputs of the attempt."""
         ...
 
     def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:
-        """The address of an object; None: it is not the attempt's, or the attempt is over for this driver."""
+        """The signed URL of an object; None: no access, or the attempt is over for this driver."""
         ...
 
     def end(self, attempt: ClusterAttempt, report: DriverReport) -> str:
-        """Fill END; the outcome that stands there."""
+        """Fill END. Return the outcome in END, which may be an earlier one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertTests:
-    """The targets of alerts that this scheduler has."""
+    """This scheduler's alert targets, for tests of them."""
 
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """By name."""
+    """Kinds of targets, by name."""
     send: Callable[[str], None] = lambda _target: None
-    """Send a message that says it is a test, within about 20 s. Raises AlertNotSentError."""
+    """Sends a test message, within about 20 s. Raises AlertNotSentError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,26 +256,26 @@ class ApiServices:
     clock: Clock
     releases: Releases
     changes: ChangeFeed
-    """Its `version` may be asked for by anybody; the rest is for the streams of events."""
+    """Any code may call its `version`; the other methods are for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
     failover: FailoverTimes | None = None
-    """None: no other scheduler can lead."""
+    """Detection times of a failover; None: no other scheduler can lead."""
     door: AttemptDoor | None = None
-    """For drivers in clusters."""
+    """Access of drivers in clusters; None: there are none."""
     hook_secret: Callable[[str], str] | None = None
     """Gives the secret of a webhook by its name; None: this scheduler has no secrets."""
     spark_history: HistoryServers = field(default_factory=HistoryServers)
     alerts: AlertTests = field(default_factory=AlertTests)
     gate: Gate = field(default_factory=Gate)
-    """Finds out who asks."""
+    """Authenticates requests."""
     provider: IdentityProvider | None = None
-    """Who knows people by OpenID Connect."""
+    """The OpenID Connect provider; None: there is none."""
     browser_login: bool = False
-    """Whether browsers log in at the provider."""
+    """True when browsers log in at the provider."""
     redirect_uri: str | None = None
-    """Where the provider sends them back; None: to the host that a browser names."""
+    """URI to which the provider redirects browsers; None: derived from the browser's `Host`."""
     settings: Sequence[Shown] = ()
-    """What the process was started with, secrets masked."""
+    """The settings of the process, with masked secrets."""
     comparing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
-    """Of threads that compare releases: that is work for the processor, and takes memory."""
+    """Limit of threads that compare releases, which takes processor time and memory."""

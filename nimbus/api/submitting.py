@@ -1,4 +1,4 @@
-"""Turns a command into its answer: durable at once, then, if asked to wait, with the leader's decision."""
+"""Queues a command and answers: at once when it is durable or, on request, with the leader's decision."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Wait = Annotated[
 ACCEPTED_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {"description": "Decided while waiting: accepted.", "model": CommandModel},
     202: {"description": "Durable; a leader will decide.", "model": CommandModel},
-    409: {"description": "Decided while waiting: refused; `code` says why.", "model": ProblemModel},
+    409: {"description": "Decided while waiting: refused; `code` has the reason.", "model": ProblemModel},
 }
 CONDITIONAL: dict[str, Any] = {
     "status_code": 202,
     "responses": {
         **ACCEPTED_RESPONSES,
-        412: {"description": "`If-Match` names no revision that stands: `changed`.", "model": ProblemModel},
+        412: {"description": "`If-Match` lacks the current revision: `changed`.", "model": ProblemModel},
     },
     "openapi_extra": {
         "parameters": [
@@ -50,13 +50,13 @@ CONDITIONAL: dict[str, Any] = {
                 "in": "header",
                 "required": False,
                 "schema": {"type": "string", "pattern": PATTERN},
-                "description": "Strong `ETag` of what is changed, as it was read: it is done only if that "
-                "has not changed since, else 412. `*`: only if it is there.",
+                "description": "Strong `ETag` of the object, as read: the write is done only if it "
+                "has not changed since, else 412. `*`: only if it exists.",
             }
         ]
     },
 }
-"""Of a route whose command can have a condition."""
+"""Settings of a route whose command can have a condition."""
 
 
 async def submit(
@@ -65,19 +65,19 @@ async def submit(
     """Queue a command; answer 202, or the outcome if it comes within `wait_s`.
 
     Args:
-        services: Where it is queued.
+        services: The services with the queue.
         make: Builds the command. Runs on a worker thread, so it may read.
-        response: Takes the status.
+        response: Gets the status.
         wait_s: Longest time to wait for the outcome.
 
-    With an `Idempotency-Key` that was sent before: the command that it stands for, nothing is queued.
+    With an `Idempotency-Key` that was sent before, nothing is queued: the answer is that of its command.
 
     Raises:
         KeyReusedError: the key was sent with another request.
-        ChangedError: what it is about is not what `If-Match` names.
+        ChangedError: the object does not have a revision that `If-Match` names.
         RefusedError: a leader refused it while we waited.
-        AccessDeniedError: who asks may not.
-        NotFoundError: refused, since what it is about is not there.
+        AccessDeniedError: the principal does not have the permission.
+        NotFoundError: refused, because the object does not exist.
         StoreUnavailableError: it could not be queued.
     """
 
@@ -100,7 +100,7 @@ async def submit(
             queued = services.commands.submit(
                 command, submitted_by=name, asked_by=asks, key=key, if_match=if_match
             )
-        except KeyUsedError:  # by the same request, a moment ago
+        except KeyUsedError:  # the same request was queued a moment ago
             if key is not None and (known := queued_before(services, key)) is not None:
                 return known
             raise
@@ -116,8 +116,8 @@ async def submit(
 
 
 def _refusal(outcome: CommandOutcome) -> NimbusError:
-    """The error that says what a leader has refused."""
-    # A release that is not there is a broken reference within the request, so only these are 404.
+    """The error for a leader's refusal."""
+    # A missing release is a wrong reference inside the request, so only these codes are 404.
     if outcome.code in ("unknown_pipeline", "unknown_run", "unknown_backfill"):
         return NotFoundError(outcome.code, outcome.message)
     if outcome.code in DENIALS:
@@ -128,7 +128,7 @@ def _refusal(outcome: CommandOutcome) -> NimbusError:
 
 
 async def await_outcome(queue: CommandQueue, command: CommandId, wait_s: float) -> CommandOutcome | None:
-    """Wait for a decision on the event loop: a request that waits holds no thread.
+    """Wait for a decision on the event loop, so that a waiting request takes no thread.
 
     Raises:
         StoreUnavailableError: ZooKeeper does not answer.
@@ -155,7 +155,7 @@ async def await_outcome(queue: CommandQueue, command: CommandId, wait_s: float) 
 def command_model(
     command_id: CommandId, outcome: CommandOutcome | None, *, run_id: str | None = None
 ) -> CommandModel:
-    """A command as the API shows it."""
+    """A command, for the API."""
     if outcome is None:
         return CommandModel(command_id=command_id, status="pending", run_id=run_id)
     status = "accepted" if outcome.accepted else "refused"
@@ -164,7 +164,7 @@ def command_model(
 
 
 def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
-    """Raise AccessDeniedError if a command is for the owner of a pipeline, and that is somebody else."""
+    """Raise AccessDeniedError if a command needs the owner of a pipeline, and the caller is not the owner."""
     if needs_owner(command, asks):
         record = services.reader.pipeline(command.pipeline)
         if record is not None:
@@ -172,10 +172,10 @@ def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
 
 
 def check_schema(services: ApiServices, what: str) -> None:
-    """Raise RefusedError while a leader of release 0.1 could overlook a part of a command."""
+    """Raise RefusedError while a leader of release 0.1 could ignore a part of a command."""
     if (services.health.schema() or 1) < 2:
         raise RefusedError(
             "schema_too_old",
-            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` says who must be "
-            "upgraded before the leader raises it.",
+            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` shows which daemons "
+            "to upgrade before the leader raises it.",
         )

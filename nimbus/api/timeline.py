@@ -1,4 +1,4 @@
-"""What happened in a run, told from its record. Pure."""
+"""The events of a run, derived from its record. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = (
     "task_settled",
     "run_finished",
 )
-"""Of events with the same time."""
+"""The order of events with the same time."""
 
 
 def timeline(run: Run) -> TimelineModel:
@@ -29,7 +29,7 @@ def timeline(run: Run) -> TimelineModel:
 
 
 def key_of(event: TimelineEventModel) -> tuple[str | int, ...]:
-    """By which events are ordered; no two of a run share it."""
+    """Sort key of an event, which is unique in a run."""
     return event.at.isoformat(), _ORDER.index(event.kind), event.task or "", event.attempt or 0
 
 

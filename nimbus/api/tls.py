@@ -1,4 +1,4 @@
-"""The certificate of the API, exchanged while it serves."""
+"""The certificate of the API, which is replaced without a restart."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class CertificateError(NimbusError):
 
 
 class ReloadingTls:
-    """A TLS context that takes the certificate of each handshake from another one, which `look` exchanges.
+    """A TLS context that uses another context for each handshake. `look` replaces that one.
 
-    Loading a wrong pair into a context that serves makes every handshake fail, so a new one is loaded into a
-    fresh context first.
+    Loading a wrong pair into a context in use makes every handshake fail, so new files are first loaded into
+    a new context.
 
     Args:
         certificate: PEM, with its chain.
         key: PEM, without password.
-        registry: Told of exchanges, and of when what is served expires.
+        registry: Registry of metrics about replacements and the expiry.
 
     Raises:
         CertificateError: the pair cannot be used.
@@ -40,7 +40,7 @@ class ReloadingTls:
         self._certificate, self._key = certificate, key
         self._reloads = Counter(
             "nimbus_api_certificate_reloads_total",
-            "Certificates of the API that were found changed, by what became of them.",
+            "Changed certificates of the API, by outcome.",
             ("outcome",),
             registry=registry,
         )
@@ -64,7 +64,7 @@ class ReloadingTls:
         self.context.sni_callback = self._choose
 
     def look(self) -> None:
-        """Exchange the certificate if its files have changed. One that does not work leaves the old one."""
+        """Replace the certificate if its files have changed, unless the new one is not valid."""
         try:
             seen = self._stamp()
             if seen == self._seen:

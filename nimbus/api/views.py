@@ -1,4 +1,4 @@
-"""Makes the API's answers from the domain's records. Pure: no port is called here."""
+"""Builds the API's answers from the domain's records. Pure: no port is called here."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from nimbus.domain.task_run import Attempt, TaskRun
 from nimbus.domain.workers import WorkerInfo
 
 MOST_ORDERS = 20
-"""Of one worker, in a list of workers."""
+"""Limit of orders of one worker in a list of workers."""
 
 
 def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo]) -> LeaderModel | None:
-    """The confirmed leader, with what its registration adds."""
+    """The confirmed leader, with the start of its leadership from its registration."""
     if leader is None:
         return None
     since = next((s.leader_since for s in schedulers if s.id == leader.id and s.epoch == leader.epoch), None)
@@ -56,7 +56,7 @@ def leader_model(leader: LeaderView | None, schedulers: Iterable[SchedulerInfo])
 def participants_model(
     queue: Sequence[QueuePlace], schedulers: Sequence[SchedulerInfo], leader: LeaderView | None
 ) -> ParticipantsModel:
-    """Join queue and registrations; who is in one only is shown all the same."""
+    """Join queue and registrations. A scheduler that is only in one of them is shown, too."""
     places = {place.id: place for place in queue}
     known = {info.id: info for info in schedulers}
     rows = []
@@ -64,7 +64,7 @@ def participants_model(
         place, info = places.get(name), known.get(name)
         update = {
             "registered": info is not None,
-            # The queue itself is the truth; a registration says what was so at its last report.
+            # The queue is current, while a registration is as old as its last report.
             "queue_position": place.position if place else None,
             "is_leader": leader is not None and leader.id == name,
         }
@@ -85,7 +85,7 @@ def worker_models(
     refused: Mapping[WorkerId, Refusals],
     cordoned: Mapping[WorkerId, str],
 ) -> list[WorkerModel]:
-    """Workers by id, with what they have to do, and what they did not start."""
+    """Workers by id, with their orders and refusals."""
     models = []
     workers = tuple(workers)
     busy = busy_slots(orders, workers)
@@ -107,7 +107,7 @@ def _attempts(orders: Iterable[str]) -> list[OrderModel]:
     """The first orders of a worker."""
     found = []
     for name in islice(orders, MOST_ORDERS):
-        with suppress(InvalidNameError):  # an order of nobody's: it is no reason to show no worker at all
+        with suppress(InvalidNameError):  # skip an invalid order, and show the others
             one = AttemptId.parse(name)
             found.append(OrderModel(run=one.run, task=one.task, attempt=one.number))
     return found
@@ -116,19 +116,19 @@ def _attempts(orders: Iterable[str]) -> list[OrderModel]:
 def busy_slots(
     orders: Mapping[WorkerId, Sequence[str]], workers: Iterable[WorkerInfo]
 ) -> dict[WorkerId, int]:
-    """Slots that are taken by orders of workers: those of drivers in clusters take none."""
+    """Number of busy slots of each worker. Orders with drivers in clusters take no slots."""
     return {
         worker.id: max(0, len(orders.get(worker.id, ())) - worker.orders_in_clusters) for worker in workers
     }
 
 
 def quarantined(schedulers: Iterable[SchedulerInfo]) -> dict[str, str]:
-    """Pipelines of which nothing starts, as the leader says, with the reason."""
+    """Quarantined pipelines with the reason, as reported by the leader."""
     return {name: reason for info in schedulers for name, reason in info.quarantined.items()}
 
 
 def refusals(schedulers: Iterable[SchedulerInfo]) -> dict[WorkerId, Refusals]:
-    """Workers that did not start their last attempts, as the leader says."""
+    """Workers that did not start their last attempts, as reported by the leader."""
     return {worker: found for info in schedulers for worker, found in info.refusals.items()}
 
 
@@ -146,7 +146,7 @@ def status_model(
     commands: Sequence[QueuedCommand],
     succession: str = "",
 ) -> StatusModel:
-    """Count everything."""
+    """The counts of the cluster."""
     report = leader_report(schedulers)
     return StatusModel(
         leader=leader_model(leader, schedulers),
@@ -179,7 +179,7 @@ def pipeline_summary(record: PipelineRecord, bad: Mapping[str, str]) -> Pipeline
 def pipeline_model(
     record: PipelineRecord, spec: PipelineSpec | None, bad: Mapping[str, str]
 ) -> PipelineModel:
-    """One pipeline in full. `spec`: None where its release is not on this disk."""
+    """One pipeline in full. `spec`: None if its release is not on this disk."""
     return PipelineModel.model_validate(
         {
             **_pipeline_fields(record, bad),
@@ -221,7 +221,7 @@ def run_model(
     *,
     archived: bool = False,
 ) -> RunModel:
-    """One run in full, every wait explained."""
+    """One run in full, with an explanation of every wait."""
     return RunModel.model_validate(
         {
             **_run_fields(run, archived),
@@ -249,7 +249,7 @@ def _run_fields(run: Run, archived: bool) -> dict[str, object]:
 
 
 def in_order(run: Run) -> list[TaskRun]:
-    """Tasks so that each comes after those it needs: by depth, then by name."""
+    """Tasks, each after its needs: by depth, then by name."""
 
     @cache
     def depth(name: TaskName) -> int:
@@ -283,7 +283,7 @@ def _task(
 
 
 def _attempt(attempt: Attempt, slots: Slots | None, page: Callable[[str], str | None]) -> AttemptModel:
-    """`page`: of an application, in the history server."""
+    """`page`: returns the page of an application in the history server."""
     model = AttemptModel.model_validate(attempt)
     if attempt.application is not None:
         model = model.model_copy(update={"history_url": page(attempt.application)})

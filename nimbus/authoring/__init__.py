@@ -12,8 +12,8 @@
     if __name__ == "__main__":
         hello.main()
 
-`python pipeline.py` writes `pipeline.yaml` beside it, which is what is published: no scheduler runs this
-code. A worker does, one function for each attempt. A test calls `hello.test({"name": "you"})`.
+`python pipeline.py` writes `pipeline.yaml` beside it. Only that file is published: no scheduler runs this
+code. Workers run it, one function for each attempt. A test calls `hello.test({"name": "you"})`.
 """
 
 from nimbus.authoring.pipelines import Pipeline, pipeline

@@ -1,4 +1,4 @@
-"""`python pipeline.py`: writes the definition that a file in Python describes, or checks the written one."""
+"""`python pipeline.py`: writes the definition that a Python file describes, or checks the written one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_HEAD = 4096
 
 
 def build(pipeline: Description, arguments: Sequence[str]) -> int:
-    """Write `pipeline.yaml` beside the pipeline's file; with `--check` only say whether it is up to date.
+    """Write `pipeline.yaml` beside the pipeline's file; with `--check`, only check that it is up to date.
 
     Returns:
         The exit code: 0, 1 if the file is not up to date, 2 if the definition or a command line is wrong.
@@ -40,7 +40,7 @@ def build(pipeline: Description, arguments: Sequence[str]) -> int:
 
 
 def maker_of(place: Path) -> Path | None:
-    """The file in Python that has written a definition; None: a person wrote it."""
+    """The Python file that wrote a definition; None: a person wrote it."""
     with place.open(encoding="utf-8", errors="replace") as file:
         first = file.readline(_LONGEST_HEAD)
     name = first.removeprefix(MADE_BY).partition(":")[0]

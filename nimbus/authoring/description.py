@@ -1,4 +1,4 @@
-"""What a pipeline in Python says: the data of its `pipeline.yaml`."""
+"""A pipeline in Python as the data of its `pipeline.yaml`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from nimbus.authoring.tasks import Task
 
 MADE_BY = "# Made by python "
-"""How the first line of a definition begins that a file in Python has written."""
+"""Prefix of the first line of a definition that a Python file wrote."""
 
 
 class Description:
-    """A pipeline with its tasks. `Pipeline` adds what can be done with it."""
+    """A pipeline with its tasks. `Pipeline` adds the operations."""
 
     def __init__(
         self, name: str, file: Path, tasks: Sequence[Task[..., Any]], options: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Description:
 
 
 def _plain(value: Any) -> Any:
-    """As YAML writes it, and the definition reads it."""
+    """A value in the form of YAML that the definition reads."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}s"
     if isinstance(value, Mapping):

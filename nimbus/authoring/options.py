@@ -1,4 +1,4 @@
-"""What can be said of a pipeline and of its tasks, by the keys of `pipeline.yaml`: see `docs/pipelines.md`.
+"""The keys of `pipeline.yaml` for a pipeline and its tasks, as types: see `docs/pipelines.md`.
 
 Standard library only: the code of a task imports it. Durations are `timedelta` or text such as `90s`.
 """
@@ -48,7 +48,7 @@ class Limits(TypedDict, total=False):
 
 
 class TaskOptions(TypedDict, total=False):
-    """Of a task: all keys but `type`, `needs`, and those that say what it runs."""
+    """Keys of a task, except `type`, `needs`, and the keys for what it runs."""
 
     args: Sequence[str | int | float | bool]
     when: str | bool
@@ -82,7 +82,7 @@ class WaitFor(TypedDict, total=False):
 
 
 class ProgramOptions(TaskOptions, total=False):
-    """Of a task that is no Python function: what it runs, starts or waits for, too."""
+    """Keys of a task that is no Python function, including what it runs, starts or waits for."""
 
     script: str
     command: Sequence[str | int | float | bool]
@@ -166,7 +166,7 @@ class Defaults(TypedDict, total=False):
 
 
 class PipelineOptions(TypedDict, total=False):
-    """Of a pipeline: all keys but `schema`, `name` and `tasks`."""
+    """Keys of a pipeline, except `schema`, `name` and `tasks`."""
 
     description: str
     schedule: Schedule

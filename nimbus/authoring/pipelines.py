@@ -1,6 +1,6 @@
-"""A pipeline that is written in Python: its definition, its entry point, its test.
+"""A pipeline written in Python: its definition, its entry point, its test.
 
-What only the author's machine needs is imported where it is used: on a worker each attempt imports this.
+Modules that only the author needs are imported late, because each attempt on a worker imports this one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pipeline(Description):
     """A pipeline. Made by `pipeline`."""
 
     def main(self) -> None:
-        """Be the program: run a task inside an attempt; elsewhere write `pipeline.yaml` beside the file.
+        """The entry point: run the attempt's task; outside an attempt, write `pipeline.yaml` beside the file.
 
         With `--check` nothing is written; the exit code is 1 if the file is not up to date.
         """
@@ -52,23 +52,23 @@ class Pipeline(Description):
         """Run the pipeline in this process, task by task, each once: no cluster, no retries.
 
         Args:
-            parameters: Of the run.
+            parameters: Parameters of the run.
             replace: Functions in place of tasks, by task name. A task that is a program, or starts child
-                runs, needs one; one that waits succeeds without.
-            variables: Of the cluster, as `vars` in templates.
-            checkpoints: As if an earlier attempt had given them with `ctx.checkpoint`, by task name.
+                runs, needs one; a task that waits succeeds without one.
+            variables: Variables of the cluster, `vars` in templates.
+            checkpoints: Checkpoints of earlier attempts, by task name.
             logical_date: Aware; None: now.
             data_interval: Aware start and end, for templates that name it.
-            folder: For outputs, which stay there; None: a new temporary one.
-            raises: Whether the first exception of a task ends the test. Else its task fails as in a run.
+            folder: Folder for outputs, which stay there; None: a new temporary one.
+            raises: True: the first exception of a task ends the test. False: the task fails, as in a run.
 
         Returns:
-            How each task ended, and where its output is.
+            The end state and the output folder of each task.
 
         Raises:
-            InvalidDefinitionError: the definition is wrong, with each fault.
+            InvalidDefinitionError: the definition is wrong; it lists each fault.
             InvalidParametersError: `parameters` do not fit it.
-            ValueError: a task is a program, and `replace` has nothing for it.
+            ValueError: a task is a program, and `replace` has no function for it.
         """
         from nimbus.authoring.trial import try_out
 
@@ -91,12 +91,12 @@ def pipeline(
     """Describe a pipeline.
 
     Args:
-        name: Of the pipeline.
-        file: `__file__`. The file's folder is what is published; a worker runs it for each function's task.
-        tasks: All of them.
+        name: Name of the pipeline.
+        file: `__file__`. Its folder is published; a worker runs the file for each task with a function.
+        tasks: All tasks.
         options: Keys of `pipeline.yaml`.
 
     Raises:
-        ValueError: two tasks have one name, or one needs a task that is not here.
+        ValueError: two tasks have the same name, or a task needs one that is not in `tasks`.
     """
     return Pipeline(name, Path(file), tasks, options)

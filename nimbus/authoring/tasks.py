@@ -1,4 +1,4 @@
-"""Tasks of a pipeline that is written in Python."""
+"""Tasks of a pipeline written in Python."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Args = ParamSpec("Args")
 Returned = TypeVar("Returned")
 AnyTask = TypeVar("AnyTask", bound="Task[..., Any]")
 Needs = Sequence["Task[..., Any]"] | Mapping["Task[..., Any]", Requirement]
-"""A mapping says how each is to have ended; a list: all succeeded."""
+"""A mapping has the requirement of each need; with a list, all must have succeeded."""
 
 
 class Task(Generic[Args, Returned]):
-    """One task. Called, it is the function that it runs."""
+    """One task. A call of it calls its function."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Task(Generic[Args, Returned]):
         return self.function(ctx, *args, **named)
 
     def run(self, ctx: TaskContext, args: Sequence[str]) -> None:
-        """Call the function as an attempt does: a mapping that it returns is the task's result."""
+        """Call the function as in an attempt: a returned mapping is the task's result."""
         returned: object = self(ctx, *args)  # type: ignore[call-arg, arg-type]  # the function says how many
         if isinstance(returned, Mapping):
             ctx.result(**returned)
@@ -79,16 +79,16 @@ def task(
     needs: Needs = (),
     **options: Any,
 ) -> Any:
-    """Make a task of a function, or name one that is a program.
+    """Make a task from a function, or from a program.
 
-    `@task` and `@task(needs=[other], ...)` make one of a function, which gets its context and then `args`, as
-    text. `task("report", type="sql", script="report.sql", needs=[other])` is one that runs a file.
+    `@task` and `@task(needs=[other], ...)` make a task from a function, which gets its context and then
+    `args`, as text. `task("report", type="sql", script="report.sql", needs=[other])` runs a file.
 
     Args:
         first: The function, or the name of a program's task.
-        name: Of a function's task; None: the function's own.
-        type: Of the task. A function's is `python` or `pyspark`.
-        needs: Tasks that must have ended before.
+        name: Name of a function's task; None: the function's own name.
+        type: Type of the task. For a function, `python` or `pyspark`.
+        needs: Tasks that must have ended before this one.
         options: Keys of a task in `pipeline.yaml`.
     """
     if isinstance(first, str):

@@ -1,4 +1,4 @@
-"""Runs a pipeline in one process, for its author's tests: the real definition, templates and rules."""
+"""Runs a pipeline in one process, for its author's tests, with the real definition, templates and rules."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ _LAYOUT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How a pipeline ended that was tried out."""
+    """The result of `Pipeline.test`."""
 
     state: str
-    """Of the run: succeeded or failed."""
+    """State of the run: succeeded or failed."""
     states: Mapping[str, str]
-    """Of each task, by name: succeeded, failed, skipped, not_run."""
+    """State of each task, by name: succeeded, failed, skipped, not_run."""
     folder: Path
     """Outputs, one folder for each task that began."""
     errors: Mapping[str, Exception] = field(default_factory=dict)
-    """What tasks raised, by name."""
+    """Exceptions of tasks, by name."""
 
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What tasks gave with `ctx.result`, or returned, by name."""
+    """Results of tasks, set with `ctx.result` or returned, by name."""
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
-    """What tasks gave last with `ctx.checkpoint`, by name."""
+    """Last checkpoints of tasks, set with `ctx.checkpoint`, by name."""
 
     def output(self, task: str) -> Path:
         """Output folder of a task."""
@@ -110,7 +110,7 @@ def _without_retries(spec: PipelineSpec) -> PipelineSpec:
 
 
 def _tasks(pipeline: Description, replace: Mapping[str, TaskFunction]) -> dict[str, Task[..., Any]]:
-    """What each task does here. ValueError: nobody says it."""
+    """The task to call for each name. Raises ValueError if `replace` lacks one."""
     found = {name: task for name, task in pipeline.tasks.items() if task.function is not None}
     waits = {name for name, task in pipeline.tasks.items() if task.kind in ("approval", "wait")}
     found |= {name: Task(name, "python", _pass, (), {}) for name in waits}
@@ -125,7 +125,7 @@ def _tasks(pipeline: Description, replace: Mapping[str, TaskFunction]) -> dict[s
 
 
 def _pass(ctx: TaskContext, *_: str) -> None:
-    """What is waited for is there."""
+    """Function of a task that waits: it succeeds at once."""
 
 
 class _Trying:
@@ -203,7 +203,7 @@ class _Trying:
         self._errors[str(name)] = exc
 
     def _document(self, run: Run, spec: TaskSpec) -> dict[str, Any]:
-        """What `nimbus.task.context` reads."""
+        """The context document that `nimbus.task.context` reads."""
         interval = run.data_interval
         outputs = committed_outputs(run, spec.needs)
         return {
@@ -228,7 +228,7 @@ class _Trying:
 
 @contextmanager
 def _in_task(document: Mapping[str, Any], folder: Path) -> Iterator[Path]:
-    """Have `nimbus.task.context` answer as in an attempt. Gives the folder of what the task leaves."""
+    """Make `nimbus.task.context` work as in an attempt. Yields the folder `work` of the task."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
     place = folder / "context.json"
     place.write_text(json.dumps(document), encoding="utf-8")

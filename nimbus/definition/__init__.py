@@ -1,6 +1,6 @@
-"""Pipeline definitions: read, checked as a whole, and their schedules worked out.
+"""Pipeline definitions: reads them, checks them as a whole, and computes the dates of their schedules.
 
-The same layer as `nimbus.config`, whose documents it uses.
+It is in the same layer as `nimbus.config`, whose documents it uses.
 """
 
 from nimbus.definition.errors import InvalidDefinitionError

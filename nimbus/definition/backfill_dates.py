@@ -16,7 +16,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def dates_left(backfill: Backfill) -> Iterator[datetime]:
-    """Dates that are not dealt with yet, next one first; in UTC."""
+    """Dates that are not done yet, next one first; in UTC."""
     request = backfill.request
     newest_first = request.order is Order.NEWEST and not request.as_one_run
     find = _backward if newest_first else _forward
@@ -24,7 +24,7 @@ def dates_left(backfill: Backfill) -> Iterator[datetime]:
 
 
 def interval_of_date(backfill: Backfill, date: datetime) -> DataInterval | None:
-    """The data interval of a date: it ends there."""
+    """The data interval that ends at a date."""
     if backfill.schedule is not None:
         return interval_of(backfill.schedule, date)
     every = backfill.request.every or timedelta(days=1)
@@ -43,7 +43,7 @@ def whole_range(backfill: Backfill) -> DataInterval | None:
 
 
 def count_dates(schedule: Schedule | None, request: BackfillRequest, most: int) -> int:
-    """How many dates a range has, at most `most`."""
+    """Number of dates in a range, at most `most`."""
     if schedule is not None:
         return len(dates_between(schedule, request.first, request.last, most))
     return min((request.last - request.first) // (request.every or timedelta(days=1)) + 1, most)

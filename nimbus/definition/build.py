@@ -1,4 +1,4 @@
-"""Makes a `PipelineSpec` of a checked definition: defaults merged into tasks. Pure."""
+"""Builds a `PipelineSpec` from a checked definition, with defaults merged into tasks. Pure."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def build_pipeline(model: DefinitionModel) -> PipelineSpec:
 
 
 def notify_rules(models: Iterable[Notify]) -> tuple[NotifyRule, ...]:
-    """What is told to whom."""
+    """The notification rules of a definition or configuration."""
     return tuple(NotifyRule(on=tuple(sorted(set(rule.on))), to=rule.to) for rule in models)
 
 
 def _texts(task: TaskSpec) -> Iterator[str]:
-    """What of a task may be templates."""
+    """The texts of a task that may be templates."""
     yield from (*task.args, task.when)
     given = {} if task.children is None else task.children.parameters
     yield from (value for value in given.values() if isinstance(value, str))
@@ -104,7 +104,7 @@ def build_parameter(model: ParameterModel) -> ParameterSpec:
 
 
 def build_retries(own: RetriesModel, defaults: RetriesModel) -> RetryPolicy:
-    """The task's own words first, the defaults' where it says nothing, then the house's."""
+    """Retries from the task's own keys, then the definition's defaults, then the defaults of Nimbus."""
     said = _said(own, defaults)
     if "on" in said:
         said["on"] = tuple(sorted(set(said["on"])))
@@ -127,7 +127,7 @@ def _said(own: Strict, defaults: Strict) -> dict[str, Any]:
 
 
 class Spark(NamedTuple):
-    """What a task says of its Spark."""
+    """The Spark settings of a task."""
 
     mode: SparkMode = SparkMode.CLASSIC
     conf: Mapping[str, str] = MappingProxyType({})
@@ -141,9 +141,9 @@ class Spark(NamedTuple):
 
 
 def build_spark(kind: TaskKind, own: SparkModel, defaults: SparkModel) -> Spark:
-    """Merge what a task says with the defaults: its own words win, also `target: null`.
+    """Merge a task's Spark keys with the defaults. The task's own keys win, also `target: null`.
 
-    A kind that starts a Spark of its own is classic.
+    Kinds that start their own Spark are always classic.
     """
     usual = defaults.mode if kind in SPARK_KINDS else SparkMode.CLASSIC
     mode = own.mode or usual or SparkMode.CLASSIC
@@ -190,12 +190,12 @@ def _arguments(model: TaskModel) -> tuple[str, ...]:
 
 
 def source_of(model: WaitForModel) -> DataSource | None:
-    """Where it looks for data; None: it waits for a pipeline."""
+    """The source of a wait for data; None: it waits for a pipeline."""
     return next((source for source in DataSource if getattr(model, source.value) is not None), None)
 
 
 def address_of(model: WaitForModel) -> str | None:
-    """Of data; None: it waits for a pipeline."""
+    """The address of a wait for data; None: it waits for a pipeline."""
     source = source_of(model)
     return None if source is None else str(getattr(model, source.value))
 
@@ -218,7 +218,7 @@ def _timeout(model: TaskModel, defaults: DefaultsModel) -> timedelta | None:
 
 
 def build_children(model: TaskModel) -> ChildSpec | None:
-    """What a task starts; None: no child runs."""
+    """The child runs that a task starts; None: it starts none."""
     if model.type is not TaskKind.PIPELINE or model.pipeline is None:
         return None
     return ChildSpec(

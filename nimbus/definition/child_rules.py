@@ -1,4 +1,4 @@
-"""What must hold for tasks that start child runs. Cycles of pipelines: `nimbus.engine.rules.cycles`."""
+"""Checks of tasks that start child runs. For cycles of pipelines, see `nimbus.engine.rules.cycles`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nimbus.domain.pipeline import TaskKind
 from nimbus.templates.client import Templates
 
 MOST_ITEMS_OF_PIPELINE = MOST_AT_A_DEPTH
-"""Of all its tasks together, by their `max_items`: their states stand in one node of 128 KiB."""
+"""Limit of all tasks' `max_items` together: the states of items are kept in one node of 128 KiB."""
 MOST_GIVEN_LISTS = 8
-"""Tasks of a pipeline whose lists come from results: these stand in the same node."""
+"""Limit of tasks whose lists come from results: these lists are kept in the same node."""
 _OF_FAN_OUT = ("params", "for_each", "max_parallel", "max_items")
 _OF_DRIVERS = (
     "args",
@@ -29,11 +29,11 @@ _OF_DRIVERS = (
     "env",
     "warn_after",
 )
-"""What says something of a driver, or of the slot that it has."""
+"""Keys about a driver, or about its slot."""
 
 
 def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
-    """What is wrong with one task, templates left out. `pipeline`: whose task it is."""
+    """Faults of one task, without its templates. `pipeline`: the task's pipeline."""
     if task.type is not TaskKind.PIPELINE:
         for key in _OF_FAN_OUT:
             if getattr(task, key) is not None:
@@ -43,7 +43,7 @@ def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
         if key in task.model_fields_set:
             yield Fault((key,), f"a pipeline task has no driver and no slot, so no {key}; remove this")
     if task.pipeline == pipeline:
-        yield Fault(("pipeline",), f"{pipeline} would start itself, without an end")
+        yield Fault(("pipeline",), f"{pipeline} would start itself endlessly")
     for name, value in (task.params or {}).items():
         if not isinstance(value, str | int | float | bool):
             yield Fault(("params", name), "must be a text, a number or a boolean")
@@ -51,7 +51,7 @@ def child_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
 
 
 def all_items_faults(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """Whether the tasks of a pipeline may have too many items together."""
+    """Faults of a pipeline whose tasks have too many items together."""
     total = sum(task.max_items or DEFAULT_MOST_ITEMS for task in tasks.values() if task.for_each is not None)
     if total > MOST_ITEMS_OF_PIPELINE:
         yield Fault(
@@ -74,7 +74,7 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
     if task.for_each is None:
         for key in ("max_parallel", "max_items"):
             if getattr(task, key) is not None:
-                yield Fault((key,), "there is one child run without for_each; remove this")
+                yield Fault((key,), "without for_each there is only one child run; remove this")
         return
     known = [values for values in task.for_each.values() if isinstance(values, list)]
     most, count = task.max_items or DEFAULT_MOST_ITEMS, prod(map(len, known))
@@ -83,7 +83,7 @@ def _item_faults(task: TaskModel) -> Iterator[Fault]:
 
 
 def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]:
-    """Templates of what tasks give to their child runs."""
+    """Templates for child runs, with their places."""
     for name, task in tasks.items():
         for key, text in (task.params or {}).items():
             if isinstance(text, str):
@@ -94,7 +94,7 @@ def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]
 
 
 def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
-    """What is wrong with the templates of `params`. Those of one task can use its `item`."""
+    """Faults of the templates of `params`. Those of one task can use its `item`."""
     for name, task in model.tasks.items():
         texts = {key: text for key, text in (task.params or {}).items() if isinstance(text, str)}
         if not texts or task.type is not TaskKind.PIPELINE:

@@ -1,9 +1,9 @@
 """Fire times of schedules: Debian's cron rules in a named time zone. Pure.
 
-Where a schedule names its minutes and hours, no fire time is lost or doubled when clocks change: one within a
-missing hour happens right after it, one within a repeated hour the first time only. With `*` for minutes or
-hours, it follows the clocks of the zone. Source: Debian's cron(8), which cronsim follows, but for changes of
-half an hour.
+If a schedule names its minutes and hours, no fire time is lost or doubled when clocks change: a fire time in
+a missing hour happens right after it, a fire time in a repeated hour only the first time. With `*` for
+minutes or hours, a schedule follows the clock of the zone. Source: Debian's cron(8). The library cronsim
+follows it, except for changes of half an hour.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _FORMS = {
     "day-of-week": "0 to 7 (0 and 7 are Sunday), or SUN to SAT",
 }
 _LOCAL = re.compile(r"localtime|Factory|posixrules|(posix|right)/")
-"""Entries of time zone folders that name no zone, or not the same one on every host."""
+"""Names in time zone folders that are no zone, or not the same zone on every host."""
 _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def expanded(cron: str) -> str:
-    """The five fields that an alias such as `@daily` stands for; other text as it is."""
+    """The five fields of an alias such as `@daily`; any other text unchanged."""
     return ALIASES.get(cron.strip().lower(), cron.strip())
 
 
 def check_cron(text: str) -> None:
-    """Refuse what is not a schedule.
+    """Check a cron expression.
 
     Raises:
-        SuggestingError: says which field is wrong and what it may be; or that it would never fire.
+        SuggestingError: a field is wrong, with its allowed values; or the schedule would never fire.
     """
     if text.strip().startswith("@") and expanded(text) not in ALIASES.values():
         raise SuggestingError(
@@ -72,7 +72,7 @@ def check_cron(text: str) -> None:
             CronSim(" ".join(alone), _PROBE)
         except (CronSimError, ValueError, AssertionError) as exc:
             raise SuggestingError(
-                f"{fields[position]!r} is no {name} field: {_FORMS[name]}, with * , - and /"
+                f"{fields[position]!r} is not a valid {name}: {_FORMS[name]}, with * , - and /"
             ) from exc
     try:
         next(CronSim(" ".join(fields), _PROBE))
@@ -81,10 +81,10 @@ def check_cron(text: str) -> None:
 
 
 def check_timezone(name: str) -> None:
-    """Refuse what is not a time zone.
+    """Check the name of a time zone.
 
     Raises:
-        SuggestingError: with the zone that was probably meant.
+        SuggestingError: it is not a time zone; with the closest name.
     """
     try:
         ZoneInfo("" if _LOCAL.match(name) else name)
@@ -122,8 +122,9 @@ def fires_after(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 def _by_name(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
     """Fire times of a schedule that names its minutes and hours.
 
-    cronsim works on local time: started inside a repeated hour it answers with the first of the two, which is
-    over; and two fire times within a missing hour both come out as its end. Both would be a second run.
+    cronsim works on local time. If it starts inside a repeated hour, it returns the first of the two, which
+    has passed. For two fire times in a missing hour it returns the hour's end twice. Both would be a second
+    run.
     """
     last = after
     for fire in CronSim(fields, after.astimezone(zone)):
@@ -134,10 +135,10 @@ def _by_name(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]
 
 
 def _by_clock(fields: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Fire times of a schedule with `*`: whenever the clocks of the zone show a time that matches.
+    """Fire times of a schedule with `*`: whenever the clock of the zone shows a matching time.
 
-    cronsim goes from hour to hour, and misses fire times where clocks change by half an hour. So it is asked
-    about one stretch of time after the other in which they do not change.
+    cronsim goes from hour to hour, and misses fire times where clocks change by half an hour. So it is called
+    for one period without a clock change after the other.
     """
     known = start = after
     while True:
@@ -159,7 +160,7 @@ def _offset(zone: ZoneInfo, moment: datetime) -> timedelta:
 
 
 def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """The first second after `after` and up to `until` at which a zone has another offset; None: none has."""
+    """The first second after `after`, up to `until`, with another offset of the zone; None: there is none."""
     offset, low = _offset(zone, after), after.replace(microsecond=0)
     while low < until:
         high = min(low + timedelta(days=1), until)

@@ -1,4 +1,4 @@
-"""Says in words when the usual cron expressions fire. Pure. The others are left to the expression itself."""
+"""Describes common cron expressions in words. Pure. Other expressions are shown as they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MINUTES, _HOURS = 60, 24
 
 
 def cron_in_words(cron: str) -> str | None:
-    """Such as `Monday to Friday at 06:30`; None: there are no simple words for it."""
+    """A description such as `Monday to Friday at 06:30`; None: there is no simple one."""
     parts = cron.split()
     if len(parts) != 5 or parts[3] != "*":
         return None
@@ -36,7 +36,7 @@ def _times(minute: str, hour: str) -> str | None:
 
 
 def _days(day: str, weekday: str) -> str | None:
-    """Empty: every day. With both fields set, cron takes either: there are no simple words for that."""
+    """Days in words; empty: every day; None: not simple. With both fields set, cron fires on either."""
     if weekday == "*":
         if day == "*":
             return ""
@@ -55,7 +55,7 @@ def _days(day: str, weekday: str) -> str | None:
 
 
 def _step(field: str, whole: int) -> int | None:
-    """N of `*/N` that divides the whole evenly; 1 of `*`."""
+    """N of `*/N` if it divides `whole` evenly; 1 for `*`; else None."""
     if field == "*":
         return 1
     step = _number(field[2:], whole) if field.startswith("*/") else None

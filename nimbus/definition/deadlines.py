@@ -1,4 +1,4 @@
-"""Deadlines of a day, and the fire times they are about. Pure."""
+"""Daily deadlines, and the fire times that they belong to. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How two definitions differ, key by key, as the API shows them. Pure."""
+"""Differences of two definitions, key by key, in the form of the API. Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key of the definition with another value. None: it is not there."""
+    """A key with different values. None: the key is missing."""
 
     path: tuple[str, ...]
-    """`("tasks", "load", "timeout_s")`."""
+    """For example `("tasks", "load", "timeout_s")`."""
     now: Any
     then: Any
 
     @property
     def key(self) -> str:
-        """`schedule.cron`, `tasks.load.timeout_s`."""
+        """The path as text, such as `schedule.cron` or `tasks.load.timeout_s`."""
         return ".".join(self.path)
 
     @property
     def about(self) -> str:
-        """What a person calls it: `task load: timeout_s`, `schedule: cron`, `priority`."""
+        """Name for people, such as `task load: timeout_s`, `schedule: cron` or `priority`."""
         kind, *rest = self.path
         if kind in ("tasks", "parameters") and rest:
             kind, rest = f"{kind.removesuffix('s')} {rest[0]}", rest[1:]
@@ -37,17 +37,17 @@ class Change:
 
 
 def changes(now: Mapping[str, Any] | None, then: Mapping[str, Any]) -> Iterator[Change]:
-    """Keys with another value. A task or section that is new or gone is one change.
+    """Keys with different values. A new or removed task or section is one change.
 
     Args:
-        now: A definition as `PipelineSpecModel` writes it in JSON; None: nothing is known of it.
+        now: A definition as `PipelineSpecModel` writes it in JSON; None: it is not known.
         then: Another one.
     """
     yield from _changes(_keyed(now or {}), _keyed(then), ())
 
 
 def _keyed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with tasks by name, so that their order means nothing."""
+    """A definition with tasks by name, so that their order does not matter."""
     return {**spec, "tasks": {task["name"]: task for task in spec.get("tasks", ())}}
 
 
@@ -62,7 +62,7 @@ def _changes(now: Any, then: Any, path: tuple[str, ...]) -> Iterator[Change]:
 
 
 def in_words(value: Any) -> str:
-    """A value in a cell: a task by what it is, a section by what it says."""
+    """A value as text for a table cell: a task by its type, a section by its content."""
     if isinstance(value, Mapping) and "kind" in value:
         return f"{value['kind']} {value['script']}".strip()
     if isinstance(value, Mapping):

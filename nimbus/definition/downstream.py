@@ -1,4 +1,4 @@
-"""Which pipelines wait for runs of another one, and for which of its dates. Pure."""
+"""Finds pipelines that wait for runs of another pipeline, and their dates. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MICROSECOND = timedelta(microseconds=1)
 def downstream_of(
     origin: PipelineName, waits: Mapping[PipelineName, Iterable[PipelineName]]
 ) -> tuple[PipelineName, ...]:
-    """Pipelines that wait for `origin`, or for one that does; each after all that it waits for.
+    """Pipelines that wait for `origin`, directly or not; each after all that it waits for.
 
     Args:
         origin: A pipeline.
-        waits: Of each pipeline, those that it waits for.
+        waits: For each pipeline, those that it waits for.
 
     Raises:
-        RefusedError: some of them wait for each other.
+        RefusedError: some pipelines wait for each other.
     """
     reached = new = {origin}
     while new:
@@ -53,11 +53,11 @@ def awaiting_dates(
 
     Args:
         spec: Its definition.
-        spans: For which time runs are made, of each pipeline that it may wait for.
-        until: No date is later; no span ends later.
+        spans: For each pipeline that it may wait for, the time for which runs are created.
+        until: Limit of dates. No span ends later.
 
     Returns:
-        Fire times, both included; None: no run waits for any of it, or there is no schedule.
+        Fire times, both included; None: no run waits for any span, or there is no schedule.
     """
     schedule = spec.schedule
     waits = [wait for task in spec.tasks for wait in task.waits_for if isinstance(wait, PipelineWait)]
@@ -77,7 +77,7 @@ def _awaiting(
     zone = ZoneInfo(schedule.timezone)
 
     def awaits(date: datetime) -> bool:
-        """Whether the run of a date, which is after the start of the span, waits for a part of it."""
+        """True when the run of a date, which is after the start of the span, waits for a part of it."""
         own = interval_of(schedule, date) if date <= until else None
         return own is not None and wanted(wait, own, zone).start < span.end
 

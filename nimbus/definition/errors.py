@@ -1,4 +1,4 @@
-"""What can be wrong with a pipeline's definition."""
+"""Errors of a pipeline's definition."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from nimbus.config.problems import InvalidDocumentError
 
 
 class InvalidDefinitionError(InvalidDocumentError):
-    """A pipeline's definition cannot be used. `problems` has all that was found, each with its place."""
+    """A pipeline's definition is not valid. `problems` lists all faults, each with its place."""
 
     code = "invalid_definition"

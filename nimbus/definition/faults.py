@@ -1,4 +1,4 @@
-"""What is wrong with a definition."""
+"""A fault in a definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nimbus.config.problems import KeyPath
 
 
 class Fault(NamedTuple):
-    """Something that is wrong at a key."""
+    """A fault at a key of a definition."""
 
     path: KeyPath
     message: str

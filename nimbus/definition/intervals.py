@@ -17,7 +17,7 @@ from nimbus.domain.pipeline import Schedule
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_LOOK = timedelta(hours=1)
 _LONGEST_LOOK = timedelta(days=366 * 50)
-"""As far as cronsim looks ahead."""
+"""The limit to which cronsim looks ahead."""
 
 
 @lru_cache(maxsize=4096)
@@ -36,10 +36,10 @@ def previous_fire(schedule: Schedule, before: datetime) -> datetime | None:
 
 
 def interval_of(schedule: Schedule, fire: datetime) -> DataInterval | None:
-    """The data interval of the run of a fire time: it ends there.
+    """The data interval of the run of a fire time, which is its end.
 
-    It starts at the fire time before, whether that had a run or not; or `data_interval` earlier. Of that,
-    whole days are days of the calendar, and the rest is time that passes.
+    It starts at the fire time before, whether or not that had a run; or `data_interval` earlier. In that
+    length, whole days are calendar days, and the rest is elapsed time.
     """
     length = schedule.data_interval
     if length is None:
@@ -55,7 +55,7 @@ def dates_between(schedule: Schedule, first: datetime, last: datetime, limit: in
 
 
 def intervals_of(schedule: Schedule, fires: Sequence[datetime]) -> tuple[DataInterval, ...]:
-    """The data intervals of fire times in a row; a fire time without one is left out."""
+    """The data intervals of consecutive fire times; a fire time without one is left out."""
     found = [interval_of(schedule, fire) for fire in fires[:1]]
     for before, fire in pairwise(fires):
         usual = schedule.data_interval is None
@@ -74,15 +74,15 @@ def last_dates(schedule: Schedule, until: datetime, count: int) -> tuple[datetim
 
 
 def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
-    """A bound of a range of dates, both of which belong to it: a day of a time zone, or a time.
+    """A bound of a range of dates, which is part of the range: a day in a time zone, or a time.
 
     Args:
-        text: Such as `2026-01-31`, or `2026-01-31T06:00:00Z`.
-        zone: Of the days.
-        is_last: Whether a day stands for its end.
+        text: For example `2026-01-31` or `2026-01-31T06:00:00Z`.
+        zone: The zone of days.
+        is_last: True: a day means its end. False: its start.
 
     Raises:
-        ValueError: it is neither, or not in the years 1000 to 8999.
+        ValueError: the text is neither, or not in the years 1000 to 8999.
     """
     try:
         found = _bound(text, zone, is_last=is_last)

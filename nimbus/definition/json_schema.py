@@ -1,7 +1,7 @@
-"""The form of `pipeline.yaml` as a JSON Schema, by which editors complete and check keys.
+"""The form of `pipeline.yaml` as a JSON Schema, with which editors complete and check keys.
 
-It knows less than `nimbus pipeline validate`: names of tasks, templates and files are not its business. What
-it says of a key is the text below the field in its model.
+It checks less than `nimbus pipeline validate`: no names of tasks, templates or files. A key's description is
+the text below the field in its model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Editors would show `Max Delay` beside `max_delay`."""
+    """Leaves out titles: editors would show `Max Delay` beside `max_delay`."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -49,7 +49,7 @@ def definition_schema() -> dict[str, Any]:
 
 
 def _of_kind(kind: TaskKind) -> dict[str, Any]:
-    """What a task of a kind must have, and what it runs."""
+    """The required keys of a kind of task, and the form of its file."""
     keys = KEYS[kind]
     then: dict[str, Any] = {"required": list(keys)}
     if kind in SUFFIXES:
@@ -59,7 +59,7 @@ def _of_kind(kind: TaskKind) -> dict[str, Any]:
 
 
 def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:
-    """Say of each key what it is, and what holds where it is left out."""
+    """Add to each key its description and default."""
     texts = dict(_texts(model))
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -71,7 +71,7 @@ def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def _texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """The texts below the fields of a model, which Python forgets. Read only when a schema is asked for."""
+    """The texts below the fields of a model, from its source: Python does not keep them at run time."""
     (tree,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
     for field, text in pairwise(tree.body):
@@ -81,7 +81,7 @@ def _texts(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def _default(field: FieldInfo, said: dict[str, Any]) -> Any:
-    """As a file says it."""
+    """The default value, in the form of a file."""
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         return {}
@@ -91,7 +91,7 @@ def _default(field: FieldInfo, said: dict[str, Any]) -> Any:
 
 
 def _tidy(part: Any) -> None:
-    """Remove what only pydantic's users know: titles of classes."""
+    """Remove titles of classes, which only mean something to Pydantic."""
     if isinstance(part, dict):
         if isinstance(part.get("title"), str):
             del part["title"]

@@ -1,4 +1,4 @@
-"""The form of `pipeline.yaml`: keys and types. What holds between them is in `nimbus.definition.rules`."""
+"""The form of `pipeline.yaml`: keys and types. Rules between keys are in `nimbus.definition.rules`."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from nimbus.templates.lists import FORM, is_lookup
 
 SCHEMA = 1
 MOST_WAITS = 32
-"""Of one task."""
+"""Limit of the conditions of one task."""
 MOST_TASKS = 10_000
-"""The plan of a run must fit into one transaction, see `nimbus.run_record`."""
+"""Limit of tasks. The plan of a run must fit into one transaction, see `nimbus.run_record`."""
 
 _DATASET = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _LARGEST_VARIABLE = 1024
-"""Bytes in UTF-8: it is in the order of each attempt."""
+"""Limit in bytes of UTF-8: variables are in the order of each attempt."""
 _LONGEST_VARIABLE_NAME = 128
 _SECRET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,126}")
 _PARAMETER = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _TAKEN = frozenset(name for name in dir(dict) if not name.startswith("_"))
-"""In a template `params.items` is the method of the mapping, not a parameter."""
+"""Names that cannot be parameters: in a template, `params.items` is the method of the mapping."""
 
 
 def _schema(value: object) -> object:
@@ -168,7 +168,7 @@ def _plain_text(value: object) -> str:
     if "{{" in text or "{%" in text:
         raise SuggestingError("env takes no templates; give it to the task as an argument")
     if any(ord(one) < ord(" ") and one not in "\t\n\r" for one in text):
-        # JSON writes each in six bytes, and all variables go to a worker's executor in one message.
+        # JSON needs six bytes for each, and all variables go to a worker's executor in one message.
         raise SuggestingError("a variable has no control characters but tabs and line breaks")
     return text
 
@@ -260,42 +260,42 @@ Description = Annotated[str, Field(max_length=4096)]
 
 
 class SparkModel(Strict):
-    """Of a task, or of all."""
+    """Spark settings of a task, or of all tasks."""
 
     mode: Annotated[SparkMode, one_of(SparkMode)] | None = None
-    """`classic`: a Spark of its own; `connect`: a session on a Spark Connect server. Else as
-    `defaults`, else `classic`."""
+    """`classic`: its own Spark; `connect`: a session on a Spark Connect server. Else as `defaults`,
+    else `classic`."""
     target: Name | None = None
-    """Name of a place where Spark runs, of `spark.targets` in the configuration. Else as `defaults`,
+    """Name of a target, one of `spark.targets` in the configuration. Else as `defaults`,
     else the worker's own; null: the worker's own."""
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
     """`client`: the driver runs on the worker's host; `cluster`: inside the cluster of the target. Else
     as `defaults`, else `client`."""
     event_log: bool | None = None
-    """Keep Spark's event log. Else as `defaults`, else as the worker's `spark_conf` says."""
+    """Keep Spark's event log. Else as `defaults`, else as in the worker's `spark_conf`."""
     conf: SparkConf = Field(default_factory=dict)
     """Spark properties, merged over those of `defaults`."""
 
 
 class RetriesModel(Strict):
-    """How often a failed task is tried again."""
+    """Retries of a failed task."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 0
-    """How often a task is tried again after its own failures."""
+    """Number of retries after the task's own failures."""
     delay: Duration | None = None
-    """Pause before the first retry; 10s if nothing says it."""
+    """Pause before the first retry; 10s by default."""
     factor: Annotated[float, Field(ge=1, le=100)] | None = None
-    """How much longer each further pause is; 2 if nothing says it."""
+    """Factor of each further pause; 2 by default."""
     max_delay: PositiveDuration | None = None
-    """Longest pause; 10m if nothing says it."""
+    """Longest pause; 10m by default."""
     on: Annotated[list[FailureName], Field(min_length=1)] | None = None
-    """Classes of failure after which it is tried again; all but `analysis` if nothing says it."""
+    """Classes of failure after which the task is tried again; all but `analysis` by default."""
     memory_factor: Annotated[float, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
-    """How much more memory each retry gets that follows an attempt without enough; 1 if nothing says it."""
+    """Factor on the memory of each retry after an out-of-memory failure; 1 by default."""
 
 
 class ScheduleModel(Strict):
-    """When runs start by themselves."""
+    """When the leader starts runs."""
 
     cron: Annotated[str, BeforeValidator(_cron)]
     """Five fields, by Debian's rules, or `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`,
@@ -303,12 +303,11 @@ class ScheduleModel(Strict):
     timezone: Annotated[str, BeforeValidator(_timezone)] = "UTC"
     """IANA name of the zone that `cron` and the dates in templates are in."""
     catchup: Annotated[CatchUp, one_of(CatchUp)] = CatchUp.LATEST
-    """What happens to fire times that passed while nobody led: none, the latest one or all of them
-    start a run."""
+    """Which fire times that passed without a leader start a run: none, the latest one or all of them."""
     catchup_window: PositiveDuration | None = None
-    """Missed fire times that are older are skipped; none: however old."""
+    """Missed fire times that are older are skipped; none: no limit of age."""
     data_interval: PositiveDuration | None = None
-    """How long before the fire time the data interval starts; none: at the fire time before."""
+    """Length of the data interval, which ends at the fire time; none: it starts at the fire time before."""
 
 
 class ConcurrencyModel(Strict):
@@ -325,47 +324,47 @@ class ParameterModel(Strict):
     """One parameter of a run."""
 
     type: Literal["string", "integer", "number", "boolean"]
-    """What a value must be."""
+    """Type of the value."""
     default: Any = None
-    """The value of a run that gives none; not beside `required: true`."""
+    """Value of a run that gives none; not together with `required: true`."""
     required: bool = False
-    """A run must give a value."""
+    """True: a run must give a value."""
     minimum: float | None = None
     """Least value of a number; none: any."""
     maximum: float | None = None
     """Greatest value of a number; none: any."""
     choices: Annotated[list[Any], Field(min_length=1)] | None = None
-    """The values that are allowed; none: any."""
+    """Allowed values; none: any."""
     description: Description = ""
-    """For people."""
+    """Description for people."""
 
 
 class LimitsModel(Strict):
     """What an attempt may use."""
 
     memory: Annotated[int, size_at_least(16 << 20)] | None = None
-    """Of all processes of an attempt together; at least 16MiB. Else as `defaults`, else none."""
+    """Memory of all processes of an attempt together; at least 16MiB. Else as `defaults`, else none."""
     open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
     """Open files of each process. Else as `defaults`, else none."""
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
-    """What an attempt's folder and its output take on the disk; at least 1MiB. Else as `defaults`, else
+    """Disk space of an attempt's folder and its output; at least 1MiB. Else as `defaults`, else
     none."""
     log: Annotated[int, size_at_least(64 << 10)] | None = None
-    """What is kept of an attempt's log, of its beginning and its end; at least 64KiB. Else as
+    """How much is kept of an attempt's log, from its beginning and its end; at least 64KiB. Else as
     `defaults`, else 64MiB."""
 
 
 class DefaultsModel(Strict):
-    """What tasks have that do not say otherwise."""
+    """Values of tasks without their own."""
 
     timeout: PositiveDuration | None = None
-    """Longest time of an attempt, from the moment its code starts; none: no limit."""
+    """Longest time of an attempt, from the start of its code; none: no limit."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
-    """How often failed tasks are tried again."""
+    """Retries of failed tasks."""
     priority: PriorityName = Priority.MEDIUM
-    """Of tasks, among the ready tasks of a run."""
+    """Priority of tasks, among the ready tasks of a run."""
     spark: SparkModel = Field(default_factory=SparkModel)
-    """How tasks use Spark."""
+    """Spark settings of tasks."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
     """What an attempt may use."""
 
@@ -379,26 +378,25 @@ class WaitForModel(Strict):
     file: Address | None = None
     """Path of a file or folder on the host of the leader. May hold templates."""
     http: Address | None = None
-    """A URL that is asked with GET. May hold templates."""
+    """A URL that is requested with GET. May hold templates."""
     status: Annotated[int, Field(ge=100, le=599)] | None = None
-    """Beside `http`: status of the answer that is waited for; 200 if it is not said."""
+    """With `http`: the expected status; 200 by default."""
     pipeline: Name | None = None
-    """Pipeline whose runs are waited for; `self`: this one, for the interval before."""
+    """Pipeline whose runs are waited for; `self`: this pipeline, for the interval before."""
     covers: Literal["data_interval"] | None = None
-    """Beside `pipeline`: what its successful runs must cover; the data interval if neither this nor
-    `last` is said."""
+    """With `pipeline`: the time that its successful runs must cover; the data interval by default, unless
+    `last` is set."""
     last: PositiveDuration | None = None
-    """Beside `pipeline`: as much before the end of the data interval, instead of the interval."""
+    """With `pipeline`: the time of this length before the interval's end, instead of the interval."""
     on_failed: Annotated[OnFailed, one_of(OnFailed)] | None = None
-    """Beside `pipeline`: when a run failed the wait goes on (`wait`, if it is not said), or fails
-    (`fail`)."""
+    """With `pipeline`: after a failed run, the wait goes on (`wait`, the default) or fails (`fail`)."""
 
 
 class TaskModel(Strict):
     """One task. Which of the keys from `script` to `waits_for` it has depends on its type."""
 
     type: Annotated[TaskKind, one_of(TaskKind)]
-    """What kind of task it is."""
+    """Type of the task."""
     script: Annotated[str, BeforeValidator(_pattern)] | None = None
     """Of `pyspark`, `python`, `sql`: path in the release, ends with `.py` or `.sql`."""
     command: (
@@ -419,9 +417,9 @@ class TaskModel(Strict):
     refresh: Datasets | None = None
     """Of `spark_pipeline`: datasets to update; none: all."""
     full_refresh: Datasets | None = None
-    """Of `spark_pipeline`: datasets to reset and compute anew."""
+    """Of `spark_pipeline`: datasets to reset and compute again."""
     full_refresh_all: bool | None = None
-    """Of `spark_pipeline`: reset and compute all datasets anew."""
+    """Of `spark_pipeline`: reset and compute all datasets again."""
     pipeline: Name | None = None
     """Of `pipeline`: the pipeline whose runs it starts."""
     params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
@@ -439,11 +437,11 @@ class TaskModel(Strict):
     max_parallel: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
     """Of `pipeline`: how many of its runs are under way at once; none: all."""
     max_items: Annotated[int, Field(ge=1, le=MOST_ITEMS)] | None = None
-    """Of `pipeline`: with more values the task fails before it starts a run; 200 if it is not said."""
+    """Of `pipeline`: with more values the task fails before it starts a run; 200 by default."""
     prompt: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
-    """Of `approval`: what the person is asked; may hold templates."""
+    """Of `approval`: the question to the person; may hold templates."""
     waits_for: Annotated[list[WaitForModel], Field(min_length=1, max_length=MOST_WAITS)] | None = None
-    """Of `wait`: what must be there."""
+    """Of `wait`: the conditions, which must all be met."""
     args: list[Argument] = Field(default_factory=list)
     """Arguments, as text; may hold templates."""
     needs: Annotated[
@@ -455,32 +453,31 @@ class TaskModel(Strict):
     requirements: Annotated[SkipJsonSchema[dict[str, RequirementName]], BeforeValidator(_said_of_needs)] = (
         Field(default_factory=dict, validation_alias="needs")
     )
-    """What a mapping says of each; empty: `needs` is a list."""
+    """Requirements, if `needs` is a mapping; empty: it is a list."""
     when: Annotated[str, BeforeValidator(_condition, json_schema_input_type=str | bool)] | None = None
-    """Whether the task is wanted: true, false or a template; none: it is."""
+    """Condition for running the task: true, false or a template; none: no condition."""
     allow_failure: bool = False
-    """The run can succeed without it."""
+    """True: the run can succeed even if the task fails."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
-    """How often it is tried again; each key alone overrides that of `defaults`."""
+    """Retries; each key alone overrides that of `defaults`."""
     timeout: PositiveDuration | None = None
-    """Longest time of an attempt, from the moment its code starts; of a task that no worker runs, of
-    its wait. Else as `defaults`, else none."""
+    """Longest time of an attempt, from the start of its code; if no worker runs the task, longest time
+    of its wait. Else as `defaults`, else none."""
     priority: PriorityName | None = None
-    """Among the ready tasks of a run. Else as `defaults`, else `medium`."""
+    """Priority among the ready tasks of a run. Else as `defaults`, else `medium`."""
     spark: SparkModel = Field(default_factory=SparkModel)
-    """How it uses Spark; each key alone overrides that of `defaults`."""
+    """Spark settings; each key alone overrides that of `defaults`."""
     isolation: Annotated[Isolation, one_of(Isolation)] | None = None
-    """`pooled`: a fork of the worker's executor; `isolated`: a process of its own. `pooled` for
-    `python` if it is not said, else `isolated`."""
+    """`pooled`: a fork of the worker's executor; `isolated`: its own process. By default, `pooled` for
+    `python`, else `isolated`."""
     limits: LimitsModel = Field(default_factory=LimitsModel)
     """What an attempt may use; each key alone overrides that of `defaults`."""
     start_after: PositiveDuration | None = None
-    """Shortest time from the moment when its needs are met to its first attempt; none: at once."""
+    """Shortest time from when its needs are met to its first attempt; none: at once."""
     queue_timeout: PositiveDuration | None = None
     """Longest wait for room before each attempt, after which it fails; none: no limit."""
     warn_after: PositiveDuration | None = None
-    """How long an attempt, or a wait, lasts until people are told that it is late; none: they are not
-    told."""
+    """How long an attempt or a wait may last before a `late` alert; none: no alert."""
     secrets: Annotated[
         dict[
             Annotated[str, BeforeValidator(_task_variable)],
@@ -488,25 +485,25 @@ class TaskModel(Strict):
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
-    """Names of secrets, by the environment variable that each goes into."""
+    """Names of secrets, by the environment variable that gets the value."""
     env: Annotated[
         dict[Annotated[str, BeforeValidator(_task_variable)], Annotated[str, BeforeValidator(_plain_text)]],
         Field(max_length=32),
     ] = Field(default_factory=dict)
     """Environment variables of the task."""
     runs_on: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
-    """Labels that its worker must have, all of them."""
+    """Labels of which its worker must have all."""
     pool: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=16)] = Field(
         default_factory=dict
     )
-    """What an open attempt takes of each pool."""
+    """How much an open attempt takes of each pool."""
 
 
 class WebhookModel(Strict):
     """A signed request that starts a run."""
 
     secret: Annotated[str, BeforeValidator(_secret_name)]
-    """Name of the secret that signs requests, among those of the schedulers."""
+    """Name of the secret that signs requests; it must be one of the schedulers' secrets."""
     params: dict[str, str] = Field(default_factory=dict)
     """Parameters of the run, each a place in the JSON body such as `{{ body.region }}`."""
 
@@ -519,14 +516,14 @@ class DefinitionModel(Strict):
     name: Name
     """Name of the pipeline."""
     description: Description = ""
-    """For people."""
+    """Description for people."""
     schedule: ScheduleModel | None = None
-    """When runs start by themselves; none: they start on request."""
+    """When the leader starts runs; none: runs start on request only."""
     failure_strategy: Annotated[FailureStrategy, one_of(FailureStrategy)] = FailureStrategy.END
-    """After a failure: nothing more starts but clean-up (`end`), or what does not need the failed task
+    """After a failure: only clean-up still starts (`end`), or every task that does not need the failed one
     goes on (`continue`)."""
     priority: PriorityName = Priority.MEDIUM
-    """Of its runs."""
+    """Priority of its runs."""
     timeout: PositiveDuration | None = None
     """Longest time of a run, from its start; none: no limit."""
     concurrency: ConcurrencyModel | None = None
@@ -536,15 +533,15 @@ class DefinitionModel(Strict):
     max_parallel_tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     """How many tasks of one run may be open at once; none: any number."""
     notify: Annotated[list[Notify], Field(max_length=MOST_RULES)] | None = None
-    """Whom to tell of what; none: as `alerts.notify` of the configuration. An empty list tells nobody."""
+    """Which events raise alerts for which target; none: as `alerts.notify` of the configuration."""
     warn_after: PositiveDuration | None = None
-    """How long a run is under way until people are told that it is late; none: they are not told."""
+    """How long a run may be under way before a `late` alert; none: no alert."""
     expect: PositiveDuration | None = None
-    """How long after it was asked for a run has ended, or people are told that it is late; none: they
-    are not told."""
+    """Time from the request of a run to its expected end, after which a `late` alert is raised; none: no
+    alert."""
     deadline: Annotated[time, BeforeValidator(_time_of_day, json_schema_input_type=str)] | None = None
-    """Time of a day, such as "07:00", by which the run of the last fire time has succeeded, or people
-    are told; none: they are not told."""
+    """Time of day, such as "07:00", by which the run of the last fire time must have succeeded; else a
+    `late` alert is raised; none: no alert."""
     parameters: dict[Annotated[str, BeforeValidator(_parameter_name)], ParameterModel] = Field(
         default_factory=dict
     )
@@ -558,6 +555,6 @@ class DefinitionModel(Strict):
     python_path: list[Annotated[str, BeforeValidator(_folder)]] = Field(default_factory=list)
     """Folders of the release that every task can import from."""
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
-    """What tasks have that do not say otherwise."""
+    """Values of tasks without their own."""
     tasks: Annotated[dict[Name, TaskModel], BeforeValidator(_at_least_one)]
     """Tasks by name."""

@@ -1,4 +1,4 @@
-"""Reads `pipeline.yaml`: from a folder, where scripts are looked for too, or as bytes out of a release."""
+"""Reads `pipeline.yaml` from a folder, where its scripts are checked, too, or from bytes of a release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_definition(path: Path, templates: Templates) -> PipelineSpec:
     """Read a definition and check it against the files beside it.
 
     Args:
-        path: The file, or the folder that holds it as `pipeline.yaml`.
+        path: The file, or the folder that contains `pipeline.yaml`.
         templates: Checks templates.
 
     Raises:
@@ -40,11 +40,11 @@ def read_definition(path: Path, templates: Templates) -> PipelineSpec:
 
 
 def parse_definition(text: bytes, name_for_errors: str, templates: Templates | None) -> PipelineSpec:
-    """Read a definition that is not on its own disk any more, such as one of a verified release.
+    """Read a definition without the files beside it, such as one from a verified release.
 
     Args:
-        text: The file.
-        name_for_errors: What it is of.
+        text: Content of the file.
+        name_for_errors: Name of its origin, for messages.
         templates: Checks templates. None: they were checked when the release was published.
 
     Raises:
@@ -89,7 +89,7 @@ def _file_problems(
 
 
 def _file_fault(root: Path, script: str, *, must_be_program: bool) -> tuple[str | None, str | None]:
-    """What is wrong with a task's file on disk, and what was probably meant."""
+    """The fault of a task's file on disk, and a suggestion; None: there is none."""
     file = root / script
     if not file.is_file():
         beside = file.parent.iterdir() if file.parent.is_dir() else ()

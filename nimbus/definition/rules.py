@@ -1,4 +1,4 @@
-"""What must hold between the parts of a definition. Each rule finds all of its faults."""
+"""Checks between the parts of a definition. Each rule finds all of its faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = {
     TaskKind.APPROVAL: ("prompt",),
     TaskKind.WAIT: ("waits_for",),
 }
-"""What a task of each kind has; of those that workers run, the first names a file."""
+"""Required keys of each kind of task. For kinds that workers run, the first key names a file."""
 SUFFIXES = {
     TaskKind.PYSPARK: (".py",),
     TaskKind.PYTHON: (".py",),
@@ -45,17 +45,17 @@ SUFFIXES = {
 }
 GIVES_RESULT = frozenset({TaskKind.PYSPARK, TaskKind.PYTHON, TaskKind.SHELL, TaskKind.SPARK_SUBMIT})
 _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
-"""What else a declarative pipeline may say."""
+"""Optional keys of a declarative pipeline."""
 
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
-"""Properties that a task with a target must not set, and what says them instead."""
+"""Properties that a task with a target must not set, and what sets them instead."""
 SESSION_PROPERTIES = "spark.sql."
-"""How properties of a Connect session begin. Of these the server refuses the static ones."""
+"""Prefix of properties that a Connect session can set. The server refuses the static ones among them."""
 
 
 def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Fault]:
-    """Everything that is wrong between the parts of a definition, and in its templates.
+    """All faults between the parts of a definition, and in its templates.
 
     Args:
         model: The definition.
@@ -79,17 +79,15 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
 
 def _schedule_faults(model: DefinitionModel) -> Iterator[Fault]:
     if model.deadline is not None and model.schedule is None:
-        yield Fault(("deadline",), "is about the runs of a schedule, and there is none")
+        yield Fault(("deadline",), "needs a schedule, and there is none")
     schedule = model.schedule
     if schedule is not None and schedule.catchup is CatchUp.NONE and schedule.catchup_window is not None:
-        yield Fault(
-            ("schedule", "catchup_window"), "catchup: none makes up for nothing; remove the one or the other"
-        )
+        yield Fault(("schedule", "catchup_window"), "has no effect with catchup: none; remove one of them")
     needed = sorted(name for name, parameter in model.parameters.items() if parameter.required)
     if model.schedule is not None and needed:
         yield Fault(
             ("schedule",),
-            "nobody gives parameters to a scheduled run, and "
+            "a scheduled run gets no values of parameters, and "
             f"{', '.join(needed)} has no default; give it one",
         )
 
@@ -107,13 +105,13 @@ def _parameter_faults(parameter: ParameterModel) -> Iterator[Fault]:
             yield Fault(("choices", number), f"must be of type {parameter.type}, not {choice!r}")
             return
     if parameter.required and parameter.default is not None:
-        yield Fault(("required",), "a required parameter has no default; remove the one or the other")
+        yield Fault(("required",), "a required parameter has no default; remove one of them")
     elif parameter.default is not None:
         fault = value_fault(build_parameter(parameter), parameter.default)
         if fault is not None:
             yield Fault(("default",), fault)
     elif not parameter.required:
-        yield Fault((), "needs a default; or say `required: true`")
+        yield Fault((), "needs a default, or `required: true`")
 
 
 def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
@@ -125,7 +123,7 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
         elif need not in tasks:
             yield Fault(path, f"there is no task {need!r}", closest(need, set(tasks) - {name}))
         elif need in seen:
-            yield Fault(path, f"{need!r} is here twice; keep one")
+            yield Fault(path, f"{need!r} is listed twice; keep one")
         seen.add(need)
 
 
@@ -206,7 +204,7 @@ def _refresh_faults(task: TaskModel) -> Iterator[Fault]:
         yield Fault(("args",), f"a {task.type} task takes no args; it has {', '.join(_REFRESHES)}")
     for key in said if task.full_refresh_all else ():
         if key != "full_refresh_all":
-            yield Fault((key,), "full_refresh_all takes all datasets already; remove the one or the other")
+            yield Fault((key,), "full_refresh_all takes all datasets already; remove one of them")
 
 
 def _input_faults(task: TaskModel) -> Iterator[Fault]:
@@ -223,19 +221,19 @@ def _input_faults(task: TaskModel) -> Iterator[Fault]:
 def _place_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
     for name, instead in _SAID_BY_PLACE.items() if spark.target is not None else ():
         if name in spark.conf:
-            yield Fault(("spark",), f"{name} is said by {instead}; remove it")
+            yield Fault(("spark",), f"{name} is set by {instead}; remove it")
     if spark.deploy is not SparkDeploy.CLUSTER:
         return
     if task.secrets:
         yield Fault(
             ("secrets",),
-            "a driver in a cluster gets none, since the cluster's records would show them: write "
-            "deploy: client, or use what the cluster has for secrets",
+            "a driver in a cluster gets no secrets, as the cluster's records would show them: write "
+            "deploy: client, or use the cluster's own secrets",
         )
     if spark.mode is SparkMode.CONNECT:
         yield Fault(
             ("spark", "deploy"),
-            "mode: connect takes a Spark that runs already: it deploys no driver; write deploy: client",
+            "mode: connect uses a running Spark and deploys no driver; write deploy: client",
         )
     elif task.type not in SPARK_KINDS:
         yield Fault(
@@ -264,13 +262,13 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
         if not name.startswith(SESSION_PROPERTIES):
             yield Fault(
                 ("spark",),
-                f"{name} is set when Spark starts, but mode: connect takes a Spark that runs already; "
+                f"{name} is set when Spark starts, but mode: connect uses a running Spark; "
                 f"there only {SESSION_PROPERTIES}* can be set. Remove it, or use mode: classic",
             )
 
 
 def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
-    """Of all tasks at once: each question costs a way to another process."""
+    """Faults in arguments of all tasks. They are checked together, in one call of the helper process."""
     texts: dict[KeyPath, str] = {}
     for name, task in model.tasks.items():
         if task.when:
@@ -289,7 +287,7 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
 
 
 def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """What is wrong with a template that takes the result of task `read`."""
+    """Faults of a template that reads the result of task `read`."""
     name = str(path[1])
     if read not in tasks:
         yield Fault(path, f"there is no task {read!r}", closest(read, set(tasks) - {name}))
@@ -312,7 +310,7 @@ def _upstream(name: str, tasks: Mapping[str, TaskModel]) -> set[str]:
 
 
 def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """Each circle once. Names that are wrong in themselves are left to the rule about those."""
+    """Each cycle of needs once. Unknown names are the subject of another rule."""
     graph = {
         name: [need for need in task.needs if need in tasks and need != name] for name, task in tasks.items()
     }
@@ -325,7 +323,7 @@ def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
             turn = circle.index(start)
             ordered = [*circle[turn:-1], *circle[: turn + 1]] if turn else circle
             way = " needs ".join(ordered)
-            yield Fault(("tasks", start, "needs"), f"tasks need one another in a circle: {way}")
+            yield Fault(("tasks", start, "needs"), f"tasks need each other in a cycle: {way}")
             graph[ordered[0]] = [need for need in graph[ordered[0]] if need != ordered[1]]
         else:
             return

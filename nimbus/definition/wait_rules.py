@@ -1,4 +1,4 @@
-"""What must hold in a task that no worker runs."""
+"""Checks of tasks that no worker runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_WORKERS = (
     "args", "isolation", "limits", "pool", "priority", "queue_timeout", "retries", "runs_on", "spark",
     "start_after",
 )  # fmt: skip
-"""What only a task that workers run may say."""
+"""Keys that only a task run by workers may have."""
 _BESIDE = {"status": "http", "covers": "pipeline", "last": "pipeline", "on_failed": "pipeline"}
-"""Keys that say more of what is waited for."""
+"""Additional keys of a condition, with the key that they require."""
 _SOURCES = tuple(source.value for source in DataSource)
 
 
 def wait_faults(task: TaskModel, pipeline: str) -> Iterator[Fault]:
-    """Keys that only workers could use, results of tasks, and what is wrong with each thing waited for.
+    """Faults of a task that no worker runs: keys for workers, results of tasks, and wrong conditions.
 
     Args:
         task: A task that no worker runs.
@@ -58,7 +58,7 @@ def _entry_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
     (kind,) = said
     for key, of_kind in _BESIDE.items():
         if getattr(model, key) is not None and kind != of_kind:
-            yield Fault((key,), f"means nothing beside {kind}; remove it")
+            yield Fault((key,), f"has no meaning with {kind}; remove it")
     if kind == "pipeline":
         yield from _pipeline_faults(model, pipeline)
         return
@@ -71,7 +71,7 @@ def _pipeline_faults(model: WaitForModel, pipeline: str) -> Iterator[Fault]:
     if model.pipeline == pipeline:
         yield Fault(("pipeline",), "would wait for itself; the interval before is `pipeline: self`")
     if model.covers is not None and model.last is not None:
-        yield Fault(("last",), "says the interval, as covers does; remove the one or the other")
+        yield Fault(("last",), "sets the interval, as covers does; remove one of them")
     for key in ("covers", "last"):
         if model.pipeline == SELF and getattr(model, key) is not None:
             yield Fault((key,), "self is the interval before; remove it")

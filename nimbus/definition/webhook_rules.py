@@ -1,4 +1,4 @@
-"""What must hold in the webhook of a pipeline."""
+"""Checks of a pipeline's webhook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nimbus.domain.webhooks import path_fault
 
 
 def webhook_faults(model: DefinitionModel) -> Iterator[Fault]:
-    """Parameters that it gives and the pipeline does not have, or needs and does not get."""
+    """Faults: parameters that the pipeline does not have, or that it needs and the webhook does not give."""
     if model.webhook is None:
         return
     given = model.webhook.params

@@ -1,4 +1,4 @@
-"""Who may do what: roles, tokens, and the principal that a command carries to the leader."""
+"""Access control: roles, tokens, and the principal that a command carries to the leader."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from enum import StrEnum
 from nimbus.domain.errors import RefusedError
 
 MOST_TOKENS = 300
-"""They lie in one record with the other settings of the cluster."""
+"""Limit of tokens: they are kept in one record with the other settings of the cluster."""
 
 
 class AccessRole(StrEnum):
-    """What a principal may do; each includes those before it."""
+    """What a principal may do. Each role includes the roles above it in this list."""
 
     VIEWER = "viewer"
     """Reads."""
     OPERATOR = "operator"
-    """Also starts, stops, retries, pauses; activates what is published; sets pools, variables and cordons."""
+    """Also starts, stops, retries, pauses; activates published releases; sets pools, variables, cordons."""
     AUTHOR = "author"
     """Also publishes and removes own pipelines."""
     ADMIN = "admin"
     """Everything: pipelines of others, owners, tokens, abdication."""
 
     def includes(self, needed: AccessRole) -> bool:
-        """Whether this role may do what needs the other."""
+        """True when this role is `needed` or higher."""
         order = list(AccessRole)
         return order.index(self) >= order.index(needed)
 
 
 class PrincipalSource(StrEnum):
-    """How it is known who a principal is."""
+    """How a principal was authenticated."""
 
     ANONYMOUS = "anonymous"
-    """It is not: the scheduler listens on loopback and asks nobody."""
+    """Not at all: the scheduler listens on loopback and requires no authentication."""
     TOKEN = "token"  # noqa: S105 - a word
     """By a token of the cluster, which the leader looks up again."""
     FILE = "file"
@@ -42,7 +42,7 @@ class PrincipalSource(StrEnum):
     WEBHOOK = "webhook"
     """By the signature of a request."""
     OIDC = "oidc"
-    """By what an identity provider signed; the leader looks up again what its groups may do."""
+    """By a token that an identity provider signed; the leader looks up again what its groups may do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,56 +51,56 @@ class Token:
 
     id: str
     name: str
-    """Of the person or program that has it."""
+    """Name of the person or program that has the token."""
     role: AccessRole
     teams: tuple[str, ...] = ()
-    """Pipelines of these are own pipelines, too."""
+    """The holder also owns the pipelines of these teams."""
     sha256: str
-    """Of the secret, which is random: 64 hexadecimal characters."""
+    """SHA-256 of the secret, which is random: 64 hexadecimal characters."""
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether it is of no use any more."""
+        """True when the token is no longer valid."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks, as a scheduler found it, and as it travels in a command."""
+    """The caller of a request, as the scheduler authenticated it. A command carries it to the leader."""
 
     name: str
     role: AccessRole
     source: PrincipalSource
     teams: tuple[str, ...] = ()
     token_id: str = ""
-    """Of a token of ours; empty: it has none."""
+    """Id of the Nimbus token; empty: there is none."""
     issuer: str = ""
-    """The identity provider that knows who this is; empty: none does."""
+    """The identity provider that signed the login; empty: none."""
     groups: tuple[str, ...] = ()
-    """Those that the provider names and the configuration knows."""
+    """Groups that the provider names and that the configuration lists."""
     expires_at: datetime | None = None
-    """When the login of the provider ends."""
+    """When the login at the provider ends."""
     address: str = ""
-    """Of the client's end of the connection: of a proxy, if there is one."""
+    """Address of the peer of the connection: the client, or a proxy in front of it."""
     reason: str = ""
-    """Why, in the words of who asks."""
+    """The reason that the caller gave."""
 
     @property
     def owner(self) -> str | None:
-        """Who owns a pipeline that this principal publishes first; None: nobody but admins."""
+        """Owner of a pipeline that this principal is the first to publish; None: admins alone."""
         if self.source is PrincipalSource.ANONYMOUS:
             return None
         return next(iter(self.teams), self.name)
 
     @property
     def account(self) -> str:
-        """What its requests are counted by; empty: it has none, and its address may stand for it."""
+        """The account that rate limits count; empty: there is none, so the address is used instead."""
         return self.token_id or (self.name if self.source is PrincipalSource.OIDC else "")
 
     def owns(self, owner: str | None) -> bool:
-        """Whether a pipeline with this owner is an own one."""
+        """True when `owner` is this principal or one of its teams."""
         return owner is not None and owner in (self.name, *self.teams)
 
 
@@ -111,4 +111,4 @@ class AccessDeniedError(RefusedError):
 
 
 DENIALS = frozenset({"role_too_low", "not_owner", "token_revoked", "no_role"})
-"""Codes of AccessDeniedError."""
+"""The codes of AccessDeniedError."""

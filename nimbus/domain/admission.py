@@ -1,6 +1,6 @@
-"""Decides whether a ready task may start, and on which worker. The leader's rule asks it, and explanations.
+"""Decides whether a ready task may start, and on which worker. For the leader's rule and for explanations.
 
-Which run may start is another question, see `nimbus.engine.run_queue`.
+`nimbus.engine.run_queue` decides which run may start.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.workers import WorkerInfo
 
 Rank = tuple[int, int, float, WorkerId]
-"""Of a worker with free slots: refusals in a row, free slots negated, load, id. The least is best."""
+"""Rank of a worker: refusals in a row, free slots negated, load, id. The smallest is best."""
 
 
 TaskRank = tuple[Priority, datetime, RunId, Priority, TaskName]
-"""By the run's priority, its age, the task's priority; ids make it a total order. The least starts first."""
+"""Priority of the run, its age, priority of the task; ids break ties. The smallest starts first."""
 
 
 def task_rank(run: Run, task: TaskRun) -> TaskRank:
@@ -33,24 +33,24 @@ def task_rank(run: Run, task: TaskRun) -> TaskRank:
 
 
 class Gate(NamedTuple):
-    """A limit that some tasks share: that of their run, or of a pool."""
+    """A limit that several tasks share: that of their run, or of a pool."""
 
     kind: Literal["run", "pool"]
     name: str
 
 
 class Need(NamedTuple):
-    """What a task asks of a worker. Tasks of the same need can be run by the same workers."""
+    """What a task requires of a worker. The same workers can run all tasks with equal needs."""
 
     schema: int
-    """That the worker must know, or it cannot read the order."""
+    """Schema of the order, which the worker must be able to read."""
     java: bool
     target: str | None = None
     """Name of the place where the task's Spark runs."""
     in_cluster: bool = False
-    """Its driver runs there, too: it takes none of the worker's slots."""
+    """True when the driver runs at the target, too. Then it takes none of the worker's slots."""
     labels: tuple[str, ...] = ()
-    """That the worker must have."""
+    """Labels that the worker must have."""
 
 
 def need_of(task: TaskSpec) -> Need:
@@ -67,29 +67,29 @@ def need_of(task: TaskSpec) -> Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What all tasks share."""
+    """The capacity that all tasks share."""
 
     workers: Collection[WorkerInfo]
-    """Registered."""
+    """All registered workers."""
     free: Iterable[WorkerInfo]
-    """Those of them that may be given more, best first: see `rank`. Can be iterated more than once."""
+    """Workers that may get more attempts, best first: see `rank`. Can be iterated more than once."""
     submitting: Iterable[WorkerInfo]
-    """Those of them that may be given drivers for clusters, likewise."""
+    """Workers that may get more drivers to submit to clusters, likewise."""
     refusals: Mapping[WorkerId, Refusals]
-    """Of workers that did not start their last attempts."""
+    """Refusals of workers that did not start their last attempts."""
     target_slots: Mapping[str, int]
-    """Of those workers, see `target_slots`."""
+    """Slots of each target, see `target_slots`."""
     open_at: Callable[[str], int]
-    """How many attempts are open whose Spark runs at a target."""
+    """Number of open attempts whose Spark runs at a target."""
     pools: Mapping[str, int]
-    """The size of each."""
+    """The size of each pool."""
     used: Callable[[str], int]
-    """What open attempts take of a pool."""
+    """How much of a pool open attempts take."""
     holder: Callable[[str], Holder | None] = lambda _pool: None
-    """Who holds a pool. For explanations; the leader keeps tasks in lines."""
+    """The task that holds a pool. Only for explanations: the leader keeps tasks in queues instead."""
 
     def takers(self, need: Need) -> Iterable[WorkerInfo]:
-        """Workers that have room for such a task, best first."""
+        """Workers that have room for a task with this need, best first."""
         return self.submitting if need.in_cluster else self.free
 
 
@@ -104,25 +104,25 @@ class WaitReason(StrEnum):
     """Why a task does not start."""
 
     RUN_FULL = "run_full"
-    """So many tasks of its run are open as `max_parallel_tasks` says."""
+    """The run has `max_parallel_tasks` open tasks already."""
     NO_POOL = "no_pool"
     """A pool of the task does not exist."""
     POOL_FULL = "pool_full"
     """A pool has less left than the task takes."""
     NO_WORKER = "no_worker"
     ALL_OLDER = "all_older"
-    """No worker is of a release that can read the task's order."""
+    """No worker runs a release of Nimbus that can read the task's order."""
     NO_TARGET = "no_target"
     """No worker has the target of the task, or none submits drivers to it."""
     NO_LABELS = "no_labels"
     """No worker has all labels that the task asks for."""
     TARGET_FULL = "target_full"
-    """So many attempts of the target are open as it has slots."""
+    """Open attempts take all slots of the target."""
     ALL_DRAINING = "all_draining"
     ALL_LOW = "all_low"
-    """None takes anything new: they drain, or their hosts have too little memory or disk free."""
+    """No worker takes new attempts: all drain, or their hosts have too little memory or disk free."""
     ALL_BUSY = "all_busy"
-    """No slot is free on a worker that may be given something."""
+    """No worker that takes new attempts has a free slot."""
 
 
 WORDS = {
@@ -138,7 +138,7 @@ WORDS = {
     WaitReason.ALL_LOW: "all workers drained, or had too little memory or disk free",
     WaitReason.ALL_BUSY: "no slot was free",
 }
-"""What held a task, afterwards."""
+"""Why a task waited, in the past tense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,15 @@ class Wait:
 
     reason: WaitReason
     until: datetime | None = None
-    """When the first worker with free slots ends its back-off; None: when a slot or a worker comes."""
+    """When the first worker with free slots ends its back-off; None: a slot or a worker must become free."""
     gates: tuple[Gate, ...] = ()
-    """Nobody passes these before the task; without them it waits for a worker."""
+    """Limits that no less urgent task may pass before this one. Empty: the task waits for a worker."""
     about: str = ""
     """Name of the pool."""
 
 
 def held_by(task: TaskRun, answer: Grant | Wait) -> str:
-    """What held a task that was asked about for the last time."""
+    """Why a task still waited when it was decided about for the last time."""
     if isinstance(answer, Grant):
         return "more urgent tasks took all room"
     return WORDS[answer.reason].format(about=answer.about, labels=", ".join(task.spec.runs_on))
@@ -171,9 +171,9 @@ class Holder(NamedTuple):
 
 
 def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant | Wait:
-    """Decide about a ready task. Workers that failed it by their own fault are taken when there is no other.
+    """Decide about a ready task. Workers that refused recent attempts are used only when there is no other.
 
-    The cost of a grant does not grow with the number of workers, but for those that back off or do not suit.
+    The cost of a grant grows only with the number of workers that back off or do not suit.
     """
     held = _held_at_gate(run, task, capacity)
     if held is not None:
@@ -203,13 +203,13 @@ def admit(run: Run, task: TaskRun, capacity: Capacity, now: datetime) -> Grant |
 
 
 def holder_of(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
-    """A ready task as the holder of its pools; None: it does not wait at one."""
+    """A ready task as the holder of its pools; None: it does not wait for a pool."""
     held = _held_at_gate(run, task, capacity)
     return None if held is None or not held.about else Holder(task_rank(run, task), run, task, held)
 
 
 def held_behind(run: Run, task: TaskRun, capacity: Capacity) -> Holder | None:
-    """Who holds a pool that a task takes of, if that is not the task itself."""
+    """The more urgent task that holds a pool which this task needs; None: there is none."""
     held = [holder for pool in task.spec.pools if (holder := capacity.holder(pool)) is not None]
     first = min(held, key=lambda holder: holder.rank, default=None)
     return first if first is not None and first.rank < task_rank(run, task) else None
@@ -246,7 +246,7 @@ def _why_none(need: Need, workers: Collection[WorkerInfo]) -> WaitReason:
 
 
 def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
-    """How many attempts of each target may be open at once: the least that a worker says."""
+    """How many attempts of each target may be open at once: the smallest number that a worker reports."""
     slots: dict[str, int] = {}
     for worker in workers:
         for target, said in worker.targets.items():
@@ -257,7 +257,7 @@ def target_slots(workers: Iterable[WorkerInfo]) -> dict[str, int]:
 def candidates(
     capacity: Capacity, need: Need, now: datetime, suits: Callable[[WorkerInfo], bool]
 ) -> Iterator[WorkerInfo]:
-    """Free workers that suit and may be given something now: none that backs off, unless all of them do."""
+    """Free workers that suit. Workers that back off are included only if all of them do."""
     refusals = capacity.refusals
     backing_off = []
     for worker in capacity.takers(need):
@@ -274,9 +274,9 @@ def candidates(
 
 
 def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo], bool]:
-    """Tell which workers can run a task: they can read its order, and have its target, labels and Java.
+    """A predicate for workers that can run a task: they read its order, and have its target, labels and Java.
 
-    If none of these has Java, each of them is as good: it refuses the attempt, and says why.
+    If none has Java, the predicate ignores Java: the chosen worker refuses the attempt with that reason.
     """
 
     def could(worker: WorkerInfo) -> bool:
@@ -290,16 +290,16 @@ def suited(need: Need, workers: Collection[WorkerInfo]) -> Callable[[WorkerInfo]
 
 
 def backs_off(worker: WorkerInfo, refusals: Mapping[WorkerId, Refusals], now: datetime) -> bool:
-    """Whether a worker refused so many attempts of late that it is given none for a while."""
+    """True while a worker gets no attempts because it refused several lately."""
     found = refusals.get(worker.id)
     return found is not None and found.until > now
 
 
 def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None:
-    """How good a choice a worker is; None: it takes nothing new, or has no free slot.
+    """Rank of a worker; None: it takes no new attempts, or has no free slot.
 
     Args:
-        worker: Which.
+        worker: The worker.
         busy: Its open attempts.
         refused: Its refusals, if it has any.
     """
@@ -309,7 +309,7 @@ def rank(worker: WorkerInfo, busy: int, refused: Refusals | None) -> Rank | None
 
 
 def rank_to_submit(worker: WorkerInfo, submitted: int, refused: Refusals | None) -> Rank | None:
-    """As `rank`, for tasks whose drivers run in clusters; `submitted`: such attempts that it has open."""
+    """As `rank`, for tasks whose drivers run in clusters. `submitted`: open attempts of this kind."""
     if worker.draining or worker.lacks:
         return None
     return (refused.count if refused else 0, submitted, worker.load_average, worker.id)
@@ -318,6 +318,6 @@ def rank_to_submit(worker: WorkerInfo, submitted: int, refused: Refusals | None)
 def by_rank(
     workers: Iterable[WorkerInfo], busy: Mapping[WorkerId, int], refusals: Mapping[WorkerId, Refusals]
 ) -> list[WorkerInfo]:
-    """The workers that may be given more, best first."""
+    """The workers that may get more attempts, best first."""
     ranked = ((rank(w, busy.get(w.id, 0), refusals.get(w.id)), w) for w in workers)
     return [w for _, w in sorted((found, w) for found, w in ranked if found is not None)]

@@ -1,4 +1,4 @@
-"""What an alert says: what happened, to what, and what to do. Pure."""
+"""The text of an alert: what happened, to which run, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _ADVICE = {
     AlertEvent.TIMED_OUT: "see where the time went: nimbus run show {run}",
     AlertEvent.RECOVERED: "nothing to do",
     AlertEvent.SUCCEEDED: "nothing to do",
-    AlertEvent.WORKER_LOST: "see who is there: nimbus cluster workers; nimbus run show {run}",
-    AlertEvent.LATE: "see what it does, or waits for: nimbus run explain {run}",
-    AlertEvent.WAITING_FOR_APPROVAL: "see what it asks, then: nimbus run approve {run} TASK --reason WHY",
+    AlertEvent.WORKER_LOST: "see the registered workers: nimbus cluster workers; nimbus run show {run}",
+    AlertEvent.LATE: "see its progress, or why it waits: nimbus run explain {run}",
+    AlertEvent.WAITING_FOR_APPROVAL: "see its question, then: nimbus run approve {run} TASK --reason WHY",
     AlertEvent.SKIPPED_FIRE: "see what was passed over: nimbus pipeline show {pipeline}",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertMessage:
-    """An alert in words, for any target."""
+    """An alert as text, for any target."""
 
     id: str
-    """Equal for all tries of one alert."""
+    """Id of the alert, the same for all tries."""
     subject: str
     text: str
     fields: dict[str, object]
-    """The same for machines: JSON can say all of it."""
+    """The same content for programs, as values that JSON can represent."""
 
 
 def message(alert: Alert, *, cluster: str, public_url: str) -> AlertMessage:
-    """The words of an alert.
+    """The text of an alert.
 
     Args:
-        alert: As it was claimed.
-        cluster: What to call the cluster.
+        alert: The claimed alert.
+        cluster: Name of the cluster.
         public_url: Base URL of a scheduler, for the link to the run's page.
     """
     link = "" if alert.run is None else f"{public_url}/ui/runs/{alert.run}"

@@ -1,8 +1,8 @@
 """Alerts: one message to one target, from its cause to the target's acceptance. Pure.
 
 An alert is written in the transaction that writes its cause. A leader claims it, sends it, and marks it as
-sent; each step is a fenced write. If a leader ends between the target's acceptance and the mark, the next
-one sends the alert again, under the same id, and says that it may repeat.
+sent; each step is a fenced write. If a leader fails between the target's acceptance and the mark, the next
+leader sends the alert again, with the same id and a note that it may be a repeat.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from nimbus.domain.notify import AlertEvent
 
 FIRST_PAUSE = timedelta(seconds=10)
 LONGEST_PAUSE = timedelta(minutes=10)
-"""Between two tries."""
+"""Longest pause between two tries."""
 KEEP_SENT = timedelta(hours=1)
 KEEP_NOT_DELIVERED = timedelta(days=7)
 
 
 Claim = tuple[str, int, int]
-"""Of one try: id of the alert, epoch of the leader, number of the try."""
+"""One try: id of the alert, epoch of the leader, number of the try."""
 
 
 class AlertState(StrEnum):
-    """Where an alert stands."""
+    """The state of an alert."""
 
     WAITING = "waiting"
-    """For its first try, or for the next one at `next_try`."""
+    """It waits for its first try, or for the next one at `next_try`."""
     SENDING = "sending"
     """Claimed by the leader of `epoch`."""
     SENT = "sent"
     """The target has accepted it."""
     NOT_DELIVERED = "not_delivered"
-    """Given up."""
+    """All tries failed; no more are made."""
 
     @property
     def is_final(self) -> bool:
-        """Nothing more is sent."""
+        """True when no more tries are made."""
         return self in (AlertState.SENT, AlertState.NOT_DELIVERED)
 
 
@@ -50,36 +50,36 @@ class Failure:
 
     error: str
     doubtful: bool = False
-    """It may have been accepted all the same: there was no answer."""
+    """True when there was no answer: the target may have accepted the alert nevertheless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One thing that is told to one target."""
+    """One message to one target."""
 
     id: str
-    """Made of the cause and the target, so receivers can tell a repeat by it."""
+    """Derived from the cause and the target, so receivers can recognise a repeat."""
     event: AlertEvent
     target: str
     pipeline: PipelineName
     run: RunId | None = None
     about: str = ""
-    """What happened, in words."""
+    """What happened, as text."""
     raised_at: datetime
     more: int = 0
-    """Further alerts for the target that this one stands for, since too many of them wait."""
+    """Number of further alerts for the target that this one replaces because too many wait."""
     state: AlertState = AlertState.WAITING
     tries: int = 0
-    """How often it was claimed."""
+    """Number of tries so far."""
     epoch: int = 0
-    """Of the last claim."""
+    """Epoch of the leader that made the last try."""
     may_repeat: bool = False
-    """An earlier try may have been accepted: its leader ended before it could say, or had no answer."""
+    """True when an earlier try may have been accepted: its leader failed, or received no answer."""
     next_try: datetime | None = None
     error: str = ""
-    """Of the last try."""
+    """Error of the last try."""
     ended_at: datetime | None = None
-    """When it was accepted, or given up."""
+    """When the target accepted it, or the tries ended."""
 
     @property
     def claim(self) -> Claim:
@@ -95,7 +95,7 @@ class Alert:
 
 
 def claimed(alert: Alert, epoch: int) -> Alert:
-    """The alert as the leader of `epoch` is about to send it."""
+    """The alert with one more try, by the leader of `epoch`, which sends it next."""
     doubt = alert.may_repeat or alert.state is AlertState.SENDING
     return replace(
         alert,
@@ -113,7 +113,7 @@ def accepted(alert: Alert, now: datetime) -> Alert:
 
 
 def refused(alert: Alert, failure: Failure, *, give_up_after: timedelta, now: datetime) -> Alert:
-    """The alert after a try that failed: it waits for the next one, or is given up."""
+    """The alert after a failed try: it waits for the next try, or is not delivered."""
     alert = replace(
         alert, error=brief(failure.error), may_repeat=alert.may_repeat or failure.doubtful, next_try=None
     )

@@ -1,4 +1,4 @@
-"""All attempts of a run's tasks, those that its record only counts as well. Pure."""
+"""All attempts of a run's tasks, including those that the run's record only counts. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import Attempt, TaskRun
 
 Dropped = Mapping[AttemptId, Attempt]
-"""What the record does not hold: made of slots."""
+"""Attempts that the run's record does not hold, rebuilt from their slots."""
 
 
 def attempts(task: TaskRun) -> tuple[Attempt, ...]:
-    """Those that the record holds; of child runs under way the one that stands for them, too."""
+    """Attempts in the record. A task with child runs under way has one more, which stands for them."""
     children = task.children
     if children is None or task.state.is_final or children.attempt <= task.tried:
         return task.attempts
@@ -29,7 +29,7 @@ def attempts(task: TaskRun) -> tuple[Attempt, ...]:
 
 
 def first_untold(was: TaskRun | None) -> int:
-    """Number of the first attempt of which something is not told, when all of `was` is told."""
+    """Number of the first attempt with something unreported, if everything in `was` is reported."""
     told = () if was is None else attempts(was)
     if not told:
         return 1
@@ -37,7 +37,7 @@ def first_untold(was: TaskRun | None) -> int:
 
 
 def dropped(before: Run | None, run: Run) -> Iterator[AttemptId]:
-    """Attempts that have ended since `before` (None: at all) and that the record of `run` does not hold."""
+    """Attempts that ended since `before` (None: ever) and that the record of `run` does not hold."""
     for was, task in run.tasks.changes_since(None if before is None else before.tasks):
         kept = attempts(task)
         if kept and task.spec.children is None:  # child runs have no slots
@@ -46,7 +46,7 @@ def dropped(before: Run | None, run: Run) -> Iterator[AttemptId]:
 
 
 def from_slots(found: Mapping[AttemptId, Slots]) -> Dropped:
-    """Attempts as their slots tell them; of one without an END nothing is told."""
+    """Attempts, rebuilt from their slots. An attempt without END is left out."""
     return {
         attempt: Attempt(
             number=attempt.number,

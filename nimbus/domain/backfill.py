@@ -1,6 +1,6 @@
 """A backfill: runs for the dates of a range, started by the leader a few at a time. Pure.
 
-Its record has a position, never a list, so it is as small with 100,000 dates as with one.
+Its record has a position, not a list, so its size does not depend on the number of dates.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MOST_DATES = 100_000
 
 
 class BackfillState(StrEnum):
-    """Where a backfill stands."""
+    """The state of a backfill."""
 
     ACTIVE = "active"
     PAUSED = "paused"
-    """By an operator, or since a run did not succeed. Runs under way go on."""
+    """Paused by an operator, or because a run did not succeed. Runs under way go on."""
     FINISHED = "finished"
     """All dates are dealt with, and all runs have ended."""
     CANCELLED = "cancelled"
 
     @property
     def is_over(self) -> bool:
-        """It starts no run any more, and cannot be resumed."""
+        """True when it starts no more runs and cannot be resumed."""
         return self in (BackfillState.FINISHED, BackfillState.CANCELLED)
 
 
@@ -41,9 +41,9 @@ class Reprocess(StrEnum):
     """Which dates get a run, by how the last run of their interval ended."""
 
     MISSING = "missing"
-    """Those that are not known to have had any, or whose only one was stopped while it was queued."""
+    """Dates without a known run, or whose only run was stopped while it was queued."""
     FAILED = "failed"
-    """Those, and those whose last run did not succeed."""
+    """Dates of `missing`, and dates whose last run did not succeed."""
     ALL = "all"
 
 
@@ -55,7 +55,7 @@ class Order(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What a run that does not succeed means for the dates after it."""
+    """What happens to later dates when a run does not succeed."""
 
     PAUSE = "pause"
     CONTINUE = "continue"
@@ -63,45 +63,45 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
-    """What is asked for."""
+    """What the client requested."""
 
     first: datetime
     last: datetime
-    """Both belong to the range."""
+    """The first and last date are both in the range."""
     every: timedelta | None = None
-    """Between the dates of a pipeline without a schedule."""
+    """Time between the dates of a pipeline without a schedule."""
     max_parallel: int = 1
-    """Runs that have not ended, queued ones too."""
+    """Limit of runs that have not ended, including queued ones."""
     reprocess: Reprocess = Reprocess.MISSING
     order: Order = Order.OLDEST
     on_failure: OnFailure = OnFailure.PAUSE
     as_one_run: bool = False
-    """One run, whose interval is the whole range. It is made whatever became of the dates."""
+    """One run, whose interval is the whole range. It is created whether or not the dates had runs."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     total: int | None = None
-    """Dates of the range, as the client counted them; None: not known."""
+    """Number of dates in the range, as the client counted them; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """A backfill and how far it is."""
+    """A backfill and its progress."""
 
     id: BackfillId
     pipeline: PipelineName
     release: ReleaseDigest
-    """Of all its runs; chosen when it was created."""
+    """Release of all its runs; chosen when the backfill was created."""
     schedule: Schedule | None
-    """Of that release: it says the dates. None: `request.every` does."""
+    """Schedule of that release, which gives the dates. None: `request.every` gives them."""
     request: BackfillRequest
     state: BackfillState = BackfillState.ACTIVE
     reason: str = ""
-    """Why it is paused or cancelled."""
+    """Why the backfill is paused or cancelled."""
     position: datetime | None = None
-    """Dates up to here, in its order, are dealt with; moved in the transaction that creates the run."""
+    """All dates up to here, in its order, are done. The transaction that creates a run moves it."""
     skipped: int = 0
-    """Dates that needed no run."""
+    """Number of dates that needed no run."""
     started: int = 0
-    """Runs."""
+    """Number of started runs."""
     succeeded: int = 0
     failed: int = 0
     stopped: int = 0
@@ -111,19 +111,19 @@ class Backfill:
 
     @property
     def under_way(self) -> int:
-        """Runs that have not ended."""
+        """Number of runs that have not ended."""
         return self.started - self.succeeded - self.failed - self.stopped
 
     def run_id(self, date: datetime) -> RunId:
-        """Of the run of a date: made of it, so that no two leaders can start it twice."""
+        """Id of the run of a date. It is derived from the date, so that two leaders cannot start it twice."""
         return RunId(f"{self.id}-{date:%Y%m%dt%H%M%Sz}")
 
     def scheduled_run_id(self, date: datetime) -> RunId:
-        """Of the run that the schedule starts for a date."""
+        """Id of the run that the schedule starts for a date."""
         return RunId(f"{self.pipeline}-{date:%Y%m%dt%H%M%Sz}")
 
     def needs(self, last: Ended | None) -> bool:
-        """Whether a date gets a run. `last`: how its last run ended; None: not known to have had any."""
+        """True when a date needs a run. `last`: how its last run ended; None: no run is known."""
         match self.request.reprocess:
             case Reprocess.ALL:
                 return True
@@ -133,7 +133,7 @@ class Backfill:
                 return last is None or not last.started
 
     def after_end(self, run: RunId, state: RunState) -> Backfill:
-        """What it is after one of its runs has ended."""
+        """The backfill after one of its runs has ended."""
         counts = {name: getattr(self, name) for name in ("succeeded", "failed", "stopped")}
         counts[state.value] += 1
         after = replace(self, **counts)
@@ -143,9 +143,9 @@ class Backfill:
         return after
 
     def paused(self, reason: str) -> Backfill:
-        """It starts nothing until it is resumed."""
+        """The backfill, paused: it starts no runs until it is resumed."""
         return replace(self, state=BackfillState.PAUSED, reason=brief(reason))
 
     def over(self, state: BackfillState, reason: str, now: datetime) -> Backfill:
-        """It starts nothing any more."""
+        """The backfill, ended: it starts no more runs."""
         return replace(self, state=state, reason=brief(reason), finished_at=now)

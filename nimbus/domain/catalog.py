@@ -1,4 +1,4 @@
-"""The catalog: which pipelines there are, and which release of each is the one that runs."""
+"""The catalog: all pipelines, with the active release of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.domain.skipped import Skips
 
 
 class PipelineState(StrEnum):
-    """What an operator wants of a pipeline. Quarantine is not wanted by anybody, so it is no state here."""
+    """The state that an operator has set. Quarantine is not here: no operator sets it."""
 
     INACTIVE = "inactive"
     """Published, never activated."""
@@ -27,13 +27,13 @@ class PipelineState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What every scheduler can say of a release without its files."""
+    """What every scheduler knows about a release without its files."""
 
     description: str = ""
-    """Cut to REASON_BYTES: the definition has all of it."""
+    """Cut to REASON_BYTES. The definition has the full text."""
     schedule: Schedule | None = None
     tasks: int = 0
-    """How many."""
+    """Number of tasks."""
     concurrency: Concurrency | None = None
     children: tuple[PipelineName, ...] = ()
     """Pipelines whose runs its tasks start."""
@@ -44,7 +44,7 @@ class Profile:
 
 
 def profile_of(spec: PipelineSpec) -> Profile:
-    """What the catalog keeps of a definition."""
+    """The profile that the catalog keeps of a definition."""
     return Profile(
         description=brief(spec.description),
         schedule=spec.schedule,
@@ -59,7 +59,7 @@ def profile_of(spec: PipelineSpec) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Whole definitions within a record of layout 1, where a scheduler of release 0.1 looks for them."""
+    """Complete definitions in a record of layout 1, where a scheduler of release 0.1 reads them."""
 
     published: PipelineSpec
     active: PipelineSpec | None = None
@@ -76,22 +76,22 @@ class PipelineRecord:
     release: ReleaseDigest | None = None
     """The active release."""
     profile: Profile
-    """Of the active release; of the newest, while none is active."""
+    """Profile of the active release; of the newest release while none is active."""
     owner: str | None = None
-    """A principal or a team: its authors may publish and remove it. None: admins alone. In layout 2 only."""
+    """A principal or a team, which may publish and remove it. None: admins alone. In layout 2 only."""
     pinned: tuple[ReleaseDigest, ...] = ()
     """Releases that backfills under way need. In layout 2 only."""
     schedule_position: datetime | None = None
-    """Fire times up to here are dealt with; moved in the same transaction that creates the run."""
+    """All fire times up to here are done. The transaction that creates a run moves it."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
     """Fire times that started no run. ZooKeeper keeps them in layout 2 only."""
     updated_at: datetime
     definitions: Definitions | None = None
-    """In layout 1 only."""
+    """Present in layout 1 only."""
 
     @property
     def layout(self) -> int:
-        """How it lies in ZooKeeper: 1: one node, with the definitions; 2: see `nimbus.pipeline_record`."""
+        """Layout in ZooKeeper. 1: one node, with the definitions; 2: see `nimbus.pipeline_record`."""
         return 2 if self.definitions is None else 1
 
 
@@ -113,7 +113,7 @@ def required_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]
 
 
 def wanted_releases(records: Iterable[PipelineRecord]) -> frozenset[ReleaseOf]:
-    """Releases that a scheduler fetches: the required ones, and those to be activated soon, or pinned."""
+    """Releases that a scheduler fetches: the required, the newest published and the pinned ones."""
     records = tuple(records)
     others = (ReleaseOf(r.name, digest) for r in records for digest in (r.published, *r.pinned))
     return required_releases(records) | frozenset(others)

@@ -1,4 +1,4 @@
-"""With which checkpoint an attempt begins."""
+"""Finds the checkpoint that an attempt starts from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from nimbus.domain.slots import Slots
 
 
 def earlier(attempt: AttemptId) -> list[AttemptId]:
-    """The attempts of the same task before one, newest first."""
+    """The earlier attempts of the same task, newest first."""
     return [AttemptId(attempt.run, attempt.task, number) for number in range(attempt.number - 1, 0, -1)]
 
 
 def inherited(slots: Mapping[AttemptId, Slots]) -> str | None:
-    """The last checkpoint of some attempts of one task, as JSON; None: they kept none.
+    """The newest checkpoint of some attempts of one task, as JSON; None: they have none.
 
-    All of them have ended, so none of them can keep another one. What an END brings is newer than what was
-    kept while the attempt ran.
+    All these attempts have ended, so the answer cannot change. A checkpoint in END is newer than one that was
+    stored while the attempt ran.
     """
     for attempt in sorted(slots, key=lambda one: one.number, reverse=True):
         found = slots[attempt]

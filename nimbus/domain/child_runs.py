@@ -1,4 +1,4 @@
-"""How a task of kind `pipeline` moves: it begins, its child runs come and go, it ends. Pure functions."""
+"""The life of a task of kind `pipeline`: it begins, its child runs start and end, it ends. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nimbus.domain.tasks import Tasks
 
 Lists = Mapping[str, tuple[Any, ...]]
 NO_WORKER = WorkerId("")
-"""Of an attempt whose work is done by child runs."""
+"""The worker of an attempt whose work child runs do."""
 
 _ITEM_AFTER = {
     RunState.SUCCEEDED: ItemState.SUCCEEDED,
@@ -36,12 +36,12 @@ _ITEM_AFTER = {
 
 
 def is_under_way(task: TaskRun) -> bool:
-    """Whether a task has begun its child runs and waits for them."""
+    """True when a task has begun its child runs and waits for them."""
     return task.children is not None and task.state is TaskState.RUNNING
 
 
 def with_releases(run: Run, active: dict[PipelineName, ReleaseDigest]) -> Run:
-    """A new run whose child runs are pinned to the releases that are active now, if they are not yet."""
+    """A new run with its unpinned child runs pinned to the releases that are active now."""
 
     def pinned(task: TaskRun) -> TaskRun:
         spec = task.spec.children
@@ -53,13 +53,13 @@ def with_releases(run: Run, active: dict[PipelineName, ReleaseDigest]) -> Run:
 
 
 def repeated(task: TaskRun, was: TaskRun | None, *, keeps_release: bool, keeps_items: bool) -> TaskRun:
-    """A task of a rerun, with what it takes over from the earlier run.
+    """A task of a rerun, with the releases and succeeded items that it takes over from the earlier run.
 
     Args:
-        task: It has not begun.
-        was: The same task in the earlier run; None: it had none.
-        keeps_release: Its child runs are of the release that they had there.
-        keeps_items: Those that succeeded there are not repeated, unless it starts others now.
+        task: A task that has not begun.
+        was: The same task in the earlier run; None: that run did not have it.
+        keeps_release: Its child runs use the same release as in the earlier run.
+        keeps_items: Items that succeeded there are not repeated, unless the task starts other runs now.
     """
     spec, before = task.spec.children, None if was is None else was.spec.children
     if was is None or spec is None or before is None:
@@ -84,7 +84,7 @@ def child_of(run: Run, name: TaskName, index: int) -> RunId | None:
 
 
 def spec_of(task: TaskRun) -> ChildSpec | None:
-    """What a task starts, with the lists that are known by now; None: no child runs."""
+    """The child runs that a task starts, with the lists known so far; None: it starts none."""
     spec, children = task.spec.children, task.children
     return spec if spec is None or children is None else spec.with_lists(children.lists)
 
@@ -95,7 +95,7 @@ def width_of(run: Run, name: TaskName, count: int) -> int:
     Args:
         run: The run.
         name: Of the task.
-        count: Of its items.
+        count: Number of its items.
     """
     others = (spec for other in run.tasks.in_order() if other.spec.name != name and (spec := spec_of(other)))
     all_tasks = count + sum(spec.max_items if spec.templates else spec.count for spec in others)
@@ -103,13 +103,13 @@ def width_of(run: Run, name: TaskName, count: int) -> int:
 
 
 def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) -> Run:
-    """Begin the next attempt. Items that have succeeded are not repeated.
+    """Begin the next attempt of a task. Items that have succeeded are not repeated.
 
     Args:
         run: The run.
         name: Of the task.
-        lists: Those that came from results. An earlier attempt's stay.
-        epoch: Of the leader.
+        lists: Lists that came from results. Those of an earlier attempt are kept.
+        epoch: The leader's epoch.
         now: The time of the decision.
 
     Raises:
@@ -133,18 +133,18 @@ def begin(run: Run, name: TaskName, lists: Lists, *, epoch: int, now: datetime) 
 
 
 def item_moved(run: Run, name: TaskName, index: int, state: ItemState, reason: str = "") -> Run:
-    """One item in another state."""
+    """The run with one item moved to another state."""
     _, children = parts(run, name)
     return _with_task(run, replace(run.tasks[name], children=children.moved(index, state, brief(reason))))
 
 
 def item_state(child: RunState) -> ItemState:
-    """What the end of a child run makes of its item."""
+    """The state of an item after the end of its child run."""
     return _ITEM_AFTER[child]
 
 
 def close(run: Run, name: TaskName, *, max_mishaps: int, now: datetime) -> Run:
-    """End the attempt of a task that waits for no child run any more, and draw every conclusion from it."""
+    """End the attempt of a task whose child runs have all ended, and move its run on."""
     _, children = parts(run, name)
     outcome, reason = _verdict(children)
     closed = Attempt(
@@ -177,10 +177,10 @@ def _verdict(children: Children) -> tuple[Outcome, str]:
 
 
 def parts(run: Run, name: TaskName) -> tuple[ChildSpec, Children]:
-    """What a task starts, and how far it has come.
+    """The child runs that a task starts, and its progress.
 
     Raises:
-        InvalidTransitionError: it has not begun.
+        InvalidTransitionError: the task has not begun.
     """
     task = run.tasks[name]
     spec = spec_of(task)

@@ -1,4 +1,4 @@
-"""Child runs: what a task of kind `pipeline` starts, and how far it has come. Pure.
+"""Child runs: what a task of kind `pipeline` starts, and its progress. Pure.
 
 A child run is an ordinary run that names its parent. The parent's record holds one letter and one number for
 each item, so its size is known from the start: MOST_ITEMS of them take a few KiB.
@@ -17,16 +17,16 @@ from typing import Any
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName
 
 LARGEST_LISTS = 4096
-"""Bytes, as JSON, of the lists of one task that come from results: they stand in the run's record."""
+"""Limit of one task's lists from results, in bytes of JSON: they are kept in the run's record."""
 MOST_ITEMS = 1000
-"""Of one task: `max_items` cannot be above it."""
+"""Limit of the items of one task, and so of `max_items`."""
 DEFAULT_MOST_ITEMS = 200
 DEEPEST = 8
-"""Child runs of child runs: a run without a parent has depth 0."""
+"""Limit of nesting: a run without a parent has depth 0."""
 MOST_AT_A_DEPTH = 20_000
-"""Child runs of one depth below one run; repeated attempts are not counted. See `Parent.width`."""
+"""Limit of child runs at one depth below one run, without repeated attempts. See `Parent.width`."""
 SCALAR = ""
-"""Key of `for_each` when it is one list: then an item is a value, not a mapping."""
+"""Key of `for_each` when it is a single list. An item is then a value, not a mapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +35,30 @@ class ChildSpec:
 
     pipeline: PipelineName
     release: ReleaseDigest | None = None
-    """Of the child runs. In a run only: the release that was active when the run was created, if any was."""
+    """Release of the child runs. Set in a run only: the release that was active at its creation, if any."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """As written: texts are templates, rendered for each child when it is created."""
+    """Parameters as written. Texts are templates, rendered for each child when it is created."""
     for_each: Mapping[str, tuple[Any, ...] | str] = field(default_factory=dict)
-    """The items are the product of the lists. Empty: there is one child, without an item.
+    """Lists whose product is the items. Empty: there is one child, without an item.
 
-    A text is a template that takes a list from the result of a task: it is known when the task is ready.
+    A text is a template that reads a list from a task's result. It is known when this task is ready.
     """
     max_parallel: int | None = None
-    """Child runs at once; None: all."""
+    """Limit of child runs at once; None: all."""
     max_items: int = DEFAULT_MOST_ITEMS
 
     def with_lists(self, lists: Mapping[str, tuple[Any, ...]]) -> ChildSpec:
-        """The same with lists in place of the templates of these names."""
+        """This spec with `lists` in place of the templates of the same names."""
         return replace(self, for_each={**self.for_each, **lists}) if lists else self
 
     @property
     def templates(self) -> Mapping[str, str]:
-        """Lists that are not known yet."""
+        """Templates of the lists that are not known yet."""
         return {name: values for name, values in self.for_each.items() if isinstance(values, str)}
 
     @property
     def count(self) -> int:
-        """How many items there are; 0 while a list is not known."""
+        """Number of items; 0 while a list is not known."""
         return 0 if self.templates else prod(len(values) for values in self.for_each.values())
 
     def item(self, index: int) -> Any:
@@ -73,24 +73,24 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """Whose child a run is."""
+    """The parent of a child run, and the run's place below it."""
 
     run: RunId
     task: TaskName
     attempt: int
     index: int
-    """Of its item, from 0."""
+    """Index of the run's item, from 0."""
     depth: int
-    """Of the child: 1 if the parent has no parent."""
+    """Depth of the child run: 1 if the parent has no parent."""
     width: int = 1
-    """How many child runs of this depth there can be: the parent's width, times all that its tasks can start.
-    Where no width is above n there are at most n of them, whatever the shape of the tree, since each
-    one's share, 1 / width, adds up to 1 (Kraft's inequality). So nothing has to be counted or stored.
+    """How many child runs of this depth there can be: the parent's width times all that its tasks can start.
+    If no width is above n, there are at most n runs of this depth, whatever the shape of the tree: the sum of
+    1 / width over them is at most 1 (Kraft's inequality). So nothing has to be counted or stored.
     """
 
 
 class ItemState(StrEnum):
-    """Where one item stands. One letter, since a record holds many."""
+    """The state of one item. One letter, because a record holds many."""
 
     WAITING = "w"
     """No child run yet in this attempt."""
@@ -104,28 +104,28 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Children:
-    """How far a task has come with its items."""
+    """A task's progress with its items."""
 
     attempt: int
     began_at: datetime
     epoch: int
-    """That began the attempt."""
+    """Epoch of the leader that began the attempt."""
     states: str
     """An `ItemState` for each item."""
     tried: tuple[int, ...]
-    """For each item the attempt in which its last child run was created; 0: none was.
+    """For each item, the attempt that created its last child run; 0: none did.
 
-    One that has succeeded without any is that of the run which this one repeats.
+    An item with 0 that has succeeded did so in the run that this one repeats.
     """
     lists: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Those of `for_each` that came from results. They never change."""
+    """Lists of `for_each` that came from results. They never change."""
     width: int = 1
-    """Of its child runs, see `Parent`."""
+    """Width of its child runs, see `Parent`."""
     reason: str = ""
-    """Why the first item that did not succeed did not."""
+    """Why the first item that did not succeed failed."""
 
     def count(self, *states: ItemState) -> int:
-        """How many items are in one of `states`."""
+        """Number of items in one of `states`."""
         return sum(self.states.count(state) for state in states)
 
     def first(self, state: ItemState) -> int | None:
@@ -138,7 +138,7 @@ class Children:
         return [index for index, found in enumerate(self.states) if found == state]
 
     def moved(self, index: int, state: ItemState, reason: str = "") -> Children:
-        """One item in another state. OPEN: its child run is created."""
+        """The progress with one item moved to `state`. OPEN: its child run is created."""
         attempt = self.attempt if state is ItemState.OPEN else self.tried[index]
         return replace(
             self,
@@ -158,7 +158,7 @@ def begun(
     epoch: int,
     now: datetime,
 ) -> Children:
-    """The next attempt: items that succeeded in an earlier one keep that. `spec`: with `lists` in it."""
+    """Progress of the next attempt: items that succeeded earlier stay so. `spec` includes `lists`."""
     states = ItemState.WAITING * spec.count if before is None else before.states
     for state in (ItemState.FAILED, ItemState.STOPPED, ItemState.REFUSED):
         states = states.replace(state, ItemState.WAITING)
@@ -169,7 +169,7 @@ def begun(
 
 
 def repeats(one: ChildSpec, other: ChildSpec) -> bool:
-    """Whether two tasks start the same child runs, item by item. Releases and limits may differ."""
+    """True when two tasks start the same child runs, item by item. Releases and limits may differ."""
     return (one.pipeline, one.parameters, [*one.for_each.items()]) == (
         other.pipeline,
         other.parameters,
@@ -178,13 +178,13 @@ def repeats(one: ChildSpec, other: ChildSpec) -> bool:
 
 
 def succeeded_alone(before: Children) -> Children:
-    """For a rerun: the items that succeeded need no child run of their own; no attempt has begun."""
+    """Progress for a rerun: only succeeded items keep their state, and no attempt has begun."""
     others = {ord(state): str(ItemState.WAITING) for state in ItemState if state is not ItemState.SUCCEEDED}
     states = before.states.translate(others)
     return replace(before, attempt=0, states=states, tried=(0,) * len(states), reason="")
 
 
 def child_id(run: RunId, task: TaskName, spec: ChildSpec, attempt: int, index: int) -> RunId:
-    """The id of a child run: the same for every leader, so that no two create it twice."""
+    """The id of a child run. Every leader derives the same id, so that two cannot create it twice."""
     digest = sha256(f"{run}.{task}".encode()).hexdigest()[:16]
     return RunId(f"{spec.pipeline}-{digest}-{attempt}-{index}")

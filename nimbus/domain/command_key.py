@@ -1,4 +1,4 @@
-"""The key of a command, by which a request that is sent again is known."""
+"""The idempotency key of a command, which identifies a repeated request."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandKey:
-    """Made from the header `Idempotency-Key`. Both are hexadecimal digests."""
+    """Derived from the header `Idempotency-Key`. Both fields are hexadecimal digests."""
 
     hash: str
-    """Of the principal and the key that it has chosen: 32 characters."""
+    """Digest of the principal and the key that it chose: 32 characters."""
     request: str
-    """Of method, path, body and `If-Match`: another request with the same key is a mistake."""
+    """Digest of method, path, body and `If-Match`: a different request with the same key is an error."""

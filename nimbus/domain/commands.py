@@ -1,4 +1,4 @@
-"""Commands: what is asked of the leader. Each is done exactly once, or refused with a reason."""
+"""Commands: requests to the leader. Each is carried out exactly once, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nimbus.domain.selection import Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRelease:
-    """Make the catalog know a release whose files are already in storage; activate it if asked."""
+    """Add a release, whose files are already in storage, to the catalog; activate it if requested."""
 
     pipeline: PipelineName
     digest: ReleaseDigest
@@ -35,7 +35,7 @@ class ActivatePipeline:
     pipeline: PipelineName
     digest: ReleaseDigest | None = None
     reason: str = ""
-    """Release 0.1 overlooks it."""
+    """Release 0.1 ignores it."""
     type: Literal["activate_pipeline"] = "activate_pipeline"
 
 
@@ -57,7 +57,7 @@ class RemovePipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run of the active release. The id is the caller's, so that asking twice starts one run."""
+    """Start a run of the active release. The caller chooses the id, so a repeated command starts one run."""
 
     pipeline: PipelineName
     run_id: RunId
@@ -65,23 +65,23 @@ class StartRun:
     logical_date: datetime | None = None
     """None: the time of acceptance."""
     data_interval: DataInterval | None = None
-    """Release 0.1 overlooks it."""
+    """Release 0.1 ignores it."""
     priority: Priority | None = None
     release: ReleaseDigest | None = None
-    """None: the active one. Release 0.1 overlooks it."""
+    """None: the active one. Release 0.1 ignores it."""
     selection: Selection | None = None
-    """Which tasks are run; None: all. Release 0.1 overlooks it."""
+    """Which tasks are run; None: all. Release 0.1 ignores it."""
     type: Literal["start_run"] = "start_run"
 
     @property
     def rerun_of(self) -> RunId | None:
-        """The run to repeat, once it has ended."""
+        """The run to repeat, which must have ended; None: this is no rerun."""
         return None if self.selection is None or not self.selection.is_rerun else self.selection.reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """End a run: nothing new starts, what runs is stopped."""
+    """End a run: no new task starts, and running tasks are stopped."""
 
     run_id: RunId
     reason: str
@@ -90,7 +90,7 @@ class StopRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRun:
-    """Let a run begin nothing new until it is resumed. What runs goes on, and its deadline counts."""
+    """Start no new tasks of a run until it is resumed. Running tasks go on, and its deadline still counts."""
 
     run_id: RunId
     type: Literal["pause_run"] = "pause_run"
@@ -98,7 +98,7 @@ class PauseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRun:
-    """Take back a `PauseRun`."""
+    """Undo `PauseRun`."""
 
     run_id: RunId
     type: Literal["resume_run"] = "resume_run"
@@ -106,7 +106,7 @@ class ResumeRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideApproval:
-    """Approve or reject what a task of type `approval` waits for. A rejected task fails."""
+    """Approve or reject a waiting task of type `approval`. A rejected task fails."""
 
     run_id: RunId
     task: TaskName
@@ -117,7 +117,7 @@ class DecideApproval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkTask:
-    """Let a task that waits count as succeeded or skipped, without running it. Its run moves on at once."""
+    """Set a waiting task to succeeded or skipped without running it. Its run moves on at once."""
 
     run_id: RunId
     task: TaskName
@@ -128,13 +128,13 @@ class MarkTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateBackfill:
-    """Start runs for the dates of a range. The id is the caller's, so that asking twice creates one."""
+    """Start runs for the dates of a range. The caller chooses the id, so a repeated command creates one."""
 
     pipeline: PipelineName
     backfill: BackfillId
     request: BackfillRequest
     digest: ReleaseDigest | None = None
-    """Of the release of its runs; None: of the active one."""
+    """Digest of the release of its runs; None: of the active one."""
     type: Literal["create_backfill"] = "create_backfill"
 
 
@@ -144,14 +144,14 @@ class SteerBackfill:
 
     backfill: BackfillId
     to: BackfillState
-    """Any but FINISHED."""
+    """Any state except FINISHED."""
     reason: str = ""
     type: Literal["steer_backfill"] = "steer_backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPool:
-    """Make a pool, or change its size. 0: nothing takes of it any more."""
+    """Create a pool, or change its size. Size 0: no new attempt gets room in it."""
 
     pool: str
     size: int
@@ -160,7 +160,7 @@ class SetPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovePool:
-    """Take a pool away. Refused while tasks of live runs need it."""
+    """Remove a pool. Refused while tasks of live runs need it."""
 
     pool: str
     type: Literal["remove_pool"] = "remove_pool"
@@ -168,7 +168,7 @@ class RemovePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetVariable:
-    """Give a variable of the cluster its value. Runs that are there keep the one that they have."""
+    """Set a variable of the cluster. Existing runs keep the old value."""
 
     name: str
     value: str
@@ -177,7 +177,7 @@ class SetVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveVariable:
-    """Take a variable away. Runs that are there keep its value."""
+    """Remove a variable. Existing runs keep its value."""
 
     name: str
     type: Literal["remove_variable"] = "remove_variable"
@@ -185,7 +185,7 @@ class RemoveVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonWorker:
-    """Give a worker nothing new, until it is uncordoned; what it has goes on."""
+    """Give a worker no new attempts until it is uncordoned. Its open attempts go on."""
 
     worker: WorkerId
     reason: str
@@ -194,7 +194,7 @@ class CordonWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonWorker:
-    """Take back a `CordonWorker`."""
+    """Undo `CordonWorker`."""
 
     worker: WorkerId
     type: Literal["uncordon_worker"] = "uncordon_worker"
@@ -202,7 +202,7 @@ class UncordonWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateToken:
-    """Let somebody in. The id and the secret are the caller's, who sends the secret's SHA-256 alone."""
+    """Create a token. The caller chooses id and secret, and sends only the secret's SHA-256."""
 
     id: str
     name: str
@@ -215,7 +215,7 @@ class CreateToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeToken:
-    """Let a token be of no use any more: neither for requests, nor for commands that wait."""
+    """Revoke a token, for new requests and for commands that wait."""
 
     id: str
     type: Literal["revoke_token"] = "revoke_token"
@@ -223,7 +223,7 @@ class RevokeToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOwner:
-    """Say whose pipeline it is: a principal's, or a team's. None: nobody's but the admins'."""
+    """Set the owner of a pipeline: a principal or a team. None: admins alone."""
 
     pipeline: PipelineName
     owner: str | None
@@ -232,7 +232,7 @@ class SetOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRuns:
-    """Delete parts of one run that has ended, or of those of a pipeline that ended before a moment."""
+    """Delete parts of one ended run, or of the runs of a pipeline from before a moment."""
 
     parts: tuple[Part, ...]
     reason: str
@@ -245,14 +245,14 @@ class PurgeRuns:
 
 
 LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
-"""Changes a run that is live."""
+"""Commands that change a live run."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 TokenCommand = CreateToken | RevokeToken
 PipelineCommand = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | SetOwner
 ConditionalCommand = (
     PipelineCommand | SteerBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
 )
-"""Changes something that has a revision; see `nimbus.domain.revisions`."""
+"""Commands that change something with a revision; see `nimbus.domain.revisions`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,21 +267,21 @@ class Abdicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abdication:
-    """An accepted `Abdicate`, as it is recorded: which epoch must end, so that no other one does."""
+    """The record of an accepted `Abdicate`. It names the epoch that must end, so that no later one ends."""
 
     epoch: int
     reason: str
     to: str = ""
     """The scheduler that leads next; empty: the next in the queue."""
     by: str = ""
-    """Who asked for it; empty: the leader itself."""
+    """The name of the requester; empty: the leader itself."""
     at: datetime | None = None
-    """When it was accepted; None: the leader itself asked for it."""
+    """When it was accepted; None: the leader itself requested it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """What waits in the queue and is no command that this version knows. Found there, never submitted."""
+    """A queued command that this version cannot read. It is only ever read, never submitted."""
 
     reason: str
     type: Literal["unreadable"] = "unreadable"
@@ -317,34 +317,34 @@ _NAMES = {
 
 
 def names_in(command: Command | Unreadable) -> dict[str, str]:
-    """What a command names beside a pipeline, such as `{"run": "sums-1", "task": "load"}`."""
+    """Names in a command besides its pipeline, such as `{"run": "sums-1", "task": "load"}`."""
     found = ((said, getattr(command, field, None)) for field, said in _NAMES.items())
     return {said: str(name) for said, name in found if name is not None}
 
 
 def is_urgent(command: Command | Unreadable) -> bool:
-    """Whether it stops something: then it goes before those that start something, but within its own line."""
+    """True when the command stops something. Urgent commands go before others, in their own order."""
     return isinstance(command, StopRun | PauseRun | PausePipeline | Abdicate | RevokeToken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedCommand:
-    """A command in the queue: durable from here on."""
+    """A durable command in the queue."""
 
     id: CommandId
     command: Command | Unreadable
     submitted_at: datetime
     submitted_by: str = ""
     asked_by: Principal | None = None
-    """None: an earlier release queued it."""
+    """None: an earlier release of Nimbus queued the command."""
     key: CommandKey | None = None
     if_match: tuple[str, ...] = ()
-    """Revisions of what it changes, or `*`; one must stand when it is decided. Empty: no condition."""
+    """Allowed revisions of the changed object, or `*`; checked at the decision. Empty: no condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """What became of a command. Kept for a while, for the client that asked."""
+    """The outcome of a command. Kept for a while, for the client that sent it."""
 
     command: CommandId
     accepted: bool
@@ -354,17 +354,17 @@ class CommandOutcome:
     decided_at: datetime
     epoch: int
     run_id: RunId | None = None
-    """Of a start: the run that was asked for, so that a refusal can be found by it."""
+    """For a start: the requested run, so that a refusal can be found by it."""
     kind: str = ""
     """Type of the command, such as `start_run`. Empty: an earlier release wrote it."""
     pipeline: PipelineName | None = None
-    """That the command was about. None: it was about none, or that is not known."""
+    """The pipeline of the command. None: it has none, or it is not known."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What else it named, see `names_in`. Empty: nothing, or an earlier release wrote it."""
+    """Other names in the command, see `names_in`. Empty: none, or an earlier release wrote it."""
     submitted_by: str = ""
     asked_by: Principal | None = None
     key: CommandKey | None = None
-    """By which the outcome is kept, too."""
+    """The idempotency key, under which the outcome is kept, too."""
 
 
 def newest_refusal(run: RunId, outcomes: Iterable[CommandOutcome]) -> CommandOutcome | None:

@@ -1,4 +1,4 @@
-"""How many runs may be under way at once, and in which order queued ones start."""
+"""How many runs may be under way at once, and the order in which queued runs start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class WhenFull(StrEnum):
-    """What becomes of a scheduled run while its pipeline has no room. Others always queue."""
+    """What happens to a scheduled run while its pipeline has no room. Other runs always queue."""
 
     QUEUE = "queue"
     SKIP = "skip"
@@ -18,7 +18,7 @@ class WhenFull(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """Of a pipeline: all of its releases together."""
+    """The limit of a pipeline. It counts the runs of all its releases together."""
 
     limit: int
     when_full: WhenFull = WhenFull.QUEUE

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as `1 file` and `2 files`. `noun`: in the singular, of those that take an s."""
+    """For example `1 file` and `2 files`. `noun`: a singular whose plural adds an s."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

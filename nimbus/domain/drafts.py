@@ -1,4 +1,4 @@
-"""A run that a command or a schedule asks for, and how a definition makes it."""
+"""Creates a run from a definition and the request of a command or a schedule."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from nimbus.domain.tasks import Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What is known of a run before its release's definition is read."""
+    """A requested run, before its release's definition is read."""
 
     id: RunId
     pipeline: PipelineName
     release: ReleaseDigest
     parameters: Mapping[str, Any]
-    """As they were given: unchecked, without defaults."""
+    """Parameters as given: unchecked, without defaults."""
     logical_date: datetime
     data_interval: DataInterval | None = None
     cause: RunCause
     priority: Priority | None = None
-    """None: the pipeline's."""
+    """None: the priority of the pipeline."""
     parent: Parent | None = None
     backfill: BackfillId | None = None
     layout: int
     asked_at: datetime
     variables: Mapping[str, str] = field(default_factory=dict)
-    """All of the cluster."""
+    """All variables of the cluster."""
     submitted_by: str = ""
     selection: Selection | None = None
     """Which tasks are run; None: all."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:
-    """A run that has not begun, pinned to its release; its templates are as they were written.
+    """A run that has not begun, pinned to its release. Its templates are not rendered yet.
 
     Raises:
-        InvalidParametersError: given parameters or dates do not fit the definition, or there is no data
-            interval, or no variable of the cluster, that it needs.
+        InvalidParametersError: given parameters or dates do not fit the definition, or a data interval or a
+            variable of the cluster that it needs is missing.
     """
     zone = ZoneInfo("UTC" if spec.schedule is None else spec.schedule.timezone)
     says_interval = draft.layout > 1
@@ -101,7 +101,7 @@ def _variables(spec: PipelineSpec, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def unknown_variable(name: str) -> str:
-    """What to say of a variable that is not set."""
+    """The message about a variable that is not set."""
     return f"there is no variable vars.{name}: `nimbus var set {name} VALUE`"
 
 
@@ -118,7 +118,7 @@ def _local(name: str, moment: datetime, zone: tzinfo) -> datetime:
     """`moment` in the time zone of the pipeline's schedule; in UTC if it has none.
 
     Raises:
-        InvalidParametersError: the zone's calendar does not reach that far.
+        InvalidParametersError: the moment has no representable date in the zone.
     """
     try:
         return local(moment, zone)

@@ -1,4 +1,4 @@
-"""When a task may start at the earliest. Derived from the run's record, so each leader finds the same."""
+"""The earliest start of a task. Derived from the run's record, so every leader computes the same time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nimbus.domain.task_run import TaskRun, TaskState
 
 
 def not_before(run: Run, task: TaskRun) -> datetime | None:
-    """The end of a retry's pause, or of `start_after`, which counts for the first attempt; None: at once.
+    """The end of a retry's pause, or of `start_after` before the first attempt; None: at once.
 
     Args:
-        run: With all needs of the task met.
-        task: One of its tasks that waits.
+        run: A run in which all needs of the task are met.
+        task: A waiting task of the run.
     """
     if task.attempts or task.spec.start_after is None:
         return task.retry_at
@@ -39,7 +39,7 @@ def gives_up_at(run: Run, task: TaskRun) -> datetime | None:
 
 
 def _ends(run: Run, task: TaskRun) -> Iterator[datetime]:
-    """When what a task needs has ended; behind one that never ran, what decided about that one."""
+    """When the needs of a task ended. A need that never ran counts when it was settled."""
     seen, edge = set(task.spec.needs), list(task.spec.needs)
     while edge:
         need = run.tasks[edge.pop()]

@@ -1,4 +1,4 @@
-"""Why an attempt failed: its class, by which a task's `retries` decide whether it is tried again."""
+"""Classes of failure. A task's `retries` name the classes after which it is tried again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class FailureClass(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     """The driver (Python or JVM), an executor, or a container had too little memory."""
     EXECUTOR_LOST = "executor_lost"
-    """Spark lost an executor, or a Python worker of one, for another reason or for none that is known."""
+    """Spark lost an executor, or a Python worker of one, for another or an unknown reason."""
     ANALYSIS = "analysis"
     """Spark refused a query before it ran: syntax, or a table, column, function or type that does not fit."""
     MISSING_INPUT = "missing_input"
-    """A file, path or object that the task's code reads is not there."""
+    """A file, path or object that the task's code reads does not exist."""
     KILLED = "killed"
     """A signal that Nimbus did not send ended the driver or its JVM."""
     TIMED_OUT = "timed_out"

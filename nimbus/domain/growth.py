@@ -1,7 +1,7 @@
-"""How large a run's record may become, so that a run that was accepted can always be written to its end.
+"""The largest size of a run's record. A run is accepted only if all its later states can be written.
 
-A record holds the last attempts of each task and counts the earlier ones; what those did is in their own END
-records until the run moves to history. So retries add nothing beyond a size that is known at the start.
+A record holds the last attempts of each task, and only counts the earlier ones: their END records have the
+details until the run moves to history. So the largest size is known at the start, whatever the retries.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
 from nimbus.domain.tasks import PAGE
 
 MOST_ATTEMPTS = 500
-"""In a record of one node; each task keeps at least its last one. In pages: PAGE, by task.
+"""Limit of attempts in a record of one node; each task keeps at least its last. Of a page: PAGE.
 
-A release that knows layout 1 alone numbers the next attempt of a task by those that the record holds. It can
-go on with a run as long as none of them was dropped.
+A release that knows only layout 1 numbers the next attempt of a task by the attempts in the record. It can
+continue a run as long as no attempt was dropped.
 """
 REASON_BYTES = 500
-"""Of a reason within a run's record, as JSON."""
+"""Limit of a reason in a run's record, in bytes of JSON."""
 _MANIFEST = f"-{'0' * 16}/manifest-{'0' * 64}.json"
-"""What an output in a bucket has beyond one in a folder: nonce, and digest of its manifest.
+"""What the reference of an output in a bucket adds: a nonce, and the digest of its manifest.
 
-Not counted in layout 1: that is of clusters with a release that keeps outputs in folders alone.
+Not counted in layout 1: clusters in layout 1 have a release that keeps outputs in folders only.
 """
 _SOME_TIME = datetime(2026, 12, 31, 23, 59, 59, 999999, UTC)
 _LONGEST_ID = WorkerId("w" * 127)
-"""As long as `worker.id` may be."""
+"""A `worker.id` of the largest allowed length."""
 
 
 def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> TaskRun:
-    """Append an attempt, with other changes; the oldest that the record does not keep are only counted."""
+    """Append an attempt, with other changes. Drop the oldest attempts beyond the limit, and count them."""
     most = _most(run, task)
     attempts = (*task.attempts, attempt)
     if len(attempts) <= most:
@@ -56,7 +56,7 @@ def with_attempt(run: Run, task: TaskRun, attempt: Attempt, **changes: Any) -> T
 
 
 def _most(run: Run, task: TaskRun) -> int:
-    """How many attempts of a task the record can hold, if each other one keeps those that it has."""
+    """How many attempts of a task the record can hold if the other tasks keep theirs."""
     if run.layout == 1:
         others = sum(max(1, len(other.attempts)) for other in run.tasks.values() if other is not task)
         return max(1, MOST_ATTEMPTS - others)
@@ -64,7 +64,7 @@ def _most(run: Run, task: TaskRun) -> int:
 
 
 def brief(reason: str) -> str:
-    """Cut a reason to REASON_BYTES of JSON, in which most letters of most languages take six."""
+    """Cut a reason to REASON_BYTES of JSON, in which a letter outside ASCII takes at least six bytes."""
     left = REASON_BYTES - len(json.dumps("…"))
     for index, char in enumerate(reason):
         left -= len(json.dumps(char)) - 2

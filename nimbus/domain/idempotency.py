@@ -1,4 +1,4 @@
-"""Requests that may be sent again: what is known of one by its key."""
+"""Records of idempotency keys, for requests that may be sent again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.domain.errors import NimbusError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedCommand:
-    """What a key stands for."""
+    """The command that a key belongs to."""
 
     request: str
     """As of `CommandKey.request`."""
@@ -20,7 +20,7 @@ class KeyedCommand:
     """None: the command waits."""
 
     def may_be_forgotten(self, before: datetime) -> bool:
-        """Whether it was decided before some time. One that waits is never forgotten."""
+        """True when the command was decided before `before`. The key of a waiting command is always kept."""
         return self.outcome is not None and self.outcome.decided_at < before
 
 

@@ -12,20 +12,20 @@ RunId = NewType("RunId", str)
 BackfillId = NewType("BackfillId", str)
 WorkerId = NewType("WorkerId", str)
 HostId = NewType("HostId", str)
-"""One boot of one machine: a process id means something only within it."""
+"""One boot of one machine: process ids are unique only within it."""
 ClusterId = NewType("ClusterId", str)
-"""One cluster, never another one: run ids are unique within a cluster only, those of schedules above all."""
+"""Identifies a cluster. Run ids are unique only within a cluster, above all those that schedules create."""
 ReleaseDigest = NewType("ReleaseDigest", str)
 """SHA-256 of a release's manifest: 64 lower-case hexadecimal characters."""
 CommandId = NewType("CommandId", str)
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-"""Pipelines and tasks. No dot, no slash: names become parts of ZooKeeper paths, S3 keys and attempt ids."""
+"""For pipelines and tasks. No dot or slash: names are parts of ZooKeeper paths, S3 keys, attempt ids."""
 VARIABLE_PATTERN = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}")
-"""Variables of the cluster: what templates can write after a dot."""
+"""For variables of the cluster: names that templates can write after a dot."""
 RUN_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,126}")
 BACKFILL_ID_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,99}")
-"""The ids of its runs begin with it."""
+"""For backfills. The ids of their runs begin with it, so it is shorter."""
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 COMMAND_ID_PATTERN = re.compile(r"cmd-[0-9]{1,20}")
 

@@ -1,8 +1,8 @@
-"""What became of the data intervals of a pipeline: for each one how its last run ended. Pure.
+"""The index of a pipeline's data intervals: for each, how its last run ended. Pure.
 
-Runs move to history; this index stays, so that nothing needs to list history. It is bounded: of the oldest
-intervals it forgets a page at a time, and then says from when on it knows them all. Rows lie in packed pages,
-so that a change costs one small page, and all indexes of a cluster take little room.
+Runs move to history; this index stays, so that no reader needs to list history. It is bounded: it drops the
+oldest page of intervals when it is full, and records from which time on it is complete. Rows are kept in
+compressed pages, so that a change writes one small page, and all indexes of a cluster take little room.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nimbus.domain.intervals import DataInterval
 from nimbus.domain.run import RunHeader, RunState
 
 PAGE = 64
-"""Rows of a page."""
+"""Limit of the rows of a page."""
 MOST_PAGES = 64
-"""Of a pipeline; about 80 KiB."""
+"""Limit of a pipeline's pages; together about 80 KiB."""
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -29,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _Row = tuple[int, int, str, str, int]
 """End, start, outcome, run, when it ended. Times are microseconds since the year 1."""
 _NEVER_STARTED = "never_started"
-"""Outcome of a run that was stopped while it was queued."""
+"""The outcome of a run that was stopped while it was queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,19 @@ class Ended:
     run: RunId
     at: datetime
     started: bool = True
-    """False: it was stopped while it was queued, so that nothing has run for the interval."""
+    """False: the run was stopped while it was queued, so nothing has run for the interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows in the order of their ends. It has all from its name up to the name of the next page."""
+    """Rows in the order of their ends: all from this page's name up to the name of the next page."""
 
     name: str
     data: bytes
-    """Empty: it could not be read."""
+    """The compressed rows. Empty: the page could not be read."""
 
     def rows(self) -> list[_Row]:
-        """The rows. ValueError: they cannot be read."""
+        """The rows. Raises ValueError if they cannot be read."""
         if not self.data:
             return []
         try:
@@ -68,13 +68,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class IntervalIndex:
-    """The index of one pipeline. It is made when the first run with a data interval ends."""
+    """The index of one pipeline. It is created when the first run with a data interval ends."""
 
     begins: datetime
-    """Of an interval that is not in the index, nothing is known if it ends up to here; a later one has had no
-    run that ended."""
+    """The index is complete for intervals that end after this time. About an earlier interval that is not in
+    it, nothing is known."""
     longest: timedelta = timedelta(0)
-    """No interval that was ever put in is longer."""
+    """The longest interval that was ever added."""
     pages: tuple[Page, ...] = ()
 
     def overlapping(self, interval: DataInterval) -> Iterator[Ended]:
@@ -95,9 +95,9 @@ class IntervalIndex:
         return None
 
     def last(self, interval: DataInterval) -> Ended | None:
-        """How the last run ended that stood for this interval, or for a longer one that covers it.
+        """How the last run of this interval, or of a longer one that covers it, ended.
 
-        One that never started is the answer only if there is no other.
+        A run that never started is returned only if there is no other.
         """
         covering = (
             one
@@ -107,11 +107,11 @@ class IntervalIndex:
         return max(covering, key=lambda one: (one.started, one.at), default=None)
 
     def knows(self, interval: DataInterval) -> bool:
-        """Whether an interval that is not in the index is known to have had no run that ended."""
+        """True when the index is complete for `interval`: if it has no row, no run of it has ended."""
         return interval.end > self.begins
 
     def with_run(self, run: RunHeader) -> IntervalIndex:
-        """The index after a run has ended. One that never started takes no other's place."""
+        """The index after a run has ended. A run that never started replaces no other row."""
         interval, at = run.data_interval, run.finished_at
         if interval is None or at is None:
             return self
@@ -145,7 +145,7 @@ class IntervalIndex:
 
 
 def _paged(rows: list[_Row], added: _Row | None) -> tuple[Page, ...]:
-    """The rows on one page, or on two. `added`: the row that is new, if it may begin a page of its own."""
+    """The rows on one page, or on two. `added`: the new row, if it may begin its own page."""
     if len(rows) <= PAGE:
         return (_page(rows),)
     cut = len(rows) - 1 if rows[-1] == added else len(rows) // 2  # dates mostly come in order

@@ -1,4 +1,4 @@
-"""Data intervals: which data a run stands for."""
+"""Data intervals: the time span of the data that a run processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_INTERVAL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataInterval:
-    """The data from `start` up to, and without, `end`. Both aware."""
+    """The data from `start` to `end`, which is excluded. Both are aware."""
 
     start: datetime
     end: datetime

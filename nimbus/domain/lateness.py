@@ -1,4 +1,4 @@
-"""When a run, or one of its tasks, is late. Derived from records, so each leader finds the same. Pure."""
+"""When a run or task is late. Derived from records, so every leader computes the same. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nimbus.domain.task_run import TaskRun
 
 
 def late_at(run: Run, fastest: timedelta | None = None) -> dict[Lateness, datetime]:
-    """From when on a run is late, if it has not ended, for what was not raised yet.
+    """The times from which an unended run is late, for each kind of lateness that was not raised yet.
 
     Args:
-        run: A run. What counts from its start is left out before that.
-        fastest: What nine of ten runs of its pipeline take longer than; None: not known.
+        run: A run. Kinds that count from its start are left out until it starts.
+        fastest: Nine of ten runs of its pipeline take longer than this; None: not known.
     """
     found = {}
     if run.warn_after is not None and run.started_at is not None:
@@ -30,12 +30,12 @@ def late_at(run: Run, fastest: timedelta | None = None) -> dict[Lateness, dateti
 
 
 def begins_by(run: Run, moment: datetime) -> bool:
-    """Whether a run has started by then."""
+    """True when the run had started at `moment`."""
     return run.started_at is not None and run.started_at <= moment
 
 
 def passed(run: Run, now: datetime, fastest: timedelta | None = None) -> tuple[Lateness, ...]:
-    """What there is to raise now. Nothing is foretold that has happened."""
+    """Kinds of lateness to raise now. `expect_soon` is left out once `expect` is due."""
     found = [lateness for lateness, at in sorted(late_at(run, fastest).items()) if at <= now]
     if Lateness.EXPECT in (*found, *run.late) and Lateness.EXPECT_SOON in found:
         found.remove(Lateness.EXPECT_SOON)
@@ -43,11 +43,11 @@ def passed(run: Run, now: datetime, fastest: timedelta | None = None) -> tuple[L
 
 
 def task_late_at(run: Run, task: TaskRun) -> datetime | None:
-    """From when on an open attempt, or the wait of a ready task without any, is late; None: never, or told.
+    """When an open attempt, or the wait of a ready task without one, becomes late; None: never, or raised.
 
     Args:
         run: The run of the task.
-        task: With an open attempt; or one that no worker runs, with all of its needs met.
+        task: A task with an open attempt, or one that no worker runs and whose needs are met.
     """
     if task.spec.warn_after is None:
         return None
@@ -60,7 +60,7 @@ def task_late_at(run: Run, task: TaskRun) -> datetime | None:
 
 
 def newly_late(before: Run | None, run: Run) -> Iterator[tuple[TaskRun, int]]:
-    """Tasks that became late, with the attempt: as was noted, or since it has ended late."""
+    """Tasks that became late, with the attempt's number: marked as late, or ended late."""
     for was, task in run.tasks.changes_since(None if before is None else before.tasks):
         if was is None or task.spec.warn_after is None:
             continue
@@ -75,13 +75,13 @@ def newly_late(before: Run | None, run: Run) -> Iterator[tuple[TaskRun, int]]:
 
 
 def _lasted(task: TaskRun) -> timedelta:
-    """How long the last attempt took; 0 if it is open."""
+    """Duration of the last attempt; 0 if it is open."""
     last = task.attempts[-1]
     return timedelta(0) if last.ended_at is None else last.ended_at - last.opened_at
 
 
 def newly_asked(before: Run | None, run: Run) -> Iterator[TaskRun]:
-    """Tasks of which it was noted that people are told of the approval they wait for."""
+    """Approval tasks that were marked as asked since `before`, so that an alert is due."""
     for was, task in run.tasks.changes_since(None if before is None else before.tasks):
         if task.spec.kind is TaskKind.APPROVAL and task.asked and was is not None and not was.asked:
             yield task

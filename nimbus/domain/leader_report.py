@@ -1,4 +1,4 @@
-"""What a leader says of its decisions beside the records: part of its registration, for explanations."""
+"""The leader's report for explanations: facts that no record holds. It is part of its registration."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ class WaitingTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUse:
-    """What of the limits that tasks share is in use. Names that are left out: nothing."""
+    """Use of the limits that tasks share. Names with no use are left out."""
 
     pools: Mapping[str, int] = field(default_factory=dict)
-    """What open attempts take of each."""
+    """How much open attempts take of each pool."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """Ready tasks that take something of each pool."""
+    """Number of ready tasks that need each pool."""
     targets: Mapping[str, int] = field(default_factory=dict)
-    """Open attempts whose Spark runs there."""
+    """Number of open attempts whose Spark runs at each target."""
     held_for: Mapping[str, WaitingTask] = field(default_factory=dict)
-    """By pool: the task that waits there, and that nobody overtakes; if there are very many, not all."""
+    """By pool: the first waiting task, which no other overtakes. Cut if there are very many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """What a leader asks no rule about for a while, since deciding about it failed."""
+    """A subject that the leader leaves out for a while because a decision about it failed."""
 
     kind: str
-    """Such as `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
+    """For example `run`, `pipeline`, `backfill`, `command`; `children`: a task that starts child runs."""
     id: str
-    """Of the run, the pipeline, the backfill, or the command."""
+    """Id of the run, the pipeline, the backfill or the command."""
     task: str = ""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderReport:
-    """What explanations need to know of a leader."""
+    """What explanations need to know about the leader."""
 
     limits: LimitUse = field(default_factory=LimitUse)
     set_aside: tuple[SetAside, ...] = ()
-    """If there are very many, not all."""
+    """Subjects that are set aside. Cut if there are very many."""
     set_aside_count: int = 0

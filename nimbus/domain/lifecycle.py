@@ -1,6 +1,6 @@
-"""How a run moves: from its start, attempt by attempt, to its end. Pure functions, Run in, Run out.
+"""The life of a run, from its start through its attempts to its end. Pure functions: Run in, Run out.
 
-Laws, held by `tests/property/test_domain_lifecycle.py`:
+Laws, checked by `tests/property/test_domain_lifecycle.py`:
   * at most one attempt of a task is open, and attempt n+1 opens only when n has an outcome;
   * a task that is final never changes again;
   * a final run has no open attempt and no task that is not final.
@@ -27,13 +27,13 @@ MISHAP_PAUSE = timedelta(seconds=1)
 """First pause after an attempt that was lost or refused; doubled each time, up to MISHAP_PAUSE_MAX."""
 MISHAP_PAUSE_MAX = timedelta(seconds=30)
 MOST_NAMED = 5
-"""Failed tasks that a run's reason names; of the others it says how many."""
+"""How many failed tasks a run's reason names. It only counts the others."""
 
 
 def is_ready(run: Run, task: TaskRun) -> bool:
-    """Whether a task lacks nothing but a slot, and perhaps the end of a pause (`retry_at`).
+    """True when a task needs only a slot, and perhaps the end of a pause (`retry_at`).
 
-    One that may not begin does not wait any more once its needs are final: see `nimbus.domain.needs`.
+    A task that may not begin leaves the state WAITING when its needs are final: see `nimbus.domain.needs`.
     """
     return (
         run.opens_tasks
@@ -43,12 +43,12 @@ def is_ready(run: Run, task: TaskRun) -> bool:
 
 
 def begin(run: Run, now: datetime) -> Run:
-    """Decide about the tasks of a new run that wait for nothing, and about those behind them."""
+    """Decide about the tasks of a new run that have no needs, and then about their dependents."""
     return settle(run.with_tasks(conclude(run.tasks, run.tasks)), now)
 
 
 def must_stop(run: Run, name: TaskName) -> bool:
-    """Whether an open attempt of a task must stop."""
+    """True when an open attempt of a task must stop."""
     if run.is_cleaning_up:
         return not run.tasks[name].spec.is_clean_up
     return run.state is RunState.STOPPING
@@ -71,11 +71,11 @@ def open_attempt(run: Run, name: TaskName, *, worker: WorkerId, epoch: int, now:
 
 
 def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, now: datetime) -> Run:
-    """Take an attempt's END into the run, and draw every conclusion from it.
+    """Apply an attempt's END to the run, with all that follows from it.
 
     Args:
         run: The run, with that attempt open.
-        attempt: Which one.
+        attempt: The attempt.
         end: The content of its END slot.
         max_mishaps: How many attempts of a task may be lost, fenced or refused before the task fails.
         now: The time of the decision.
@@ -104,15 +104,15 @@ def close_attempt(run: Run, attempt: AttemptId, end: End, *, max_mishaps: int, n
 
 
 def after_attempt(run: Run, task: TaskRun, max_mishaps: int, now: datetime) -> Run:
-    """Draw every conclusion from a task's last attempt, which has ended."""
+    """The run after the end of a task's last attempt, with all that follows."""
     return _moved(run, _after_end(run, task, task.attempts[-1], max_mishaps, now), now)
 
 
 def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
-    """End a ready task that no worker runs, as succeeded or failed, and draw every conclusion from it.
+    """End a ready task that no worker runs, as succeeded or failed, with all that follows.
 
     Raises:
-        InvalidTransitionError: workers run it, or it is not ready.
+        InvalidTransitionError: workers run the task, or it is not ready.
     """
     task = run.tasks[name]
     if task.spec.kind.uses_worker or not is_ready(run, task):
@@ -122,10 +122,10 @@ def settle_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settl
 
 
 def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlement, now: datetime) -> Run:
-    """End a waiting task as a person says, and draw every conclusion from it.
+    """End a waiting task in the state that an operator chose, with all that follows.
 
     Raises:
-        InvalidTransitionError: it does not wait, or its run ends.
+        InvalidTransitionError: the task does not wait, or its run is ending.
     """
     task = run.tasks[name]
     if task.state is not TaskState.WAITING or run.state.is_ending:
@@ -135,10 +135,10 @@ def mark_task(run: Run, name: TaskName, *, state: TaskState, settlement: Settlem
 
 
 def conclude_waiting(run: Run, name: TaskName, state: TaskState, now: datetime, reason: str = "") -> Run:
-    """End a waiting task without an attempt, and draw every conclusion from it.
+    """End a waiting task without an attempt, with all that follows.
 
     Raises:
-        InvalidTransitionError: it does not wait.
+        InvalidTransitionError: the task does not wait.
     """
     task = run.tasks[name]
     if task.state is not TaskState.WAITING:
@@ -165,7 +165,7 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
     if must_stop(run, task.spec.name):
         unfinished = mishap or closed.outcome is Outcome.STOPPED
         return replace(task, state=TaskState.NOT_RUN if unfinished else TaskState.FAILED)
-    if closed.outcome is Outcome.STOPPED:  # by somebody who did not stop the run: not ours to undo
+    if closed.outcome is Outcome.STOPPED:  # stopped from outside, not with its run: do not retry
         return replace(task, state=TaskState.FAILED)
     if mishap:
         if task.mishaps >= max_mishaps:
@@ -179,7 +179,7 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
 
 
 def queued(run: Run) -> Run:
-    """A new run that has to wait for room."""
+    """A new run, queued until there is room for it."""
     return replace(run, state=RunState.QUEUED, started_at=None, deadline=None)
 
 
@@ -190,9 +190,9 @@ def started(run: Run, now: datetime) -> Run:
 
 
 def stop(run: Run, *, verdict: RunState, reason: str, now: datetime) -> Run:
-    """Let nothing new start; the run ends as `verdict` once its open attempts have ended.
+    """Start no more tasks. The run ends as `verdict` when its open attempts have ended.
 
-    A second stop changes nothing: the first reason stands. Of a run that has failed it stops the clean-up.
+    A second stop changes nothing: the first reason stays. In a failed run, a stop ends the clean-up.
     """
     if run.state.is_ending:
         return run
@@ -211,7 +211,7 @@ def settle(run: Run, now: datetime) -> Run:
 
 
 def _failures(run: Run) -> Iterator[TaskName]:
-    """Tasks whose failure is that of their run."""
+    """Tasks whose failure makes their run fail."""
     if run.tasks.count(TaskState.FAILED):
         for task in run.tasks.in_order():
             if task.state is TaskState.FAILED and not task.spec.allow_failure:
@@ -226,7 +226,7 @@ def _stopping(
     kept: Collection[TaskName] = (),
     state: RunState = RunState.STOPPING,
 ) -> Run:
-    """Let nothing new begin but `kept`."""
+    """Start no more tasks except `kept`."""
     hindered = (
         replace(task, state=TaskState.NOT_RUN)
         for task in run.tasks.in_order()
@@ -239,7 +239,7 @@ def _stopping(
 
 
 def _failed(run: Run, now: datetime) -> Run:
-    """A task of a running run has failed for good."""
+    """The run after one of its tasks has failed for good."""
     failed = list(_failures(run))
     more = len(failed) - MOST_NAMED
     named = ", ".join(sorted(failed[:MOST_NAMED]))
@@ -252,19 +252,19 @@ def _failed(run: Run, now: datetime) -> Run:
 
 
 def _cleans_up(run: Run) -> bool:
-    """Whether a task that is clean-up runs."""
+    """True while a clean-up task runs."""
     if not run.tasks.count(TaskState.RUNNING):
         return False
     return any(task.state is TaskState.RUNNING and task.spec.is_clean_up for task in run.tasks.in_order())
 
 
 def ask_to_stop(run: Run, attempt: AttemptId) -> Run:
-    """Note that an open attempt was asked to stop, so that it is asked once."""
+    """Record that a stop was requested for an open attempt, so that it is requested only once."""
     return _change_open(run, attempt, stop_requested=True)
 
 
 def ask_to_reap(run: Run, attempt: AttemptId, reaper: WorkerId | None) -> Run:
-    """Note which worker looks for the remains of an open attempt; None: nobody on its host is alive."""
+    """Record the worker that reaps an open attempt; None: no worker on its host is alive."""
     return _change_open(run, attempt, reaper=reaper)
 
 

@@ -1,6 +1,6 @@
-"""A run's changes in OpenLineage's words: a START and one terminal event for each run and attempt. Pure.
+"""A run's changes as OpenLineage events: START and one terminal event for each run and attempt. Pure.
 
-A pipeline is a job, and so is each of its tasks that workers run, or that starts child runs.
+A pipeline is a job. Each of its tasks is a job, too, if workers run it or if it starts child runs.
 Source: https://openlineage.io/spec/2-0-2/OpenLineage.json
 """
 
@@ -20,7 +20,7 @@ from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
 
 
 class EventType(StrEnum):
-    """What has happened. As the specification spells it."""
+    """Types of events, as the specification spells them."""
 
     START = "START"
     COMPLETE = "COMPLETE"
@@ -39,7 +39,7 @@ class LineageRun:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a run belongs to."""
+    """The parent and the root of a run."""
 
     parent: LineageRun | None
     """The task that started it; None: no task did."""
@@ -55,7 +55,7 @@ class LineageEvent:
     at: datetime
     of: LineageRun
     parent: LineageRun | None
-    """None: of a run that no task started."""
+    """None: no task started the run."""
     root: LineageRun
     task: TaskSpec | None = None
     """None: the event is about the whole run."""
@@ -72,7 +72,7 @@ _OF_ATTEMPT = {
     Outcome.FAILED: EventType.FAIL,
     Outcome.TIMED_OUT: EventType.FAIL,
 }
-"""All others are ABORT: the task's code did not come to an end of its own."""
+"""All other outcomes are ABORT: the task's code did not run to its own end."""
 
 
 def lineage_run(cluster: ClusterId, run: RunHeader) -> LineageRun:
@@ -88,14 +88,14 @@ def lineage_task(cluster: ClusterId, run: RunHeader, attempt: AttemptId) -> Line
 def events(
     cluster: ClusterId, before: Run | None, run: Run, family: Family, dropped: Dropped
 ) -> Iterator[LineageEvent]:
-    """What has happened to a run since `before`; None: since it was created. Equal changes give equal events.
+    """Events of a run since `before`; None: since its creation. Equal changes give equal events.
 
     Args:
-        cluster: Whose run it is.
-        before: As far as everything is told.
-        run: As it stands now.
-        family: What it belongs to.
-        dropped: Attempts that `attempt_history.dropped` names.
+        cluster: The cluster of the run.
+        before: The last version of the run that was fully reported.
+        run: The current version.
+        family: Its parent and root.
+        dropped: The attempts that `attempt_history.dropped` names.
     """
     me = lineage_run(cluster, run)
     if _has_started(run) and (before is None or not _has_started(before)):
@@ -115,7 +115,7 @@ def events(
 
 
 def _has_started(run: Run) -> bool:
-    """One that was stopped in the queue has as well: each run has its START."""
+    """True also for a run that was stopped in the queue, so that every run has a START event."""
     return run.state is not RunState.QUEUED
 
 
@@ -148,5 +148,5 @@ def _of_task(
 
 
 def _end_of(attempt: Attempt) -> datetime:
-    """Not before its start, though clocks of two hosts may say so."""
+    """The end, never before the start, although the clocks of two hosts may differ."""
     return max(attempt.opened_at, attempt.ended_at or attempt.opened_at)

@@ -1,6 +1,6 @@
-"""What follows for a task from how those it needs have ended. Pure.
+"""Decides whether a task may begin, from how the tasks that it needs have ended. Pure.
 
-A task is decided about once, when all its needs are final. Laws: `tests/property/test_domain_lifecycle.py`.
+Each task is decided once, when all its needs are final. Laws: `tests/property/test_domain_lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nimbus.domain.tasks import Tasks
 
 
 class Verdict(Enum):
-    """What one need means for the task that has it."""
+    """What the end of one need means for the dependent task."""
 
     GO = "go"
     SKIP = "skip"
@@ -37,21 +37,21 @@ TABLE: Mapping[Requirement, Mapping[TaskState, Verdict]] = MappingProxyType(
         }.items()
     }
 )
-"""By what is asked of a need, and how the need has ended."""
+"""The verdict by requirement and by the final state of the need."""
 
 
 def verdict(spec: TaskSpec, need: TaskRun) -> Verdict:
-    """What a need that is final means for a task that has it."""
+    """The verdict of one final need for the task of `spec`."""
     return Verdict.GO if need.left_out else TABLE[spec.requirement(need.spec.name)][need.state]
 
 
 def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskState | None:
-    """The state of a task that has not begun, once its needs are final; None: they are not.
+    """The state of a task that has not begun, after its needs are final; None: they are not final yet.
 
-    WAITING: it may begin. SKIPPED, NOT_RUN: it never does.
+    WAITING: the task may begin. SKIPPED, NOT_RUN: it never begins.
     """
     found = []
-    for need in reversed(spec.needs):  # tasks end in about the order of the plan: the last one tells most
+    for need in reversed(spec.needs):  # tasks end in about plan order, so the last need decides soonest
         other = task_of(need)
         if not other.state.is_final:
             return None
@@ -64,10 +64,10 @@ def state_after(spec: TaskSpec, task_of: Callable[[TaskName], TaskRun]) -> TaskS
 
 
 def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
-    """Decide about the tasks of `names` whose needs are final, and about those behind them.
+    """Decide about the tasks of `names` whose needs are final, and then about their dependents.
 
     Args:
-        tasks: Of a run.
+        tasks: All tasks of a run.
         names: Tasks with a need that has just become final, or all at the start of a run.
     """
     decided: dict[TaskName, TaskRun] = {}
@@ -89,9 +89,9 @@ def conclude(tasks: Tasks, names: Iterable[TaskName]) -> Tasks:
 
 
 def clean_up(tasks: Tasks) -> frozenset[TaskName]:
-    """Waiting tasks that may begin even though their run has failed: what they ask for can still come true.
+    """Waiting tasks that may begin although their run has failed: their requirements can still be met.
 
-    What runs is being stopped, and what waits does not begin, but for these themselves.
+    All other running tasks are stopped, and no other waiting task begins.
     """
     kept = {
         task.spec.name

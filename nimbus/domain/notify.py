@@ -1,4 +1,4 @@
-"""What a pipeline, or a whole cluster, wants people to be told of, and where to."""
+"""Notification rules of a pipeline or a whole cluster: which events raise alerts, and for which target."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from enum import StrEnum
 
 
 class AlertEvent(StrEnum):
-    """What people can be told of."""
+    """Events that can raise an alert."""
 
     FAILED = "failed"
-    """A run has failed, for another reason than the next one; once until a run of its pipeline succeeds."""
+    """A run failed, not by a timeout. Raised once, until a run of its pipeline succeeds."""
     TIMED_OUT = "timed_out"
-    """A run has failed since its timeout, or that of one of its tasks, was over; counted with `failed`."""
+    """A run failed because its timeout, or that of a task, passed. Raised once, together with `failed`."""
     RECOVERED = "recovered"
-    """The first run that succeeds after one that failed."""
+    """A run succeeded after one that failed."""
     SUCCEEDED = "succeeded"
     WORKER_LOST = "worker_lost"
-    """An attempt of a run was lost with its worker; once for a run and a worker."""
+    """An attempt of a run was lost with its worker. Raised once for each run and worker."""
     SKIPPED_FIRE = "skipped_fire"
-    """A fire time of the schedule started no run; once until one does."""
+    """A fire time of the schedule started no run. Raised once, until one does."""
     LATE = "late"
-    """See `Lateness`; of an attempt, it has lasted as long as `warn_after` of its task."""
+    """A run is late, see `Lateness`; or an attempt has lasted as long as `warn_after` of its task."""
     WAITING_FOR_APPROVAL = "waiting_for_approval"
     """A task waits until a person approves or rejects it."""
 
 
 class Lateness(StrEnum):
-    """What of a run's time is over. Each is told of once."""
+    """Kinds of lateness of a run. Each is raised once."""
 
     WARN_AFTER = "warn_after"
-    """It has been under way that long."""
+    """The run has been under way for `warn_after`."""
     EXPECT = "expect"
-    """It has not ended that long after it was asked for."""
+    """The run has not ended `expect` after it was requested."""
     EXPECT_SOON = "expect_soon"
-    """It did not start in time: most runs before it took longer than what was left of `expect`."""
+    """The run is likely to miss `expect`: most earlier runs took longer than the time that is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyRule:
-    """Which events are told to one target."""
+    """Which events raise alerts for one target."""
 
     on: tuple[AlertEvent, ...]
     to: str

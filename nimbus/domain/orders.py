@@ -1,4 +1,4 @@
-"""The order that a worker gets for an attempt."""
+"""Builds the order that a worker gets for an attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nimbus.domain.workers import Assignment, AssignmentKind
 
 
 def output_of(pipeline: PipelineName, attempt: AttemptId) -> str:
-    """An attempt's own output folder, relative to where all outputs are."""
+    """An attempt's own output folder, relative to the place of all outputs."""
     return f"{pipeline}/{attempt.run}/{attempt.task}/{attempt.number}"
 
 
@@ -24,7 +24,7 @@ def order_for(
     claim: Claim | None = None,
     rendered: TaskSpec | None = None,
 ) -> Assignment:
-    """All that a worker on any host must know to run an attempt, or to look for what is left of it.
+    """All that a worker on any host needs to run or reap an attempt.
 
     `rendered`: the task, if its templates were rendered when it became ready.
     """

@@ -1,4 +1,4 @@
-"""Parameters of a run: given ones checked against the definition, missing ones filled in."""
+"""Parameters of a run: given values are checked against the definition, defaults are added."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from nimbus.domain.pipeline import ParameterSpec, PipelineSpec
 
 TYPES = ("string", "integer", "number", "boolean")
 LONGEST_TEXT = 16 * 1024
-"""Characters of a text: parameters are part of a run's record and of command lines."""
+"""Limit of a text, in characters: parameters are part of a run's record and of command lines."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _LARGEST_INTEGER = 1 << 63
-"""What a program behind a command line can be expected to read."""
+"""Integers beyond 64 bits are refused: a program that gets them as arguments may not read them."""
 
 
 class InvalidParametersError(NimbusError):
-    """Given parameters do not fit the pipeline. All that is wrong is in the message."""
+    """Given parameters do not fit the pipeline. The message lists every problem."""
 
     code = "invalid_parameters"
     exit_code = 2
@@ -38,12 +38,12 @@ def resolve_parameters(
     """Every parameter of a run, by name.
 
     Args:
-        spec: Whose parameters.
-        given: By name.
-        strings: The values are texts from a command line: parse them to their types.
+        spec: The pipeline.
+        given: Given values, by name.
+        strings: True: values are texts from a command line, and are parsed to their types.
 
     Raises:
-        InvalidParametersError: unknown names, missing ones, wrong types, values out of bounds.
+        InvalidParametersError: a name is unknown or missing, a type is wrong, or a value is out of bounds.
     """
     problems = []
     resolved: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def resolve_parameters(
 
 
 def value_fault(spec: ParameterSpec, value: Any) -> str | None:
-    """Say why a value does not fit: "must be at least 1, not 0". None: it fits."""
+    """Why a value does not fit, such as "must be at least 1, not 0". None: it fits."""
     if not has_type(spec.type, value):
         return f"must be of type {spec.type}, not {_shown(value)}"
     if isinstance(value, str) and (fault := _text_fault(value)) is not None:
@@ -86,7 +86,7 @@ def value_fault(spec: ParameterSpec, value: Any) -> str | None:
 
 
 def has_type(kind: str, value: Any) -> bool:
-    """Whether a value is of a parameter's type. A boolean is no integer; a number is finite."""
+    """True when a value has the type `kind`. A boolean is no integer; a number is finite."""
     match kind:
         case "integer":
             whole = isinstance(value, int) and not isinstance(value, bool)
@@ -101,16 +101,16 @@ def has_type(kind: str, value: Any) -> bool:
 
 def _text_fault(text: str) -> str | None:
     if len(text) > LONGEST_TEXT:
-        return f"must have at most {LONGEST_TEXT} characters, not {len(text)}; put what is long into a file"
+        return f"must have at most {LONGEST_TEXT} characters, not {len(text)}; put a long text into a file"
     if "\0" in text:
-        return "holds a null character, which no argument can"
+        return "contains a null character, which an argument cannot"
     if any("\ud800" <= char <= "\udfff" for char in text):
         return "is not valid Unicode"
     return None
 
 
 def _parsed(kind: str, text: str) -> Any:
-    """A command line's text as a value; the text itself where it does not have the form of its type."""
+    """A command line's text as a value of type `kind`; the text itself if it does not have that form."""
     if kind == "integer" and _INTEGER.fullmatch(text):
         return int(text)
     if kind == "number" and _NUMBER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""What a pipeline is: tasks, what they need, and the rules they run under."""
+"""The definition of a pipeline: its tasks, their needs, and the rules they run under."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nimbus.domain.waits import PipelineWait, WaitFor
 from nimbus.domain.webhooks import Webhook
 
 DEFINITION_FILE = "pipeline.yaml"
-"""Where a pipeline's folder, and so every release, keeps its definition."""
+"""Name of the definition file in a pipeline's folder, and so in every release."""
 
 
 class TaskKind(StrEnum):
@@ -33,42 +33,42 @@ class TaskKind(StrEnum):
     PIPELINE = "pipeline"
     """Starts child runs: it has no file, no driver and no slot."""
     APPROVAL = "approval"
-    """Waits until a person approves or rejects it. Its one argument is what that person is asked."""
+    """Waits until a person approves or rejects it. Its one argument is the question to that person."""
     WAIT = "wait"
-    """Waits until all is there that it waits for. Its arguments are the addresses of data."""
+    """Waits until data or other runs are there. Its arguments are the addresses of the data."""
 
     @property
     def uses_worker(self) -> bool:
-        """Its attempts, or those of its child runs, run on workers; else the leader alone ends it."""
+        """True when its attempts, or those of its child runs, run on workers; False: the leader ends it."""
         return self not in (TaskKind.APPROVAL, TaskKind.WAIT)
 
     @property
     def uses_spark(self) -> bool:
-        """It starts a JVM with Spark."""
+        """True when it starts a JVM with Spark."""
         return self.uses_worker and self not in (TaskKind.PYTHON, TaskKind.SHELL, TaskKind.PIPELINE)
 
     @property
     def is_program(self) -> bool:
-        """Its driver becomes another program, whose exit code alone tells success."""
+        """True when its driver becomes another program, whose exit code alone decides about success."""
         return self in (TaskKind.SHELL, TaskKind.SPARK_SUBMIT)
 
 
 class Isolation(StrEnum):
-    """Which processes an attempt of a task has for itself."""
+    """Which processes belong to one attempt of a task alone."""
 
     ISOLATED = "isolated"
-    """A runner and a driver of its own."""
+    """Its own runner and its own driver."""
     POOLED = "pooled"
-    """A driver of its own; an executor of its worker's does a runner's work for many at once."""
+    """Its own driver. An executor of the worker replaces the runner, for many attempts at once."""
 
 
 class SparkMode(StrEnum):
-    """Which Spark a task gets."""
+    """How a task gets its Spark session."""
 
     CLASSIC = "classic"
-    """One of its own, started with it."""
+    """Its own Spark, started with the attempt."""
     CONNECT = "connect"
-    """A session on a Spark Connect server that is there already."""
+    """A session on a running Spark Connect server."""
 
 
 class SparkDeploy(StrEnum):
@@ -77,7 +77,7 @@ class SparkDeploy(StrEnum):
     CLIENT = "client"
     """On the host of its worker."""
     CLUSTER = "cluster"
-    """Inside the cluster that it is submitted to."""
+    """Inside the cluster that the driver is submitted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ class SparkPlace:
     """Where a task's Spark runs, if not on its worker alone."""
 
     target: str
-    """Name of one of the places that the workers' configuration has."""
+    """Name of a target in the workers' configuration."""
     deploy: SparkDeploy = SparkDeploy.CLIENT
 
 
 SPARK_KINDS = frozenset({TaskKind.PYSPARK, TaskKind.SQL})
-"""Their drivers have a Spark session."""
+"""Kinds whose drivers have a Spark session."""
 
 
 class Requirement(StrEnum):
@@ -100,18 +100,18 @@ class Requirement(StrEnum):
     NOT_FAILED = "not_failed"
     """It succeeded, or was skipped."""
     FAILED = "failed"
-    """It failed, or could not run since something else failed."""
+    """It failed, or could not run because another task failed."""
     DONE = "done"
-    """In any way."""
+    """It ended in any way."""
 
 
 class FailureStrategy(StrEnum):
-    """What a failed task (its retries used up) means for the rest of its run."""
+    """What happens to a run after one of its tasks has failed, with its retries used up."""
 
     END = "end"
-    """Nothing new starts, what runs is stopped, the run fails."""
+    """No new task starts, running tasks are stopped, the run fails."""
     CONTINUE = "continue"
-    """All that does not depend on the failed task goes on; the run fails at its end."""
+    """Tasks that do not depend on the failed task go on; the run fails at its end."""
 
 
 class Priority(IntEnum):
@@ -125,7 +125,7 @@ class Priority(IntEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to fire times that passed while no leader could see them."""
+    """What happens to fire times that passed while there was no leader."""
 
     NONE = "none"
     LATEST = "latest"
@@ -138,19 +138,19 @@ MOST_MEMORY_SCALE = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """After which failures, how often, after which pauses and with how much memory a task is tried again."""
+    """Retries of a task: after which failures, how many, with which pauses and how much memory."""
 
     limit: int = 0
     delay: timedelta = timedelta(seconds=10)
     factor: float = 2.0
     max_delay: timedelta = timedelta(minutes=10)
     on: tuple[FailureClass, ...] | None = None
-    """None: after every failure but one of analysis."""
+    """None: after every failure except `analysis`."""
     memory_factor: float = 1.0
     """Each out-of-memory failure multiplies the memory of the next attempts by this."""
 
     def covers(self, failure: FailureClass | None) -> bool:
-        """Whether a task is tried again after such a failure. None: its worker does not tell the class."""
+        """True when a task is tried again after a failure of this class. None: the class is not reported."""
         if failure is None:
             return True
         return failure is not FailureClass.ANALYSIS if self.on is None else failure in self.on
@@ -161,7 +161,7 @@ class RetryPolicy:
         return min(timedelta(seconds=min(seconds, 1e9)), self.max_delay)
 
     def memory_scale(self, failures: int) -> float:
-        """How many times its own memory a task gets after so many out-of-memory failures."""
+        """Factor on a task's memory after this number of out-of-memory failures."""
         return min(self.memory_factor ** min(failures, 64), MOST_MEMORY_SCALE)
 
 
@@ -170,13 +170,13 @@ class Limits:
     """What one attempt may use. None: there is no limit."""
 
     memory_bytes: int | None = None
-    """Of all its processes together."""
+    """Limit of all its processes together."""
     open_files: int | None = None
-    """Of each of its processes."""
+    """Limit of each of its processes."""
     disk_bytes: int | None = None
-    """Of its folder on the worker and its output together."""
+    """Limit of its folder on the worker and its output together."""
     log_bytes: int = 64 << 20
-    """What is kept of its log."""
+    """How much of its log is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,89 +190,90 @@ class TaskSpec:
     args: tuple[str, ...] = ()
     needs: tuple[TaskName, ...] = ()
     requirements: Mapping[TaskName, Requirement] = field(default_factory=dict)
-    """Of needs that are asked for something else than success."""
+    """Requirements of needs other than success."""
     when: str = ""
-    """Whether it is wanted: a template; in a run, `true` or `false`. Empty: it is."""
+    """The condition for running it: a template; in a run, `true` or `false`. Empty: no condition."""
     allow_failure: bool = False
-    """Its run can succeed without it."""
+    """True: its run can succeed even if it fails."""
     reads: tuple[TaskName, ...] = ()
-    """Tasks whose results its templates take: these are rendered when it is ready, others with the run."""
+    """Tasks whose results its templates read. If there are any, templates are rendered when it is ready, and
+    otherwise when the run is created."""
 
     def requirement(self, need: TaskName) -> Requirement:
-        """What it asks of a task that it needs."""
+        """How the task `need` must have ended."""
         return self.requirements.get(need, Requirement.SUCCEEDED)
 
     @property
     def is_wanted(self) -> bool:
-        """Its condition holds, or is not known yet, or it has none. In a run only."""
+        """True when its condition holds, is not known yet, or is absent. For a task of a run only."""
         return bool(self.reads) or self.when in ("", "true")
 
     @property
     def is_clean_up(self) -> bool:
-        """It may begin in a run that has failed: one of its needs may have failed."""
+        """True when it may begin in a failed run, because it accepts a failed need."""
         return any(asked in (Requirement.FAILED, Requirement.DONE) for asked in self.requirements.values())
 
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: timedelta | None = None
-    """Of one attempt."""
+    """Timeout of one attempt."""
     priority: Priority = Priority.MEDIUM
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     isolation: Isolation | None = None
-    """None: as is usual for its kind."""
+    """None: the default of its kind."""
 
     @property
     def is_pooled(self) -> bool:
-        """Its attempts are run by an executor, with others."""
+        """True when an executor runs its attempts, together with others."""
         usual = Isolation.POOLED if self.kind is TaskKind.PYTHON else Isolation.ISOLATED
         return not self.secrets and (self.isolation or usual) is Isolation.POOLED
 
     limits: Limits | None = None
-    """None: those that `Limits` has. It is in the order of each attempt, so it takes little room there."""
+    """None: the defaults of `Limits`. None keeps the order of each attempt small."""
     main_class: str = ""
-    """Of a jar."""
+    """Main class of a jar."""
 
     @property
     def file(self) -> str | None:
-        """The file of the release that it runs; None: a program of the host, or nothing was said."""
+        """The file of the release that it runs; None: a program of the host, or no file."""
         if not self.script or (self.kind is TaskKind.SHELL and self.script.find("/") < 1):
             return None
         return str(PurePosixPath(self.script))
 
     spark_mode: SparkMode = SparkMode.CLASSIC
     spark_place: SparkPlace | None = None
-    """None: the worker's own Spark. It is in the order of each attempt, so it takes little room there."""
+    """None: the worker's own Spark. None keeps the order of each attempt small."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Names of secrets, by the environment variable that a driver gets each in. Not their values."""
+    """Names of secrets, by the environment variable in which a driver gets the value."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of its drivers; wins over the worker's."""
+    """Environment variables of its drivers; they override those of the worker."""
     pools: Mapping[str, int] = field(default_factory=dict)
-    """What an open attempt takes of each pool."""
+    """How much an open attempt takes of each pool."""
     runs_on: tuple[str, ...] = ()
-    """Labels that its worker must have, all of them."""
+    """Labels of which its worker must have all."""
     waits_for: tuple[WaitFor, ...] = ()
     start_after: timedelta | None = None
-    """From the moment when its needs are met to its first attempt, at least."""
+    """Shortest time from when its needs are met to its first attempt."""
     queue_timeout: timedelta | None = None
-    """How long it may wait for room, before each attempt; None: for ever."""
+    """Longest wait for room before each attempt; None: no limit."""
     warn_after: timedelta | None = None
-    """How long an attempt, or the wait of a task without any, lasts until `late` is raised."""
+    """Duration of an attempt, or of the wait of a task without attempts, after which `late` is raised."""
     children: ChildSpec | None = None
-    """Of a task of kind `pipeline`, and of no other."""
+    """Set only for a task of kind `pipeline`."""
 
     @property
     def awaits_pipelines(self) -> bool:
-        """It waits for runs of a pipeline."""
+        """True when it waits for runs of a pipeline."""
         return any(isinstance(wait, PipelineWait) for wait in self.waits_for)
 
     @property
     def runs_in_cluster(self) -> bool:
-        """Its drivers run inside the cluster of its target."""
+        """True when its drivers run inside the cluster of its target."""
         return self.spark_place is not None and self.spark_place.deploy is SparkDeploy.CLUSTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When runs start by themselves."""
+    """When the leader starts runs of a pipeline."""
 
     cron: str
     """Five fields, Debian's rules."""
@@ -282,7 +283,7 @@ class Schedule:
     catchup_window: timedelta | None = None
     """Missed fire times that are older are skipped; None: however old they are."""
     data_interval: timedelta | None = None
-    """How long before its fire time a run's data interval starts; None: at the fire time before."""
+    """Length of a run's data interval, which ends at the fire time; None: since the fire time before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +302,7 @@ class ParameterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
-    """A pipeline as its definition file says it; checked where it was read, then trusted."""
+    """A pipeline, from its definition file. It was checked when it was read, and is trusted from then on."""
 
     name: PipelineName
     description: str = ""
@@ -309,32 +310,32 @@ class PipelineSpec:
     failure_strategy: FailureStrategy = FailureStrategy.END
     priority: Priority = Priority.MEDIUM
     timeout: timedelta | None = None
-    """Of a whole run, from its start."""
+    """Timeout of a whole run, from its start."""
     concurrency: Concurrency | None = None
     """None: any number of runs at once."""
     max_parallel_tasks: int | None = None
-    """Of one run; None: as many as there are slots."""
+    """Limit of one run; None: only slots limit it."""
     notify: tuple[NotifyRule, ...] | None = None
-    """None: what `alerts.notify` in the schedulers' configuration says."""
+    """None: `alerts.notify` of the schedulers' configuration."""
     warn_after: timedelta | None = None
-    """From the start of a run until `late` is raised."""
+    """Time from the start of a run until `late` is raised."""
     expect: timedelta | None = None
-    """From the moment when a run is asked for until `late` is raised, unless it has ended."""
+    """Time from the request of a run until `late` is raised, unless the run has ended."""
     deadline: time | None = None
-    """Of a day, in the zone of the schedule: the run of the last fire time must have succeeded by then."""
+    """Time of day, in the schedule's zone, by which the run of the last fire time must have succeeded."""
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     files: tuple[str, ...] = ("**/*",)
     """Globs, relative to the pipeline's folder, of the release's code."""
     dependencies: tuple[str, ...] = ()
-    """Globs of wheels that the release brings along."""
+    """Globs of wheels that are part of the release."""
     python_path: tuple[str, ...] = ()
     """Folders of the release that every task can import from."""
     tasks: tuple[TaskSpec, ...] = ()
     variables: tuple[str, ...] = ()
-    """Variables of the cluster that templates name; those of SQL files, where these are."""
+    """Variables of the cluster that templates name. Those in SQL files are known only with the files."""
     webhook: Webhook | None = None
     interval_files: tuple[str, ...] = ()
-    """SQL files that need a data interval; found out where the files of the release are."""
+    """SQL files that need a data interval. Known only where the files of the release are."""
 
     @property
     def children(self) -> tuple[PipelineName, ...]:

@@ -1,4 +1,4 @@
-"""Whether a pipeline fails or skips at present: what makes many causes one episode, told of once. Pure."""
+"""Whether a pipeline currently fails or skips, so that one episode with many causes is one alert. Pure."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from nimbus.domain.task_run import Outcome, TaskState
 
 MOST_DURATIONS = 20
 FEWEST_DURATIONS = 5
-"""Of fewer runs nothing is foretold."""
+"""With fewer durations, no lateness is predicted."""
 TIMED_OUT = "timed out"
-"""How the reason of a run begins that reached its timeout."""
+"""Prefix of the reason of a run that reached its timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineHealth:
-    """Of a pipeline whose runs, or whose cluster, ask for alerts."""
+    """The health of a pipeline. It is kept only if the pipeline or the cluster has notification rules."""
 
     name: PipelineName
     failing_since: RunId | None = None
-    """The first run that failed since one has succeeded; None: the last one succeeded, or there was none."""
+    """The first run that failed after the last success; None: the last run succeeded, or there was none."""
     skips: bool = False
-    """The last fire time that was dealt with started no run."""
+    """True when the last handled fire time started no run."""
     durations: tuple[float, ...] = ()
-    """How many seconds the last whole runs took that succeeded, oldest first. Kept for what is late alone."""
+    """Seconds that the last complete successful runs took, oldest first. Used only to predict lateness."""
     missed: datetime | None = None
     """The last deadline that `late` was raised for."""
     foretold: datetime | None = None
-    """The last one that it was raised for before the fact."""
+    """The last deadline that `late` was raised for in advance."""
 
 
 def fastest(health: PipelineHealth | None) -> timedelta | None:
-    """What nine of ten runs take longer than; None: too few have succeeded."""
+    """The duration that nine of ten runs exceed; None: too few runs have succeeded."""
     if health is None or len(health.durations) < FEWEST_DURATIONS:
         return None
     return timedelta(seconds=sorted(health.durations)[len(health.durations) // 10])
 
 
 def with_duration(health: PipelineHealth, run: Run) -> PipelineHealth:
-    """The health after a run, if that succeeded, and was asked for all of its tasks."""
+    """The health with the duration of a run added, if the run succeeded and ran all of its tasks."""
     if run.state is not RunState.SUCCEEDED or run.started_at is None or run.finished_at is None:
         return health
     if run.selected or run.rerun_of is not None:
@@ -52,7 +52,7 @@ def with_duration(health: PipelineHealth, run: Run) -> PipelineHealth:
 
 
 def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[AlertEvent, ...]]:
-    """The health after the end of a run, and what there is to tell. A stopped run changes nothing."""
+    """The health after the end of a run, and the alerts to raise. A stopped run changes nothing."""
     if run.state is RunState.FAILED:
         if health.failing_since is not None:
             return health, ()
@@ -65,12 +65,12 @@ def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[A
 
 
 def after_fires(health: PipelineHealth, *, skipped: bool, started: bool) -> tuple[PipelineHealth, bool]:
-    """The health after fire times were dealt with, and whether to alert about skips.
+    """The health after fire times were handled, and whether to raise an alert about skips.
 
     Args:
-        health: Before.
-        skipped: Some started no run.
-        started: The last one did.
+        health: The health before.
+        skipped: True when some of them started no run.
+        started: True when the last one started a run.
     """
     return replace(health, skips=skipped and not started), skipped and not health.skips
 

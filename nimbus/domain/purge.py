@@ -1,7 +1,7 @@
-"""Purges: what is deleted of runs that have ended, and what stays since others use it. Pure.
+"""Purges: which parts of ended runs are deleted, and which are kept because others use them. Pure.
 
-What is gone of a run is noted before anything is deleted, and the note stays for good: it says why a log is
-not there, or a run, and keeps the run's id from serving twice.
+A record of the purged parts is written before anything is deleted, and is never removed. It explains why a
+log or a run is missing, and prevents a second use of the run's id.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from nimbus.domain.purge_parts import Part
 from nimbus.domain.run import Run
 
 RETENTION = "retention"
-"""Who asks, when no person did."""
+"""Name of the requester when no person requested the purge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """Who asked, when and why."""
+    """Who requested a purge, when and why."""
 
     at: datetime
     by: str
@@ -34,7 +34,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeOrder:
-    """A purge that was asked for, and is not done yet."""
+    """A requested purge that is not completed."""
 
     what: PurgeRuns
     at: datetime
@@ -42,13 +42,13 @@ class PurgeOrder:
 
     @property
     def said(self) -> Said:
-        """What is noted of each run."""
+        """What the record of each purged run states."""
         return Said(at=self.at, by=self.by, why=self.what.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purged:
-    """What is gone of a run, or is about to go."""
+    """The parts of a run that are purged, or are being purged."""
 
     run: RunId
     pipeline: PipelineName
@@ -56,18 +56,18 @@ class Purged:
     parts: Mapping[Part, Said] = field(default_factory=dict)
 
     def with_parts(self, parts: Iterable[Part], said: Said) -> Purged:
-        """The same with more parts; one that was gone before keeps what was said of it."""
+        """The record with more parts; parts that it has already keep their entry."""
         return replace(self, parts={**dict.fromkeys(parts, said), **self.parts})
 
 
 def fate_of(gone: Purged | None) -> str:
-    """What became of a run that history does not have."""
+    """Text about a run that history does not have."""
     said = None if gone is None else gone.parts.get(Part.HISTORY)
     return "is neither live nor in history" if said is None else f"was {said}"
 
 
 class Kept(StrEnum):
-    """Why a run keeps what it was asked to lose."""
+    """Why parts of a run are not purged."""
 
     LIVE = "it, or the run that started it, has not ended, or only lately"
     REUSED = "a later run reuses what its tasks did"
@@ -79,16 +79,16 @@ class Used:
 
     there: frozenset[RunId]
     reused: frozenset[RunId]
-    """By runs that are there, or by commands that wait."""
+    """Runs that live runs or waiting commands reuse."""
 
 
 def parts_of(what: PurgeRuns) -> tuple[Part, ...]:
-    """In the order in which they go. Logs and outputs go with the history: nobody could find them."""
+    """Parts in the order of deletion. History includes logs and outputs: they cannot be found without it."""
     return tuple(part for part in Part if part in what.parts or Part.HISTORY in what.parts)
 
 
 def takes(what: PurgeRuns, run: Run) -> bool:
-    """Whether a run is meant."""
+    """True when the command selects a run."""
     return (
         run.state.is_final
         and what.run_id in (None, run.id)
@@ -99,12 +99,12 @@ def takes(what: PurgeRuns, run: Run) -> bool:
 
 
 def reused_runs(run: Run) -> set[RunId]:
-    """Runs whose successes stand for tasks of this one."""
+    """Runs whose successful tasks this run reuses."""
     return {task.reused.run for task in run.tasks.in_order() if task.reused is not None}
 
 
 def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
-    """What the state in ZooKeeper names. `commands` were read before `runs`, which they turn into."""
+    """Runs that the state in ZooKeeper names. Read `commands` before `runs`: a command becomes a run."""
     asked = (queued.command.selection for queued in commands if isinstance(queued.command, StartRun))
     reused = {selection.reuse for selection in asked if selection is not None and selection.reuse is not None}
     there = set()
@@ -115,12 +115,12 @@ def used_runs(commands: Iterable[QueuedCommand], runs: Iterable[Run]) -> Used:
 
 
 def why_kept(run: Run, used: Used, reusers: Collection[RunId]) -> Kept | None:
-    """Why a run keeps its outputs and its history. LIVE: it keeps its logs, too.
+    """Why a run keeps its outputs and its history; None: it does not. LIVE: it keeps its logs, too.
 
     Args:
-        run: That has ended.
-        used: By the state in ZooKeeper.
-        reusers: Runs in history that reuse it, and have their own outputs.
+        run: A run that has ended.
+        used: Runs that the state in ZooKeeper names.
+        reusers: Runs in history that reuse it and still have their outputs.
     """
     if run.id in used.there or (run.parent is not None and run.parent.run in used.there):
         return Kept.LIVE
@@ -128,7 +128,7 @@ def why_kept(run: Run, used: Used, reusers: Collection[RunId]) -> Kept | None:
 
 
 def losing(what: PurgeRuns, kept: Kept | None) -> tuple[Part, ...]:
-    """The parts that a run loses."""
+    """The parts of a run that are deleted."""
     match kept:
         case None:
             return parts_of(what)

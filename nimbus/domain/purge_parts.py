@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """In the order in which they go."""
+    """Parts, in the order in which they are deleted."""
 
     LOGS = "logs"
-    """Of its attempts, with Spark's event logs."""
+    """Logs of its attempts, with Spark's event logs."""
     OUTPUTS = "outputs"
-    """What its tasks left in `worker.data`."""
+    """Outputs of its tasks in `worker.data`."""
     HISTORY = "history"
-    """Its record, its results, and its places in lists."""
+    """Its record, its results, and its entries in lists."""

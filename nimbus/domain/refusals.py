@@ -1,4 +1,4 @@
-"""Which workers do not start what they are given. Read from the attempts in runs, so all schedulers agree.
+"""Which workers refuse attempts. Derived from the attempts in runs, so all schedulers agree.
 
 A worker without Java, or with a full disk, refuses at once and is free again at once; without a back-off it
 would attract every task.
@@ -28,7 +28,7 @@ class Refusals:
 
     @property
     def until(self) -> datetime:
-        """The worker is given nothing before, unless all others back off, too."""
+        """The worker gets no attempts before this time, unless all others back off, too."""
         return self.last_at + min(BACKOFF * (1 << min(self.count - 1, 16)), BACKOFF_MAX)
 
 
@@ -48,13 +48,13 @@ def refusals(runs: Iterable[Run]) -> Mapping[WorkerId, Refusals]:
 
 
 def with_last(known: Mapping[WorkerId, Refusals], task: TaskRun) -> Mapping[WorkerId, Refusals]:
-    """Take in a task's last attempt, which has just ended."""
+    """The refusals after a task's last attempt, which has just ended."""
     last = task.attempts[-1]
     return _with(known, last) if _is_evidence(task, last) else known
 
 
 def _is_evidence(task: TaskRun, attempt: Attempt) -> bool:
-    """Whether its end says something of its worker, and not of its pipeline or of a stop of its run."""
+    """True when the attempt's end depends on its worker, and not on its pipeline or a stop of its run."""
     stopped = attempt.outcome is Outcome.FENCED and task.state is TaskState.NOT_RUN
     return attempt.outcome is not None and not stopped and not attempt.pipeline_at_fault
 
@@ -65,5 +65,5 @@ def _with(known: Mapping[WorkerId, Refusals], attempt: Attempt) -> Mapping[Worke
         count = before.count + 1 if before else 1
         return {**known, attempt.worker: Refusals(count, attempt.ended_at or attempt.opened_at)}
     if before is None or (attempt.started_at or attempt.opened_at) < before.last_at:
-        return known  # it began before the last refusal, so it does not say that the worker is well again
+        return known  # it began before the last refusal, so it does not prove that the worker recovered
     return {worker: found for worker, found in known.items() if worker != attempt.worker}

@@ -1,4 +1,4 @@
-"""Files of releases, and how they differ. Pure."""
+"""Files of releases, and their differences. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nimbus.domain.ids import ReleaseDigest
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFile:
-    """One file, as the manifest says."""
+    """One file, as listed in the manifest."""
 
     path: str
     size_bytes: int
@@ -23,7 +23,7 @@ class ReleaseFile:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file that is not the same in two releases. None: it is not there."""
+    """A file that differs between two releases. None: that release does not have it."""
 
     path: str
     before: ReleaseFile | None
@@ -32,7 +32,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """That a release was published, by the clock of who did it."""
+    """The publication of a release, with the time of the publisher's clock."""
 
     digest: ReleaseDigest
     at: datetime
@@ -40,17 +40,17 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """Schedulers and what they say of a release; ids, sorted."""
+    """Ids of schedulers by what they report about a release; sorted."""
 
     holding: tuple[str, ...]
-    """It is on their disks, verified."""
+    """Schedulers that have it on disk, verified."""
     lacking: tuple[str, ...]
     silent: tuple[str, ...]
-    """They have not said anything for a while."""
+    """Schedulers that have not reported for a while."""
 
 
 def changed_files(before: Iterable[ReleaseFile], after: Iterable[ReleaseFile]) -> list[FileChange]:
-    """What differs, by path."""
+    """The differences, in the order of paths."""
     old, new = ({file.path: file for file in files} for files in (before, after))
     return [
         FileChange(path, old.get(path), new.get(path))

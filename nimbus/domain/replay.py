@@ -1,10 +1,10 @@
-"""How a run stood at a moment of its past, told by its record alone. Pure.
+"""The state of a run at a past moment, derived from its record alone. Pure.
 
-The record keeps when attempts were opened and ended, when the run started and began to stop, and when people
-decided. The rest follows as the leader drew it. What the record does not keep is not told: attempts that it
-only counts, pauses that are over, how far child runs were, and when the clean-up of a run was stopped. A
-clean-up task that never ran is shown as waiting until the run's end if the record does not say when that was
-decided.
+The record has the times when attempts were opened and ended, when the run started and began to stop, and when
+people decided. The rest follows by the leader's own rules. Facts that the record does not have are missing:
+attempts that it only counts, pauses that are over, the progress of child runs, and when the clean-up of a run
+was stopped. A clean-up task that never ran is shown as waiting until the run's end, if the record does not
+have the time of that decision.
 
 Laws: `tests/property/test_domain_replay.py`.
 """
@@ -25,10 +25,10 @@ from nimbus.domain.tasks import Tasks
 
 
 def as_at(run: Run, at: datetime) -> Run:
-    """The run as it was at a moment that is not before its creation. What happened then has happened.
+    """The run at the moment `at`, which must not be before its creation. Events at `at` are included.
 
-    Times of attempts are those of the worker's clock; an attempt never ends before it was opened, nor after
-    the next one was.
+    Times of attempts are from the worker's clock. They are adjusted so that an attempt never ends before it
+    was opened, or after the next one was opened.
     """
     end = run.finished_at or max(_moments(run))
     if at >= end:
@@ -51,7 +51,7 @@ def as_at(run: Run, at: datetime) -> Run:
 
 
 def _moments(run: Run) -> Iterator[datetime]:
-    """All that the record of a live run names of its past."""
+    """All past moments that the record of a live run names."""
     found = [run.created_at, run.started_at, run.stopping_at]
     if run.paused is not None:
         found.append(run.paused.at)
@@ -66,7 +66,7 @@ def _moments(run: Run) -> Iterator[datetime]:
 
 
 def _finals(run: Run, end: datetime) -> Mapping[TaskName, datetime]:
-    """When each task became final that is."""
+    """When each final task became final."""
     keeps = _failed_by_a_task(run)
     found: dict[TaskName, datetime] = {}
     for name in TopologicalSorter({name: task.spec.needs for name, task in run.tasks.items()}).static_order():
@@ -83,7 +83,7 @@ def _finals(run: Run, end: datetime) -> Mapping[TaskName, datetime]:
 
 
 def _own_end(run: Run, task: TaskRun) -> datetime | None:
-    """When a final task ended, if its own record says it."""
+    """When a final task ended, if its own record has the time."""
     if task.settled is not None:
         return task.settled.at
     if task.left_out or task.reused is not None:
@@ -94,7 +94,7 @@ def _own_end(run: Run, task: TaskRun) -> datetime | None:
 def _hindered(
     run: Run, task: TaskRun, own: datetime | None, needs: datetime, stopped: datetime | None
 ) -> datetime | None:
-    """When it became certain that a task does not run; None: the record does not say."""
+    """When it became certain that a task does not run; None: the record does not have the time."""
     if own is not None:
         return None if stopped is None else max(own, stopped)
     if state_after(task.spec, run.tasks.__getitem__) is TaskState.NOT_RUN:
@@ -103,7 +103,7 @@ def _hindered(
 
 
 def _failed_by_a_task(run: Run) -> bool:
-    """Whether the run began to end by the failure of a task, so that its clean-up may have gone on."""
+    """True when a task's failure began the run's end, so that clean-up may have followed."""
     if run.stopping_at is None or run.failure_strategy is not FailureStrategy.END:
         return False
     failed = (task for task in run.tasks.in_order() if task.state is TaskState.FAILED)
@@ -112,7 +112,7 @@ def _failed_by_a_task(run: Run) -> bool:
 
 
 def _cleaned_up(run: Run, finals: Mapping[TaskName, datetime]) -> bool:
-    """Whether the run, once it had failed, went on as running for its clean-up."""
+    """True when the run, after it had failed, went on as running for its clean-up."""
     stopping_at = run.stopping_at
     return (
         stopping_at is not None
@@ -154,7 +154,7 @@ def _task(task: TaskRun, final_at: datetime | None, at: datetime) -> TaskRun:
 
 
 def _has_child_runs(task: TaskRun, ended_count: int, at: datetime) -> bool:
-    """Whether its child runs were under way, of which no attempt tells until they have ended."""
+    """True when its child runs were under way. They have no attempt until they have ended."""
     children = task.children
     if children is None or children.began_at > at:
         return False

@@ -1,4 +1,4 @@
-"""Results of tasks: in the ENDs of the attempts that gave them, later in history."""
+"""Results of tasks. They are kept in the ENDs of attempts, and later in history."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Results = Mapping[TaskName, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResults:
-    """What the tasks of a run gave, as history keeps it."""
+    """The results of a run's tasks, as kept in history."""
 
     results: Results
 
 
 def has_result(task: TaskRun) -> bool:
-    """Whether a task gave one, in its run or in the run that it is reused from."""
+    """True when a task has a result, from its own run or from the run that it is reused from."""
     reused = task.reused is not None and task.reused.result is not None
     return reused or any(attempt.has_result for attempt in task.attempts)
 
@@ -32,7 +32,7 @@ def committed_results(
     tasks: Iterable[TaskName],
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
 ) -> Results:
-    """What tasks of a run gave. One that did not succeed, or gave nothing, is not in it."""
+    """Results of tasks of a run. Tasks that did not succeed or gave no result are left out."""
     names = tuple(tasks)
     given = {
         AttemptId(run.id, name, attempt.number): name
@@ -59,7 +59,7 @@ def kept_results(
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]],
     read_history: Callable[[RunId], Results],
 ) -> Results:
-    """As `committed_results`; of attempts that are removed, since their run is archived, from history."""
+    """As `committed_results`; results of an archived run, whose attempts are removed, come from history."""
     names = [name for name in tasks if has_result(run.tasks[name])]
     found = committed_results(run, names, read_slots)
     if len(found) == len(names):

@@ -1,7 +1,7 @@
-"""A run, its tasks and their attempts: records that hold all that a leader needs to go on with them.
+"""A run, its tasks and their attempts. The record has all that a new leader needs to continue the run.
 
-A run carries its tasks' rendered specs and the digest of its release, so a successor needs nothing else, and
-a later release of the pipeline changes nothing in it.
+A run contains the rendered specs of its tasks and the digest of its release. So a later release of the
+pipeline changes nothing in it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from nimbus.domain.tasks import Tasks
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     QUEUED = "queued"
     """Created; it starts when its pipeline and the cluster have room for one more run."""
     RUNNING = "running"
     STOPPING = "stopping"
-    """Nothing new starts; open attempts are being stopped; `verdict` says how it will end."""
+    """No new task starts; open attempts are being stopped; `verdict` is the final state."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
 
     @property
     def is_final(self) -> bool:
-        """No event changes the run any more."""
+        """True when no event changes the run any more."""
         return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED)
 
     @property
     def is_ending(self) -> bool:
-        """Nothing of the run starts any more."""
+        """True when no task of the run starts any more."""
         return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
@@ -64,7 +64,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:
-    """What lists of runs sort, filter and count by, and what the order of queued runs rests on."""
+    """The fields by which lists of runs are sorted, filtered and counted, and queued runs are ordered."""
 
     id: RunId
     pipeline: PipelineName
@@ -78,12 +78,12 @@ class ListedRun:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     selected: str = ""
-    """Not empty: it runs some tasks alone, and may reuse what an earlier run did."""
+    """Not empty: the run executes only some tasks, and may reuse others of an earlier run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
-    """What a run is and where it stands, without its tasks."""
+    """The fields of a run, without its tasks."""
 
     id: RunId
     pipeline: PipelineName
@@ -97,24 +97,24 @@ class RunHeader:
     failure_strategy: FailureStrategy
     python_path: tuple[str, ...] = ()
     max_parallel_tasks: int | None = None
-    """Attempts that may be open at once; None: as many as there are slots."""
+    """Limit of attempts that are open at once; None: only slots limit it."""
     timeout: timedelta | None = None
-    """From the start to the deadline. In records of release 0.1 the deadline alone says it."""
+    """Time from the start to the deadline. Records of release 0.1 have only the deadline."""
     started_at: datetime | None = None
-    """None: it is queued, or ended so; or its record is of release 0.1, where runs start at once."""
+    """None: the run is or was only queued; or the record is of release 0.1, where runs start at once."""
     deadline: datetime | None = None
-    """None: it has no timeout, or has not started."""
+    """None: the run has no timeout, or has not started."""
     state: RunState = RunState.RUNNING
     verdict: RunState | None = None
-    """The final state it is on its way to: while STOPPING; while RUNNING if only its clean-up goes on."""
+    """The coming final state: set while STOPPING, and while RUNNING if only the clean-up goes on."""
     reason: str = ""
     stopping_at: datetime | None = None
-    """Since when it is on its way to `verdict`. Not in layout 1."""
+    """When `verdict` was set. Not in layout 1."""
     finished_at: datetime | None = None
     data_interval: DataInterval | None = None
-    """Local as `logical_date`. None: of a run by hand that was given none, or one of release 0.1."""
+    """With offsets as in `logical_date`. None: a run by hand without one, or a run of release 0.1."""
     timezone: str | None = None
-    """IANA name of the schedule's, or UTC. None: release 0.1 made the run."""
+    """IANA name of the schedule's time zone, or UTC. None: release 0.1 created the run."""
     notify: tuple[NotifyRule, ...] | None = None
     """As of `PipelineSpec.notify`. Not in layout 1."""
     warn_after: timedelta | None = None
@@ -122,34 +122,34 @@ class RunHeader:
     expect: timedelta | None = None
     """As of `PipelineSpec`. Not in layout 1."""
     late: tuple[Lateness, ...] = ()
-    """What `late` was raised for. Not in layout 1."""
+    """Kinds of lateness that were raised. Not in layout 1."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the cluster, those that its release names, as they were when it was made. Not in layout 1."""
+    """Cluster variables that the release names, with their values at creation. Not in layout 1."""
     parent: Parent | None = None
-    """The task that started it; None: no task did."""
+    """The task that started the run; None: no task did."""
     submitted_by: str = ""
-    """Who asked for it: a person, or `schedule`. Empty: not known. Not in layout 1."""
+    """The requester: a person, or `schedule`. Empty: not known. Not in layout 1."""
     rerun_of: RunId | None = None
-    """The run that it repeats, in part or as a whole. Not in layout 1."""
+    """The run that this one repeats, in part or completely. Not in layout 1."""
     selected: str = ""
-    """Which tasks it was asked to run, such as `from load`; empty: all. Not in layout 1."""
+    """The requested tasks, such as `from load`; empty: all. Not in layout 1."""
     note: str = ""
-    """Why, in the words of who asked. Not in layout 1."""
+    """The reason that the requester gave. Not in layout 1."""
     paused: Paused | None = None
-    """Until it is resumed it begins nothing: neither itself, if it is queued, nor a task. Not in layout 1."""
+    """Set: a queued run does not start, and no task begins, until it is resumed. Not in layout 1."""
     backfill: BackfillId | None = None
-    """That it is a date of."""
+    """The backfill that the run belongs to."""
     layout: int = 1
-    """How its record lies in ZooKeeper, for its whole life: 1: one node; 2: see `nimbus.run_record`."""
+    """Layout of its record in ZooKeeper, which never changes. 1: one node; 2: see `nimbus.run_record`."""
 
     @property
     def opens_tasks(self) -> bool:
-        """Its tasks may begin."""
+        """True when its tasks may begin."""
         return self.state is RunState.RUNNING and self.paused is None
 
     @property
     def is_cleaning_up(self) -> bool:
-        """It has failed; tasks that ask for a failure, or for any end, still begin, and no others."""
+        """True when the run has failed and only clean-up tasks still begin."""
         return self.state is RunState.RUNNING and self.verdict is not None
 
 
@@ -161,7 +161,7 @@ class Run(RunHeader):
 
     @classmethod
     def of(cls, header: RunHeader, tasks: Tasks) -> Run:
-        """A run with all fields of a header, or of a run. A call with so many takes twice as long."""
+        """A run from the fields of a header or a run. Twice as fast as a call with so many arguments."""
         run = object.__new__(cls)
         for name, value in zip(_HEADER_FIELDS, _header_of(header), strict=True):
             object.__setattr__(run, name, value)
@@ -169,11 +169,11 @@ class Run(RunHeader):
         return run
 
     def with_tasks(self, tasks: Tasks) -> Run:
-        """As `dataclasses.replace`, which takes twice as long for so many fields."""
+        """As `dataclasses.replace`, but twice as fast for so many fields."""
         return Run.of(self, tasks)
 
     def listed(self) -> ListedRun:
-        """What lists hold of it."""
+        """The run as an entry of lists."""
         return ListedRun(
             id=self.id,
             pipeline=self.pipeline,

@@ -1,6 +1,6 @@
-"""The order of runs in lists: the newest second first; within one, by id.
+"""The order of runs in lists: newest first, by second; within a second, by id.
 
-History lists its keys in this order, so a place in it means the same for a run that is live and later is not.
+Keys in history have this order, so the place of a run stays the same when it moves to history.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from nimbus.domain.run import ListedRun, Run
 
 LATEST_S = 9_999_999_999
-"""Seconds since 1970 of a time that never comes."""
+"""A time in the far future, in seconds since 1970."""
 
 
 class RunPlace(NamedTuple):
     """A place in the order."""
 
     before_latest_s: int
-    """Seconds from the creation to a time that never comes, so that the newest sort first."""
+    """Seconds from the creation to `LATEST_S`, so that the newest runs sort first."""
     id: str
 
     def __str__(self) -> str:
@@ -26,7 +26,7 @@ class RunPlace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RunPlace:
-        """Read what `str` writes. ValueError: it is something else."""
+        """Read what `str` writes. Raises ValueError for any other text."""
         seconds, _, name = text.partition("~")
         if not (seconds.isdecimal() and len(seconds) == 10 and name):
             raise ValueError(f"{text!r} is no place in a list of runs")
@@ -34,10 +34,10 @@ class RunPlace(NamedTuple):
 
 
 def place(run: ListedRun | Run) -> RunPlace:
-    """Where a run is in lists."""
+    """The place of a run in lists."""
     return place_at(run.created_at, run.id)
 
 
 def place_at(created_at: datetime, run: str) -> RunPlace:
-    """Where a run that was created then is in lists."""
+    """The place in lists of a run created at `created_at`."""
     return RunPlace(LATEST_S - int(created_at.timestamp()), run)

@@ -10,13 +10,13 @@ from nimbus.domain.pipeline import Priority
 from nimbus.domain.run import RunCause, RunState
 
 TURN = 10
-"""One run in so many that are started is a backfill's, if one waits, so that other runs do not starve it."""
+"""If runs of backfills wait, every tenth started run is one of them, so that others cannot starve them."""
 
 RunRank = tuple[Priority, bool, datetime, RunId]
 
 
 class Ranked(Protocol):
-    """What of a run decides when it starts."""
+    """The fields of a run that decide when it starts."""
 
     @property
     def id(self) -> RunId: ...  # noqa: D102
@@ -37,5 +37,5 @@ class Ranked(Protocol):
 
 
 def run_rank(run: Ranked) -> RunRank:
-    """By priority; scheduled runs before others; first in, first out. The least starts first."""
+    """Rank by priority; scheduled runs before others; then the oldest first. The smallest starts first."""
     return run.priority, run.cause is not RunCause.SCHEDULE, run.created_at, run.id

@@ -1,4 +1,4 @@
-"""What a scheduler says of itself: its registration."""
+"""The registration of a scheduler, and its parts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nimbus.domain.waits import LookReport
 
 
 class Role(StrEnum):
-    """What a scheduler is doing about leadership."""
+    """The position of a scheduler in the election."""
 
     STARTING = "starting"
     SYNCING = "syncing"
-    """Out of the queue, since artifacts are missing."""
+    """Out of the queue, because artifacts are missing."""
     BACKING_OFF = "backing_off"
-    """Out of the queue for a moment after it gave leadership up."""
+    """Out of the queue for a short time after it abdicated."""
     QUEUED = "queued"
     VALIDATING = "validating"
-    """Holds the lock; its guard is being asked."""
+    """Holds the lock; its guard is being called."""
     RECOVERING = "recovering"
-    """Leads, and reads the state."""
+    """Leads, and is still reading the state."""
     LEADER = "leader"
     STOPPING = "stopping"
 
@@ -44,7 +44,7 @@ class MissingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerInfo:
-    """A scheduler's registration: it is alive while this stands in ZooKeeper."""
+    """A scheduler's registration: an ephemeral record, which exists while the scheduler is alive."""
 
     id: str
     boot_id: str
@@ -59,29 +59,29 @@ class SchedulerInfo:
     reported_at: datetime
     role: Role
     epoch: int | None = None
-    """While it leads."""
+    """Set while the scheduler leads."""
     leader_since: datetime | None = None
     recovered_at: datetime | None = None
-    """When the leader had read the state, adopted what was open, and done its first round of decisions."""
+    """When the leader had read the state, adopted open attempts, and done its first round of decisions."""
     ready: bool = False
-    """Every artifact of every active pipeline is here and verified."""
+    """True when every artifact of every active pipeline is on this disk and verified."""
     missing: tuple[MissingFile, ...] = ()
-    """The first few of what it lacks."""
+    """The first few missing files."""
     missing_count: int = 0
     missing_bytes: int = 0
     missing_eta_s: float | None = None
-    """Until all of it is here, at the present speed; None: nothing is missing, or nothing came lately."""
+    """Seconds until all files are here at the present speed; None: none is missing, or none came lately."""
     guard_said: str = ""
-    """The guard's last answer: `ready`, `degraded: ...`, or why not; empty: not asked since the start."""
+    """The guard's last answer: `ready`, `degraded: ...`, or a reason; empty: not called since the start."""
     last_abdication: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Leader only: pipelines whose artifacts are nowhere, with the reason."""
+    """Leader only: pipelines whose artifacts no scheduler and no storage has, with the reason."""
     newest_schema: int = 1
-    """The newest schema of a cluster that it knows, see `nimbus.domain.schema`; 0.1 says none."""
+    """The newest cluster schema that it knows, see `nimbus.domain.schema`; release 0.1 does not report it."""
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
-    """Leader only: workers that did not start their last attempts; if there are very many, not all."""
+    """Leader only: workers that did not start their last attempts. Cut if there are very many."""
     looks: Mapping[str, LookReport] = field(default_factory=dict)
-    """Leader only: the last looks at data that tasks wait for and that is not there; if many, not all."""
+    """Leader only: the last looks at data that waiting tasks miss. Cut if there are many."""
     report: LeaderReport = field(default_factory=LeaderReport)
     """Leader only."""
     load_average: float = 0.0
@@ -90,7 +90,7 @@ class SchedulerInfo:
 
     @property
     def lacks(self) -> str:
-        """What is missing, in words; empty: it is ready."""
+        """Text about what is missing; empty: the scheduler is ready."""
         if self.ready:
             return ""
         if not self.missing_count:
@@ -99,9 +99,9 @@ class SchedulerInfo:
 
 
 def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:
-    """What the leader says, as registered; nothing while there is none.
+    """The leader's report, from its registration; an empty report while there is no leader.
 
-    A former leader may be registered as one for some seconds more.
+    A former leader may still be registered as leader for some seconds: the highest epoch counts.
     """
     found = {one.epoch: one.report for one in schedulers if one.epoch is not None}
     return found[max(found)] if found else LeaderReport()

@@ -1,4 +1,4 @@
-"""The schema of a cluster: which form of its records the leader writes."""
+"""The schema of a cluster: the form in which the leader writes records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
 
 NEWEST_SCHEMA = 2
-"""The newest one that this release reads and writes. It also reads and writes the one before.
+"""The newest schema that this release reads and writes. It also reads and writes the one before.
 
 2: runs are laid out as header, plan and pages (ADR 21), the catalog holds digests (ADR 22), tasks can be of
 kind `shell`, `spark_submit` or `spark_pipeline`, in `mode: connect`, with a target, with requirements,
@@ -34,12 +34,12 @@ _NEWER_KEYS = {
     "warn_after": "warn_after",
     "reads": "templates with results of other tasks",
 }
-"""Fields of a task that schema 1 does not have, and what people call them."""
+"""Fields of a task that schema 1 does not have, with their names in messages."""
 _values_of_newer_keys = attrgetter(*_NEWER_KEYS)
 
 
 def newer_part(task: TaskSpec) -> str:
-    """What a task has that schema 1 does not; empty: nothing."""
+    """Name of something in a task that schema 1 does not have; empty: there is nothing."""
     if task.spark_place is not None:
         return f"target {task.spark_place.target}"
     if task.kind not in _OLD_KINDS:
@@ -55,14 +55,14 @@ def newer_part(task: TaskSpec) -> str:
 
 
 def schema_for(task: TaskSpec) -> int:
-    """The oldest schema that has such tasks: schedulers and workers that do not know it overlook them."""
+    """The oldest schema that can express a task. Processes that do not know that schema ignore the task."""
     return 2 if newer_part(task) else 1
 
 
 def older_than(
     schema: int, schedulers: Iterable[SchedulerInfo], workers: Iterable[WorkerInfo]
 ) -> tuple[str, ...]:
-    """Registered schedulers and workers that do not know a schema, such as `scheduler s1`."""
+    """Names of registered schedulers and workers that do not know `schema`, such as `scheduler s1`."""
     return (
         *sorted(f"scheduler {one.id}" for one in schedulers if one.newest_schema < schema),
         *sorted(f"worker {one.id}" for one in workers if one.newest_schema < schema),

@@ -1,4 +1,4 @@
-"""Which tasks of a new run are run, and what stands for the others. Pure."""
+"""Which tasks of a new run are executed, and which are reused or left out. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from nimbus.domain.task_run import Reused, TaskRun, TaskState
 from nimbus.domain.tasks import Tasks
 
 LARGEST_RESULTS = 64 * 1024
-"""Bytes, as JSON, of results that the tasks of one page take over: it is stored in one node of 128 KiB."""
+"""Limit of the reused results of one page of tasks, in bytes of JSON: a page is one node of 128 KiB."""
 MOST_NAMED = 5
-"""Tasks that a refusal names."""
+"""How many tasks a refusal names."""
 
 
 class Scope(StrEnum):
@@ -29,29 +29,29 @@ class Scope(StrEnum):
 
     ALL = "all"
     FAILED = "failed"
-    """Those that failed or did not run in the earlier run, and what follows them."""
+    """Tasks that failed or did not run in the earlier run, and all their dependents."""
     ONLY = "only"
     FROM = "from"
-    """Some, and what follows them."""
+    """The named tasks, and all their dependents."""
     UPTO = "upto"
-    """Some, and what they need."""
+    """The named tasks, and all that they need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """See the module. A task that is not selected is reused from the earlier run, or left out."""
+    """The tasks to execute. A task that is not selected is reused from the earlier run, or left out."""
 
     scope: Scope = Scope.ALL
     tasks: tuple[TaskName, ...] = ()
-    """Of `only`, `from` and `upto`."""
+    """Names for `only`, `from` and `upto`."""
     reuse: RunId | None = None
-    """The earlier run. Its successes stand for tasks that are not selected."""
+    """The earlier run. Its successful tasks replace tasks that are not selected."""
     is_rerun: bool = False
-    """Of `reuse`, rather than another run that uses its successes."""
+    """True: the run repeats `reuse`. False: it is another run that reuses tasks of it."""
     keeps_releases: bool = False
-    """Child runs are of the releases that they had in `reuse`, rather than of those that are active now."""
+    """True: child runs use the releases that they had in `reuse`. False: the active releases."""
     marks: Mapping[TaskName, TaskState] = field(default_factory=dict)
-    """Tasks that count as succeeded or skipped without being run."""
+    """Tasks that are set to succeeded or skipped without being run."""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -67,19 +67,19 @@ def entered(
     by: str,
     now: datetime,
 ) -> Run:
-    """A new run with what stands for tasks that are not run.
+    """A new run in which the tasks that are not executed have their final states.
 
     Args:
-        run: No task of it has been decided about.
-        selection: What is asked for.
-        earlier: The run that `selection` reuses. It has ended.
-        results: What its tasks gave, by task.
-        by: Who asks.
-        now: When.
+        run: A run without any decided task.
+        selection: The requested selection.
+        earlier: The run that `selection` reuses, which has ended.
+        results: Results of the earlier run, by task.
+        by: The requester.
+        now: The time of the decision.
 
     Raises:
-        RefusedError: a task is not known, nothing is selected, something that a selected task reads is not
-            there, or all of it is too large.
+        RefusedError: a task is unknown, no task is selected, a result that a selected task reads is missing,
+            or the reused results are too large.
     """
     _check_known(run, (*selection.tasks, *selection.marks))
     chosen = chosen_tasks(run.tasks, selection, earlier) - selection.marks.keys()
@@ -117,7 +117,7 @@ def _check_known(run: Run, names: Iterable[TaskName]) -> None:
 
 
 def chosen_tasks(tasks: Tasks, selection: Selection, earlier: Run | None) -> set[TaskName]:
-    """The tasks that are run, without regard to `marks`."""
+    """The selected tasks, before `marks` are applied."""
     match selection.scope:
         case Scope.ALL:
             return set(tasks)
@@ -138,7 +138,7 @@ def _is_undone(name: TaskName, earlier: Run | None) -> bool:
 
 
 def _reached(names: Iterable[TaskName], next_of: Callable[[TaskName], Iterable[TaskName]]) -> set[TaskName]:
-    """`names`, and what lies behind them."""
+    """`names`, and all tasks that `next_of` reaches from them."""
     found: set[TaskName] = set()
     edge = list(names)
     while edge:
@@ -155,7 +155,7 @@ def _marked(task: TaskRun, selection: Selection, by: str, now: datetime) -> Task
 
 
 def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | None) -> TaskRun:
-    """What stands for a task that is not selected."""
+    """The final state of a task that is not selected: reused, skipped or left out."""
     was = None if earlier is None else earlier.tasks.get(task.spec.name)
     if was is not None and was.state is TaskState.SKIPPED:
         return replace(task, state=TaskState.SKIPPED, left_out=was.left_out)
@@ -166,7 +166,7 @@ def _instead(task: TaskRun, earlier: Run | None, result: Mapping[str, Any] | Non
 
 
 def _again(task: TaskRun, chosen: set[TaskName], selection: Selection, earlier: Run | None) -> TaskRun:
-    """A task that is selected: of its child runs it may repeat only those that did not succeed."""
+    """A selected task. It may repeat only those of its child runs that did not succeed."""
     was = None if earlier is None else earlier.tasks.get(task.spec.name)
     same_needs = chosen.isdisjoint((*task.spec.needs, *task.spec.reads))
     return repeated(
@@ -178,7 +178,7 @@ def _again(task: TaskRun, chosen: set[TaskName], selection: Selection, earlier: 
 
 
 def _check_reads(tasks: Tasks, chosen: set[TaskName], selection: Selection) -> None:
-    """Raise RefusedError if a selected task reads a result that is not there."""
+    """Raise RefusedError if a selected task reads a result that is missing."""
     for name in sorted(chosen):
         for read in tasks[name].spec.reads:
             source = tasks[read]

@@ -1,4 +1,4 @@
-"""What operators set for the whole cluster, by commands: pools, variables, cordons, tokens."""
+"""Settings of the whole cluster that commands change: pools, variables, cordons, tokens."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from nimbus.domain.workers import WorkerInfo
 MOST_POOLS = 1000
 MOST_CORDONED = 1000
 LONGEST_VARIABLE = 1024
-"""Characters of a value."""
+"""Limit of a value, in characters."""
 MOST_VARIABLE_BYTES = 32 * 1024
-"""Of all names and values, as JSON. The record stays far below what one node holds."""
+"""Limit of all names and values, in bytes of JSON. It keeps the record far below the limit of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """One record, so that it is read and written in one call."""
+    """The settings, in one record, which is read and written in one call."""
 
     pools: Mapping[str, int] = field(default_factory=dict)
-    """The size of each. What is taken is counted from open attempts, and stands nowhere."""
+    """The size of each pool. The use is counted from open attempts, and is not stored."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What templates take as `vars.NAME`. No secrets: anybody can read them."""
+    """Values that templates read as `vars.NAME`. No secrets: everybody can read them."""
     cordoned: Mapping[WorkerId, str] = field(default_factory=dict)
-    """Workers that are given nothing new, with the reason; also while they are not registered."""
+    """Workers that get no new attempts, with the reason. An entry stays while the worker is offline."""
     tokens: Mapping[str, Token] = field(default_factory=dict)
-    """By id. None of a secret, only its SHA-256."""
+    """Tokens by id. They contain only the SHA-256 of the secret."""
 
     def applied_to(self, workers: Iterable[WorkerInfo]) -> tuple[WorkerInfo, ...]:
-        """The workers; one that is cordoned drains."""
+        """The workers, with cordoned ones marked as draining."""
         return tuple(replace(w, draining=True) if w.id in self.cordoned else w for w in workers)

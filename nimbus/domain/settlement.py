@@ -1,4 +1,4 @@
-"""How a task ended without an attempt: no worker runs it, or it could not begin."""
+"""The end of a task without an attempt: no worker runs such a task, or it could not begin."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """Who or what ended such a task, when, and why. Whether it succeeded is the task's state."""
+    """Who ended the task, when and why. The task's state has the result."""
 
     at: datetime
     by: str = ""
-    """Who approved or rejected it; empty: nobody did, it is what `reason` says."""
+    """The person who approved or rejected it; empty: no person did, see `reason`."""
     reason: str

@@ -1,13 +1,13 @@
-"""Numbers of bytes, as people read them."""
+"""Formats numbers of bytes for people."""
 
 from __future__ import annotations
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-"""Each is 1024 of the one before."""
+"""Each unit is 1024 times the one before."""
 
 
 def format_size(count: int) -> str:
-    """`9 B`, `1.5 MiB`."""
+    """A size such as `9 B` or `1.5 MiB`."""
     value = float(count)
     for unit in UNITS:
         if value < 1024 or unit == UNITS[-1]:

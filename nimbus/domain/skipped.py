@@ -1,4 +1,4 @@
-"""Fire times of a schedule that started no run: a bounded list, and how many there were in all. Pure."""
+"""Fire times of a schedule that started no run: a bounded list, and the total. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import datetime
 from nimbus.domain.growth import brief
 
 MOST_LISTED = 20
-"""Entries. Each has at most about 0.5 KiB, so the node of a schedule's position stays small."""
+"""Limit of entries. Each has at most about 0.5 KiB, so the position node of a schedule stays small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFires:
-    """Fire times in a row that were skipped for one reason."""
+    """Consecutive fire times that were skipped for one reason."""
 
     first: datetime
     last: datetime
@@ -26,19 +26,19 @@ class SkippedFires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skips:
-    """Of one pipeline, since it was published."""
+    """Skipped fire times of one pipeline since it was published."""
 
     total: int = 0
     listed: tuple[SkippedFires, ...] = ()
-    """The last ones, oldest first."""
+    """The last entries, oldest first."""
 
     def with_fires(
         self, fires: Sequence[datetime], reason: str, *, after: datetime | None, now: datetime
     ) -> Skips:
-        """These, and more.
+        """The skips with more fire times added.
 
         Args:
-            fires: Fire times in a row, oldest first.
+            fires: Consecutive fire times, oldest first.
             reason: Why they start no run.
             after: Position of the schedule so far. If the last entry ends there and has the same reason,
                 the entry grows.

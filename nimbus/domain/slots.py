@@ -1,4 +1,4 @@
-"""The two slots of an attempt, CLAIM and END, and what else stands beside them.
+"""The two slots of an attempt, CLAIM and END, and the records beside them.
 
 Each slot is created once, by the first process that tries, and never changed. CLAIM says which process runs
 the attempt and is written before user code; END says how it ended and *is* the commit. A leader fences an
@@ -19,70 +19,70 @@ from nimbus.domain.task_run import Outcome
 
 
 class Holder(StrEnum):
-    """What runs an attempt: by that it is found, looked at and ended."""
+    """What runs an attempt. It decides how the attempt is found, watched and ended."""
 
     PROCESS = "process"
-    """A runner of its own, with its driver."""
+    """Its own runner, with the driver."""
     POOLED = "pooled"
-    """An executor, which forks a child for each of its attempts. Its children die with it."""
+    """An executor, which forks a child process for each attempt. The children die with the executor."""
     APPLICATION = "application"
-    """A driver inside a cluster, which the cluster's manager looks after."""
+    """A driver inside a cluster, which the cluster manager supervises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectSession:
-    """The session on a Spark Connect server that an attempt works in. No secrets."""
+    """The session on a Spark Connect server that an attempt uses. No secrets."""
 
     url: str
     session_id: str
     server_session_id: str = ""
-    """The server's own name for it: another one means that the server has forgotten the session."""
+    """The server's own id of the session. If it changes, the server has lost the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDriver:
-    """The driver of an attempt inside a cluster, as its bootstrap knows it."""
+    """The driver of an attempt inside a cluster, as its bootstrap reports it."""
 
     target: str
-    """Name of the place in the workers' configuration."""
+    """Name of the target in the workers' configuration."""
     id: str
-    """By which the cluster's manager knows the driver: a submission, an application, a pod's uid."""
+    """Id of the driver at the cluster manager: a submission id, an application id, or a pod's uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who runs an attempt, or that nobody ever will."""
+    """The process that runs an attempt, or the fact that the attempt is fenced."""
 
     attempt: str
     fenced_by_epoch: int | None = None
-    """Set: a leader (or, as epoch 0, the worker that could not start it) closed the attempt unstarted."""
+    """Set: the attempt never starts. Epoch of the leader that fenced it; 0: a worker could not start it."""
     worker: WorkerId | None = None
     host: HostId | None = None
     holder: Holder = Holder.PROCESS
     pid: int | None = None
-    """The driver's process; not known of a pooled attempt, which is claimed before it is forked."""
+    """Id of the driver process; None for a pooled attempt, which is claimed before the fork."""
     start_ticks: int | None = None
-    """The process's start time in clock ticks since boot: a pid alone is no identity, pids wrap."""
+    """Start time of the process, in clock ticks since boot. A pid alone is no identity: it is reused."""
     claimed_at: datetime
     nonce: str | None = None
-    """Random. An END with a nonce is accepted only where its claim stands. None: a leader's."""
+    """Random. An END with a nonce is accepted only if CLAIM has the same nonce. None: a leader's claim."""
 
     folder: str | None = None
-    """Of the attempt, on that host: its exit record stands there until it is delivered. An absolute path."""
+    """Absolute path of the attempt's folder on that host, which keeps the exit record until delivery."""
     session: ConnectSession | None = None
-    """Of a task in `mode: connect`."""
+    """Set for a task in `mode: connect`."""
     driver: ClusterDriver | None = None
-    """Of an attempt in a cluster. Then `host` and `worker` are those of who submitted it."""
+    """Set for an attempt in a cluster. `host` and `worker` are then those of the submitting worker."""
 
     @property
     def is_fenced(self) -> bool:
-        """No driver holds the slot."""
+        """True when no driver holds the slot."""
         return self.fenced_by_epoch is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How an attempt ended. The first one written counts, whatever a cluster manager says later."""
+    """How an attempt ended. The first END written counts, whatever a cluster manager reports later."""
 
     attempt: str
     outcome: Outcome
@@ -92,33 +92,33 @@ class End:
     started_at: datetime | None = None
     exit_code: int | None = None
     failure: FailureClass | None = None
-    """Of an attempt that failed or timed out. None: another outcome, or the worker does not tell it."""
+    """Class of a failure or timeout. None: another outcome, or the worker does not report it."""
     pipeline_at_fault: bool = False
-    """It was refused for what its pipeline is or asks for: the worker may start attempts of others."""
+    """True: it was refused because of its pipeline. The worker may start attempts of other pipelines."""
     reason: str = ""
     output: str | None = None
-    """Of a success: the reference of its output, relative to `worker.data`."""
+    """For a success: the reference of its output, relative to `worker.data`."""
     nonce: str | None = None
-    """Of the claim that it ends. Tells the attempt from one of the same id in a later run."""
+    """Nonce of the attempt's claim. It distinguishes the attempt from one with the same id in a later run."""
     application: str | None = None
     """See `Attempt.application`."""
     result: Mapping[str, Any] | None = None
-    """Of a success: what the task gave with `ctx.result`; see `nimbus.result`."""
+    """For a success: the value of `ctx.result`; see `nimbus.result`."""
     checkpoint: str | None = None
-    """Of any other outcome: the last one that its host had, as JSON; see `nimbus.checkpoint`."""
+    """For any other outcome: the last checkpoint on its host, as JSON; see `nimbus.checkpoint`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """All that ZooKeeper says of one attempt, read at one moment."""
+    """All records of one attempt in ZooKeeper, read at one moment."""
 
     claim: Claim | None = None
     end: End | None = None
     beating: bool = False
-    """The runner's own session is alive."""
+    """True while the runner's session is alive."""
     stop_requested: bool = False
     submitted: ClusterDriver | None = None
-    """Its driver was given to a cluster, and may wait there for its start."""
+    """Set: its driver was submitted to a cluster, and may wait there for its start."""
     progress: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: str | None = None
-    """The last one that was kept while it ran, as JSON. The leader does not read it."""
+    """The last checkpoint stored while the attempt ran, as JSON. The leader does not read it."""

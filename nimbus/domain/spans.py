@@ -22,13 +22,13 @@ class Span:
     span_id: str
     parent_id: str | None = None
     linked: tuple[str, str] | None = None
-    """Trace and span of another run that it belongs to."""
+    """Trace id and span id of the parent in another run."""
     started_at: datetime
     ended_at: datetime
-    """Not before `started_at`, though clocks of two hosts may say so."""
+    """Never before `started_at`, although the clocks of two hosts may differ."""
     attributes: Mapping[str, str | int | float] = field(default_factory=dict)
     error: str | None = None
-    """None: it did not fail."""
+    """None: no failure."""
 
 
 def spans(cluster: ClusterId, run: Run, dropped: Dropped) -> Iterator[Span]:

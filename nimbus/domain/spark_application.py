@@ -1,14 +1,14 @@
-"""The id of an attempt's Spark application, for people: nothing is looked for, or ended, by it."""
+"""The id of an attempt's Spark application. It is only shown: no code finds or ends anything by it."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = 64
-"""Characters. Spark's own are shorter: `application_1410901177871_0001`, `spark-` and 32 hex digits."""
+"""Limit in characters. Spark's own ids are shorter: `application_1410901177871_0001`, `spark-<32 hex>`."""
 _FORM = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{LONGEST - 1}}}")
 
 
 def application_id(told: object) -> str | None:
-    """What a driver tells as the id of its application; None: it is none. User code may have written it."""
+    """The id that a driver reported; None: it is not valid. User code may have written it."""
     return told if isinstance(told, str) and _FORM.fullmatch(told) else None

@@ -1,4 +1,4 @@
-"""Guesses what a misspelled word was meant to be."""
+"""Finds the known word closest to a misspelled one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be; None: none is near."""
+    """The known word closest to `word`; None: none is close enough."""
     candidates = list(known)
     found = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
     if not found:  # NEW_YORK for new_york, maxDelay for max_delay

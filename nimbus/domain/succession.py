@@ -1,4 +1,4 @@
-"""What would follow if the leader died now: after how long the next one leads, with what to adopt. Pure."""
+"""Estimates a failover if the leader died now: its duration, and the attempts to adopt. Pure."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ from nimbus.domain.sizes import format_size
 from nimbus.domain.terms import Term
 
 TERMS_LOOKED_AT = 20
-"""The newest ones whose take-overs are measured."""
+"""How many of the newest terms are used to measure take-overs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A scheduler that stands in the queue behind the leader."""
+    """A scheduler in the queue behind the leader."""
 
     id: str
     ready: bool
     registered: bool = True
-    """False: it stands in the queue, and nobody knows what it lacks."""
+    """False: it is in the queue, but has no registration, so its missing files are unknown."""
     missing_count: int = 0
     missing_bytes: int = 0
     missing_eta_s: float | None = None
-    """Until it has what it lacks; None: nobody knows."""
+    """Seconds until it has its missing files; None: not known."""
 
     @property
     def ready_in_s(self) -> float | None:
-        """None: nobody knows."""
+        """Seconds until it is ready; None: not known."""
         return 0.0 if self.ready else self.missing_eta_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverTimes:
-    """What the configuration says about how long it takes to notice that a leader is dead."""
+    """Settings that decide how long it takes to detect a dead leader."""
 
     session_timeout_s: float
     has_sentinel: bool
-    """A crash sentinel ends the session of a dead process at once."""
+    """True: a crash sentinel ends the session of a dead process at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """For how long nobody would decide anything."""
+    """The time without a leader in a failover."""
 
     noticed_s: float
-    """Until the session of the dead leader has ended, if its host lives; 0.0: within milliseconds."""
+    """Seconds until the dead leader's session has ended, if its host is alive; 0.0: milliseconds."""
     noticed_at_most_s: float
-    """The same if its host is lost, or the sentinel dies with it: the session timeout."""
+    """The same if its host is lost, or the sentinel dies, too: the session timeout."""
     sync_s: float = 0.0
-    """Until the successor has what it lacks."""
+    """Seconds until the successor has its missing files."""
     takeovers: int
-    """That were measured."""
+    """Number of measured take-overs."""
     takeover_s: float | None
-    """Their median, from the confirmed lead to the state being read."""
+    """Median of their durations, from confirmed leadership until the state is read."""
     takeover_at_most_s: float | None
-    """The longest of them."""
+    """The longest duration of them."""
 
     @property
     def expected_s(self) -> float | None:
-        """None: no take-over was measured."""
+        """Expected seconds without a leader; None: no take-over was measured."""
         return None if self.takeover_s is None else max(self.noticed_s, self.sync_s) + self.takeover_s
 
     @property
     def at_most_s(self) -> float | None:
-        """As far as the measured ones tell. None: there are none, or the successor is not ready."""
+        """Upper bound in seconds; None: no take-over is measured, or the successor is not ready."""
         if self.takeover_at_most_s is None or self.sync_s:
             return None
         return self.noticed_at_most_s + self.takeover_at_most_s
 
     @property
     def made_of(self) -> str:
-        """What the figures are made of, in a sentence."""
+        """How the figures were computed, in a sentence."""
         noticed = (
             f"the crash sentinel ends a dead leader's session at once; if its host is lost, "
             f"the session timeout of {self.noticed_at_most_s:g} s does"
@@ -91,12 +91,12 @@ class Gap:
 
 
 def gap(times: FailoverTimes, terms: Iterable[Term], sync_s: float = 0.0) -> Gap:
-    """How long a failover takes.
+    """The expected time without a leader.
 
     Args:
-        times: By the configuration.
-        terms: The newest ones.
-        sync_s: Until the successor has what it lacks.
+        times: Detection times, from the configuration.
+        terms: The newest terms.
+        sync_s: Seconds until the successor has its missing files.
     """
     took = [term.takeover_s for term in terms if term.takeover_s is not None]
     return Gap(
@@ -112,7 +112,7 @@ def gap(times: FailoverTimes, terms: Iterable[Term], sync_s: float = 0.0) -> Gap
 def in_words(
     next_leader: Candidate | None, expected: Gap | None, open_attempts: int, *, is_led: bool = True
 ) -> str:
-    """Say it in a sentence. `is_led`: somebody leads now."""
+    """The estimate as text. `is_led`: there is a leader now."""
     now = "If the leader died now," if is_led else "Nobody leads now:"
     if next_leader is None:
         return f"{now} nobody would lead: no other scheduler is in the queue."
@@ -121,7 +121,9 @@ def in_words(
         "" if expected is None or expected.expected_s is None else f" after about {expected.expected_s:.1f} s"
     )
     if not next_leader.registered:
-        return f"{now} {next_leader.id} would be next, but it is not registered: nobody knows what it lacks."
+        return (
+            f"{now} {next_leader.id} would be next, but it is not registered: its missing files are unknown."
+        )
     if not next_leader.ready:
         left_s = next_leader.missing_eta_s
         left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"

@@ -1,7 +1,7 @@
-"""What to do about an open attempt, from what the slots and the registrations say.
+"""Decides about an open attempt, from its slots and the registrations of workers.
 
-The same rule serves the steady state and a takeover: a new leader looks at the same facts. It never acts on
-the word of a cluster manager, only on the two slots, and never opens attempt n+1 while END n is empty.
+The same rule is used in the steady state and in a takeover: a new leader reads the same facts. The rule never
+acts on the report of a cluster manager, only on the two slots. No attempt n+1 is opened while END n is empty.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from nimbus.domain.workers import WorkerInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """How long each kind of silence is borne."""
+    """How long each kind of silence is tolerated."""
 
     claim_timeout: timedelta = timedelta(minutes=10)
-    """From the intent to the driver's claim, while the worker is registered."""
+    """Limit from the order to the driver's claim, while the worker is registered."""
     beat_grace: timedelta = timedelta(seconds=3)
-    """From the end of a runner's own session until a worker on its host is asked to look."""
+    """Time from the end of a runner's session until a worker on its host must reap the attempt."""
     host_lost_after: timedelta = timedelta(seconds=30)
-    """From the end of a runner's session until its attempt is fenced, if no worker on its host is alive."""
+    """Time from the end of a runner's session until its attempt is fenced, if its host has no live worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """END is there: take it in."""
+    """END exists: apply it to the run."""
 
     end: End
 
 
 @dataclass(frozen=True, slots=True)
 class FenceClaim:
-    """Write "fenced" into CLAIM (and END): if that wins, no driver can ever start the attempt."""
+    """Write "fenced" into CLAIM and END. If the write succeeds, no driver can ever start the attempt."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FenceEnd:
-    """Fill END: if that wins, the attempt can never commit, even if it still computes."""
+    """Fill END. If the write succeeds, the attempt can never commit, even if it still computes."""
 
     reason: str
     outcome: Outcome = Outcome.LOST
@@ -53,11 +53,11 @@ class FenceEnd:
 
 @dataclass(frozen=True, slots=True)
 class Reap:
-    """Ask a worker that can see the attempt's driver to look for it and, if it is gone, to write END."""
+    """Order a worker that can see the attempt's driver to look for it, and to write END if it is gone."""
 
     reaper: WorkerId
     claim: Claim | None
-    """None: a driver was given to a cluster, and has not claimed it."""
+    """None: a driver was submitted to a cluster, and has not claimed the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ def supervise(
     """Decide about one open attempt.
 
     Args:
-        attempt: As the run has it; without outcome.
-        slots: What ZooKeeper says of it.
-        silent_for: How long this leader has missed its worker (before CLAIM) or its runner (after CLAIM),
-            on a clock that does not step; None while it is there. Every grace starts anew with a new leader.
-        workers: All that are registered now.
-        timings: The bounds.
+        attempt: The open attempt, from the run's record.
+        slots: Its records in ZooKeeper.
+        silent_for: How long this leader has not seen its worker (before CLAIM) or its runner (after CLAIM),
+            on a clock that does not step; None while it is seen. With a new leader it starts again at 0.
+        workers: All registered workers.
+        timings: The limits.
         now: The time of the decision.
     """
     if slots.end is not None:
@@ -155,7 +155,7 @@ def _unfollowed(
     timings: Timings,
     now: datetime,
 ) -> Action:
-    """Nobody follows a driver in a cluster. It may live on, so it is never fenced for that."""
+    """Decide about a driver in a cluster that no worker follows. It may still run, so it is never fenced."""
     able = sorted(
         (w for w in workers if driver.target in w.submits), key=lambda w: (w.id != attempt.worker, w.id)
     )
@@ -170,12 +170,12 @@ def _unfollowed(
 
 
 def fenced_claim(attempt: str, *, epoch: int, now: datetime) -> Claim:
-    """What a leader writes into CLAIM so that no driver can."""
+    """The claim with which a leader fences an attempt: no driver can claim it afterwards."""
     return Claim(attempt=attempt, fenced_by_epoch=epoch, claimed_at=now)
 
 
 def fenced_end(attempt: str, action: FenceClaim | FenceEnd, *, now: datetime) -> End:
-    """What a leader writes into END so that nobody else can."""
+    """The END with which a leader fences an attempt: no other END can be written afterwards."""
     match action:
         case FenceClaim():
             outcome = Outcome.FENCED

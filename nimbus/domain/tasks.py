@@ -1,7 +1,7 @@
-"""The tasks of one run: a mapping that never changes, in pages that versions of it share.
+"""The tasks of one run: an immutable mapping, in pages that its versions share.
 
-A change copies one page and the tuple of pages, not the whole. What two versions do not share is exactly what
-changed between them, and so what must be written.
+A change copies one page and the tuple of pages, not the whole. So the pages that two versions do not share
+are exactly the changed ones, which must be written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nimbus.domain.task_run import TaskRun, TaskState
 
 PAGE = 64
-"""Tasks of one page: the unit in which a run's progress is stored."""
+"""Number of tasks in a page, the unit in which a run's progress is stored."""
 
 Page = tuple["TaskRun", ...]
 
@@ -57,25 +57,25 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 
     @property
     def plan(self) -> object:
-        """What all versions share: the same object in each of them, and in no other run."""
+        """The object that all versions of one run share. No two runs have the same one."""
         return self._plan
 
     @property
     def pages(self) -> tuple[Page, ...]:
-        """All pages; one that two versions share is the same object in both."""
+        """All pages. An unchanged page is the same object in two versions."""
         return self._pages
 
     def in_order(self) -> Iterator[TaskRun]:
-        """As `values()`, without a look-up for each."""
+        """As `values()`, but without a look-up for each task."""
         return chain.from_iterable(self._pages)
 
     @property
     def counts(self) -> Mapping[TaskState, int]:
-        """How many tasks are in each state; 0 for one that they have left."""
+        """Number of tasks in each state. It may include states with 0 tasks."""
         return self._counts
 
     def count(self, *states: TaskState) -> int:
-        """How many tasks are in one of `states`."""
+        """Number of tasks in one of `states`."""
         return sum(self._counts.get(state, 0) for state in states)
 
     def dependents(self, name: TaskName) -> tuple[TaskName, ...]:
@@ -94,7 +94,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
                     yield found
 
     def replaced(self, tasks: Iterable[TaskRun]) -> Tasks:
-        """Another version, with `tasks` in place of those of the same names."""
+        """A new version with `tasks` in place of those of the same names."""
         pages: dict[int, list[TaskRun]] = {}
         counts = dict(self._counts)
         for task in tasks:
@@ -113,7 +113,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         return changed
 
     def changes_since(self, before: Tasks | None) -> Iterator[tuple[TaskRun | None, TaskRun]]:
-        """What differs from an earlier version, as pairs of before and after."""
+        """Changed tasks since an earlier version, as pairs of before and after."""
         if before is None or before._plan is not self._plan:
             for task in self.in_order():
                 was = None if before is None else before.get(task.spec.name)
@@ -126,7 +126,7 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 
 
 class _Plan:
-    """What does not change in a run's life."""
+    """The part of a run's tasks that never changes."""
 
     __slots__ = ("__weakref__", "_graph", "dependents", "places")
 
@@ -141,7 +141,7 @@ _Edges = tuple[tuple[TaskName, tuple[TaskName, ...]], ...]
 
 
 class _Graph:
-    """What runs share whose tasks have the same names and needs: a run of ten tasks has 1 KiB of it."""
+    """Names and needs of tasks. Runs with equal names and needs share it: for ten tasks it has 1 KiB."""
 
     __slots__ = ("__weakref__", "dependents", "places")
 

@@ -1,4 +1,4 @@
-"""Ids of traces and of lineage. They follow from our own ids, so who repeats something repeats its id."""
+"""Ids of traces and of lineage. They are derived from our own ids, so a repeated event has the same id."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from uuid import UUID, uuid5
 from nimbus.domain.ids import AttemptId, ClusterId, RunId
 
 _NAMESPACE = UUID("6f4f2b3e-5f1d-5c0e-9a55-2f1f0a3c7b61")
-"""Of the ids of lineage. It must never change."""
+"""Namespace of the ids of lineage. It must never change."""
 
 
 def trace_id(cluster: ClusterId, run: RunId) -> str:
-    """Of a run's trace: 32 hexadecimal characters."""
+    """Id of a run's trace: 32 hexadecimal characters."""
     return _digest(cluster, run)[:32]
 
 
 def run_span_id(cluster: ClusterId, run: RunId) -> str:
-    """Of the root span of a run's trace: 16 hexadecimal characters."""
+    """Id of the root span of a run's trace: 16 hexadecimal characters."""
     return _digest(cluster, run)[32:48]
 
 
 def attempt_span_id(cluster: ClusterId, attempt: AttemptId) -> str:
-    """Of an attempt's span: 16 hexadecimal characters."""
+    """Id of an attempt's span: 16 hexadecimal characters."""
     return _digest(cluster, str(attempt))[:16]
 
 
 def traceparent(cluster: ClusterId, attempt: AttemptId) -> str:
-    """What an attempt's own spans have as their parent.
+    """The parent of the spans that an attempt's own code creates.
 
     Source: W3C Trace Context, https://www.w3.org/TR/trace-context/
     """

@@ -1,7 +1,7 @@
-"""Terms of leadership: who led in which epoch, from when until when, why it ended, and what was taken over.
+"""Terms of leadership: the leader of each epoch, its begin and end, the cause, and what it adopted.
 
-A leader that ends in order closes its own term. One that died cannot, so its successor does, with the last
-sign of life that the record has. Times are of the writer's wall clock.
+A leader that ends in order closes its own term. The term of a leader that died is closed by its successor,
+at the last sign of life in the record. Times are from the writer's wall clock.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from nimbus.domain.commands import Abdication
 from nimbus.domain.schedulers import SchedulerInfo
 
 TERMS_KEPT = 200
-"""In the cluster's store; those before are in history."""
+"""Limit of terms in the cluster's store; older ones are in history."""
 
 HAND_OVER_TIME = timedelta(seconds=10)
-"""A leader that lives so long after it accepted to hand over has not done so: its successor was gone."""
+"""A leader that is alive this long after it accepted a handover did not hand over: its successor was gone."""
 
 LONGEST_REASON = 500
-"""Characters of it that are recorded."""
+"""Limit of a recorded reason, in characters."""
 
 
 class EndCause(StrEnum):
     """Why a term ended."""
 
     RESIGNED = "resigned"
-    """The leader was asked to hand over to the next in the queue."""
+    """The leader was asked to hand over to the next scheduler in the queue."""
     HANDED_OVER = "handed_over"
-    """It was asked to hand over to a scheduler that was named."""
+    """The leader was asked to hand over to a named scheduler."""
     STOPPED = "stopped"
     """Its process was stopped in order, by SIGTERM or Ctrl-C."""
     FAILED = "failed"
-    """Its engine failed, and gave the lead up."""
+    """Its engine failed and abdicated."""
     LOST = "lost"
-    """It lost the lock, and its process lives: it was cut off for a moment, or was refused a write."""
+    """It lost the lock, and its process lives: it was disconnected for a moment, or a write was refused."""
     DIED = "died"
-    """Its session ended: the process or its host died, or was cut off for longer than the session timeout."""
+    """Its session ended: the process or host died, or was disconnected longer than the session timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Which process leads."""
+    """The process that leads."""
 
     id: str
-    """Of the scheduler."""
+    """Id of the scheduler."""
     host: str
-    """Where others reach it."""
+    """Host at which others reach it."""
     boot_id: str
     """New with each start of the process."""
     version: str
@@ -56,22 +56,22 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """What a new leader found, and what became of it."""
+    """The open work that a new leader found, and its fate."""
 
     runs: int = 0
-    """That were not final."""
+    """Number of runs that were not final."""
     claimed: int = 0
-    """Open attempts with a driver, which went on."""
+    """Number of open attempts with a driver, which went on."""
     unclaimed: int = 0
-    """Open attempts whose driver had not begun."""
+    """Number of open attempts whose driver had not begun."""
     ended: int = 0
-    """Attempts that had ended without a leader: what their END says is believed."""
+    """Number of attempts that had ended while there was no leader. Their END is applied."""
     fenced: int = 0
-    """Of the open ones, those that this leader has given up since, as lost."""
+    """Number of the open attempts that this leader has fenced since, as lost."""
 
     @property
     def attempts(self) -> int:
-        """Those that were open."""
+        """Number of attempts that were open."""
         return self.claimed + self.unclaimed
 
 
@@ -80,14 +80,14 @@ class TermEnd:
     """How a term ended."""
 
     at: datetime
-    """Exactly, if the leader wrote it; else the last sign of life."""
+    """The exact time, if the leader itself wrote it; otherwise its last sign of life."""
     cause: EndCause
     reason: str = ""
-    """As it was typed, or as the leader said it."""
+    """The reason that a person typed, or that the leader gave."""
     by: str = ""
-    """Who asked for it."""
+    """The name of the requester."""
     noted_by: int
-    """The epoch whose leader wrote this: that of the term, or of a successor."""
+    """Epoch of the leader that wrote this record: that of the term, or of a successor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,32 +97,32 @@ class Term:
     epoch: int
     leader: Leader
     began_at: datetime
-    """Of its first decision."""
+    """Time of its first decision."""
     seen_at: datetime
-    """Its last sign of life, while it leads or was not seen to end; a leader gives one every few seconds."""
+    """The last sign of life of its leader, which writes one every few seconds."""
     before: int | None = None
     """Epoch of the newest term that was recorded before; None: there was no record."""
     gap_s: float | None = None
-    """From the end of that one to `began_at`. If that leader died, at most: its last sign may be older."""
+    """Seconds from the end of `before` to `began_at`. If that leader died, this is an upper bound."""
     takeover_s: float | None = None
-    """From the confirmed lead to the state being read; None: it has not been read."""
+    """Seconds from confirmed leadership until the state was read; None: it is not read yet."""
     adopted: Adopted | None = None
-    """None: the state has not been read."""
+    """None: the state is not read yet."""
     decisions: int | None = None
-    """That were written, as of `seen_at`; None: the leader's release did not count them."""
+    """Number of written decisions at `seen_at`; None: the leader's release did not count them."""
     end: TermEnd | None = None
-    """None: it leads, or nobody has led since it died."""
+    """None: it still leads, or it died and no successor has led yet."""
 
     @property
     def unrecorded(self) -> int:
-        """Epochs between this one and `before`: no guard accepted them, or a release without terms led."""
+        """Number of epochs since `before` without a record: a guard refused, or an older release led."""
         return 0 if self.before is None else self.epoch - self.before - 1
 
 
 def begun(leader: Leader, epoch: int, before: Term | None, now: datetime) -> Term:
-    """The term that begins now. `before`: the newest recorded one, which has ended.
+    """The term that begins now. `before`: the newest recorded term, which has ended.
 
-    Terms do not overlap, also when the clocks of two hosts differ.
+    Terms do not overlap, even when the clocks of two hosts differ.
     """
     if before is None or before.end is None:
         return Term(epoch=epoch, leader=leader, began_at=now, seen_at=now)
@@ -145,13 +145,13 @@ def ended(term: Term, cause: EndCause, now: datetime, *, reason: str = "", by: s
 
 
 def asked_for(abdication: Abdication | None, epoch: int, led_until: datetime) -> EndCause | None:
-    """The cause of the end of an epoch if an abdication asked for it; None: it ended for another cause.
+    """The cause of an epoch's end if an abdication requested it; None: it ended for another cause.
 
-    A wish to hand over to a scheduler that leaves the queue at that moment is void, and the leader goes on.
+    If the named successor leaves the queue at that moment, the request is void and the leader goes on.
 
     Args:
         abdication: The last one that was accepted, whatever its epoch.
-        epoch: That has ended.
+        epoch: The epoch that has ended.
         led_until: The last sign of life of its leader.
     """
     if abdication is None or abdication.epoch != epoch:
@@ -165,13 +165,13 @@ def asked_for(abdication: Abdication | None, epoch: int, led_until: datetime) ->
 def ended_by_successor(
     term: Term, epoch: int, abdication: Abdication | None, schedulers: Iterable[SchedulerInfo]
 ) -> Term:
-    """The term of a leader that did not close it, as the leader of `epoch` finds it.
+    """The term of a leader that did not close it, closed by the leader of `epoch`.
 
     Args:
-        term: Without an end.
-        epoch: Of the successor.
+        term: A term without an end.
+        epoch: Epoch of the successor.
         abdication: The last one that was accepted, whatever its epoch.
-        schedulers: Those that are registered now.
+        schedulers: The registered schedulers.
     """
     cause, reason, by = EndCause.DIED, "", ""
     there = {(one.id, one.boot_id): one for one in schedulers}

@@ -1,7 +1,7 @@
-"""How one text becomes another, line by line, with a bound on the work. Pure.
+"""Line differences of two texts, with a bound on the work. Pure.
 
-`difflib` takes minutes for two hostile texts of a quarter of a megabyte, and nothing ends it. The algorithm
-here counts its steps and gives up.
+`difflib` takes minutes for two hostile texts of 256 KiB, and cannot be interrupted. The algorithm
+here counts its steps and stops at a limit.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 from nimbus.domain.errors import NimbusError
 
 MOST_EDITS = 1_000
-"""Lines that are removed or added. Its square is the memory that is taken, in units of two bytes."""
+"""Limit of removed and added lines. Memory use is its square, in units of two bytes."""
 MOST_STEPS = 1_000_000
-"""Comparisons of lines: about half a second."""
+"""Limit of comparisons of lines: about half a second."""
 _CONTEXT = 3
-"""Equal lines that are shown around what differs."""
+"""Number of equal lines that are shown around a difference."""
 
 
 class TooDifferentError(NimbusError):
-    """Two texts differ in too many places to say how."""
+    """Two texts differ in too many places to compute the difference."""
 
     code = "too_different"
 
@@ -34,15 +34,15 @@ class _Edit(NamedTuple):
 
     sign: str
     old: int
-    """Lines of the first text before it."""
+    """Number of lines of the first text before this line."""
     new: int
 
 
 def unified_diff(before: str, after: str) -> list[str]:
-    """The lines of a unified diff, without the two that name the files; empty: the texts are equal.
+    """The lines of a unified diff, without the two header lines; empty: the texts are equal.
 
     Raises:
-        TooDifferentError: it would take too long.
+        TooDifferentError: the comparison would take too long.
 
     Source: E. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
     """
@@ -63,7 +63,7 @@ def unified_diff(before: str, after: str) -> list[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends. Only a line feed ends a line: to others a file may be one line more, or less."""
+    """The lines of a text, each with its end. Only a line feed ends a line."""
     parts = [f"{part}\n" for part in text.split("\n")]
     last = parts.pop()[:-1]
     return [*parts, last] if last else parts
@@ -75,7 +75,7 @@ def _range(before: int, count: int) -> str:
 
 
 def _hunks(edits: Sequence[_Edit]) -> Iterator[tuple[int, int]]:
-    """From where to where edits are shown: what differs, and some lines around it."""
+    """Ranges of edits to show: the differences, with some lines around them."""
     first = last = -1
     for number, edit in enumerate(edits):
         if edit.sign == " ":
@@ -106,7 +106,7 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> Iterator[_Edit]:
 
 
 def _path(a: Sequence[int], b: Sequence[int]) -> list[_Edit]:
-    """The shortest way from the beginning of both to the end of both, back from the last of `_rounds`."""
+    """The shortest edit path, traced back from the last of `_rounds`."""
     rounds = _rounds(a, b)
     x, y = len(a), len(b)
     found: list[_Edit] = []
@@ -128,7 +128,7 @@ def _path(a: Sequence[int], b: Sequence[int]) -> list[_Edit]:
 
 
 def _rounds(a: Sequence[int], b: Sequence[int]) -> list[array[int]]:
-    """For each number of edits, how far into `a` each diagonal comes; the last one comes to the end.
+    """For each number of edits, how far into `a` each diagonal reaches; the last one reaches the end.
 
     Raises:
         TooDifferentError: there are more edits, or more steps, than allowed.

@@ -1,4 +1,4 @@
-"""What a stream of events can be about."""
+"""Topics of event streams."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def of_run(run: RunId) -> str:
 
 
 def of_pipeline(name: PipelineName) -> str:
-    """The topic of one pipeline: its record, its schedule, and what became of its data intervals."""
+    """The topic of one pipeline: its record, its schedule, and its index of data intervals."""
     return f"pipeline/{name}"

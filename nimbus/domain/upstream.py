@@ -1,6 +1,6 @@
-"""Whether runs of another pipeline have made what a task waits for. Pure: the leader and explanations ask it.
+"""Decides whether a task's wait for runs of a pipeline is met. Pure; for the leader and for explanations.
 
-A wait for a pipeline is met when intervals whose last run succeeded cover, together, the one that is wanted.
+A wait is met when the intervals whose last run succeeded together cover the needed interval.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nimbus.domain.run import RunHeader, RunState
 from nimbus.domain.waits import OnFailed, PipelineWait
 
 MOST_GAPS = 3
-"""That are named; of the others it is said how many."""
+"""How many gaps a text names. It only counts the others."""
 
 
 class Standing(Enum):
-    """How a wait stands."""
+    """The state of a wait."""
 
     MET = "met"
     OPEN = "open"
@@ -32,34 +32,34 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What is known of the runs of a pipeline."""
+    """Known facts about the runs of a pipeline."""
 
     index: IntervalIndex | None
     live: tuple[RunHeader, ...]
     exists: bool = True
-    """It is in the catalog."""
+    """True when the pipeline is in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How a wait stands, and what is missing."""
+    """The state of a wait, and what is missing."""
 
     standing: Standing
     missing: str = ""
 
 
 def upstream_of(wait: PipelineWait, run: RunHeader) -> PipelineName:
-    """The pipeline whose runs a wait is about."""
+    """The pipeline whose runs are waited for."""
     return run.pipeline if wait.is_self else wait.pipeline
 
 
 def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
-    """How a wait of a run stands.
+    """The state of a wait.
 
     Args:
-        wait: What is waited for.
-        run: Whose task waits. Without a data interval nothing can be met.
-        upstream: Of the pipeline that `upstream_of` names.
+        wait: The wait.
+        run: The run of the waiting task. Without a data interval, no wait can be met.
+        upstream: Facts about the pipeline that `upstream_of` returns.
     """
     if run.data_interval is None:
         return Judged(Standing.FAILED, "its run has no data interval")
@@ -89,12 +89,12 @@ def judge(wait: PipelineWait, run: RunHeader, upstream: Upstream) -> Judged:
 
 
 def _may_count(run: RunHeader) -> bool:
-    """Whether the index of intervals may have a run once it has ended: child runs are parts of others."""
+    """True when the index of intervals can get this run at its end. Child runs are never in it."""
     return run.data_interval is not None and run.parent is None
 
 
 def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
-    """What of an interval no other one covers, in order."""
+    """The parts of an interval that no `covered` interval covers, in order."""
     found = []
     start = wanted.start
     for one in sorted(covered, key=lambda one: one.start):
@@ -109,9 +109,9 @@ def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInt
 
 
 def wanted(wait: PipelineWait, own: DataInterval, zone: ZoneInfo) -> DataInterval:
-    """The time for which a run with the data interval `own` wants runs of another pipeline.
+    """The interval for which a run with the data interval `own` needs runs of another pipeline.
 
-    `zone` is that of its schedule.
+    `zone` is the zone of its own schedule.
     """
     if wait.last is None:
         return own
@@ -119,7 +119,7 @@ def wanted(wait: PipelineWait, own: DataInterval, zone: ZoneInfo) -> DataInterva
 
 
 def _before(own: DataInterval, index: IntervalIndex | None, live: Iterable[RunHeader]) -> DataInterval | None:
-    """The latest earlier interval that has a run, live or ended. None: there is none that is known."""
+    """The latest earlier interval with a run, live or ended. None: none is known."""
     last = None if index is None else index.latest_until(own.start)
     known = [*([] if last is None else [last.interval]), *_live_until(own.start, live)]
     return max(known, key=lambda interval: (interval.end, interval.start), default=None)
@@ -140,7 +140,7 @@ def _runs_in(gap: DataInterval, live: Iterable[RunHeader]) -> list[RunHeader]:
 
 
 def _why(gap: DataInterval, failed: Iterable[Ended], live: Iterable[RunHeader], upstream: Upstream) -> str:
-    """Why nothing covers a gap."""
+    """Why no successful run covers a gap."""
     index = upstream.index
     if not upstream.exists:
         return "there is no such pipeline"

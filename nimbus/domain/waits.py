@@ -1,4 +1,4 @@
-"""What a task of type `wait` waits for. Pure."""
+"""The conditions of a task of type `wait`. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from nimbus.domain.ids import PipelineName
 
 OK = 200
-"""Of an HTTP answer."""
+"""The expected HTTP status, unless another is given."""
 
 
 class DataSource(StrEnum):
-    """Where data is looked for."""
+    """Kind of the place where data are looked for."""
 
     S3 = "s3"
     FILE = "file"
@@ -26,38 +26,38 @@ class DataSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataWait:
-    """Something that must be there. Its address is one of the task's arguments, in the same order."""
+    """Data that must exist. The addresses are the task's arguments, in the same order."""
 
     source: DataSource
     status: int = OK
-    """Of the answer, over HTTP."""
+    """Expected HTTP status."""
 
 
 class OnFailed(StrEnum):
-    """What becomes of a wait for a run that did not succeed."""
+    """What happens to a wait when the awaited run did not succeed."""
 
     WAIT = "wait"
-    """It goes on: a rerun may succeed."""
+    """The wait goes on: a rerun may succeed."""
     FAIL = "fail"
     """The task fails, unless another run is under way."""
 
 
 SELF = PipelineName("self")
-"""In place of a pipeline's name: the interval before, of the same pipeline."""
+"""Used in place of a pipeline's name: the previous interval of the same pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineWait:
-    """Runs of a pipeline that must have succeeded, for the data interval of the run that waits."""
+    """Runs of a pipeline that must have succeeded for the data interval of the waiting run."""
 
     pipeline: PipelineName
     last: timedelta | None = None
-    """As much before the end of that interval, instead of the interval itself."""
+    """Use the time of this length before the interval's end, instead of the interval itself."""
     on_failed: OnFailed = OnFailed.WAIT
 
     @property
     def is_self(self) -> bool:
-        """It is about the interval before."""
+        """True when it is about the previous interval of the same pipeline."""
         return self.pipeline == SELF
 
 
@@ -65,7 +65,7 @@ WaitFor = DataWait | PipelineWait
 
 
 class Look(NamedTuple):
-    """What is looked for. Equal ones are looked at once, however many tasks wait."""
+    """One look-up of data. Equal look-ups are done once, however many tasks wait."""
 
     source: DataSource
     address: str
@@ -74,22 +74,22 @@ class Look(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people, and as a key."""
+        """Text for people, which is also used as a key."""
         return self.address if self.status == OK else f"{self.address} ({self.status})"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one look found."""
+    """The result of one look-up."""
 
     there: bool
     said: str
-    """Why it is not there, such as `404`."""
+    """Why the data is missing, such as `404`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookReport:
-    """The last look at something that is not there yet, for explanations."""
+    """The last look-up of data that is still missing, for explanations."""
 
     at: datetime
     said: str
@@ -102,21 +102,21 @@ _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 
 
 def looks_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[Look, ...]:
-    """What a task's data waits look for, with its addresses rendered."""
+    """The look-ups of a task's data waits, with rendered addresses."""
     data = (wait for wait in waits if isinstance(wait, DataWait))
     pairs = zip(data, addresses, strict=False)  # an approval has an argument, and waits for no data
     return tuple(Look(wait.source, address, wait.status) for wait, address in pairs)
 
 
 def faults_of(waits: Sequence[WaitFor], addresses: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with the rendered addresses of a task."""
+    """Faults of the rendered addresses of a task."""
     looks = looks_of(waits, addresses)
     found = ((look, address_fault(look.source, look.address)) for look in looks)
     return tuple(f"{look.address[:200]} {fault}" for look, fault in found if fault is not None)
 
 
 def address_fault(source: DataSource, address: str) -> str | None:
-    """What is wrong with an address; None: nothing."""
+    """The fault of an address; None: it is valid."""
     if len(address) > LONGEST_ADDRESS:
         return f"has {len(address)} characters, {LONGEST_ADDRESS} is the most"
     match source:

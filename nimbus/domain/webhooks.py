@@ -1,4 +1,4 @@
-"""Webhooks: which request may start a run, and with which parameters. Pure."""
+"""Webhooks: checks a signed request, and takes the parameters of its run from it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, RunId
 
 REPLAY_WINDOW = timedelta(minutes=5)
-"""How far the time of a request may lie from ours."""
+"""Largest difference between the time of a request and our clock."""
 WRONG_SIGNATURE = "the signature is not that of this body, timestamp and delivery id"
 _DELIVERY = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
@@ -22,43 +22,43 @@ _PATH = re.compile(r"\{\{\s*body((?:\.[A-Za-z_]\w*)+)\s*\}\}")
 
 
 class UnsignedRequestError(NimbusError):
-    """A request is not signed, or not as it must be. The text says nothing that helps to sign one."""
+    """A request has no signature or a wrong one. The message does not help to forge one."""
 
     code = "bad_signature"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A request to a scheduler that starts a run."""
+    """The configuration of a webhook: an HTTP request that starts a run."""
 
     secret: str
-    """Name of the secret that signs requests, among those of the schedulers."""
+    """Name of the secret that signs requests. It must be one of the schedulers' secrets."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Of the run: each a place in the request's body, such as `{{ body.region }}`."""
+    """Parameters of the run. Each is a place in the request's body, such as `{{ body.region }}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What the headers of a request say."""
+    """The signature headers of a request."""
 
     timestamp: str
     """Seconds since 1970, in decimal."""
     delivery: str
-    """Of the sender's choice: the same for each repetition of one request."""
+    """An id that the sender chooses. It is the same for each repetition of one request."""
     signature: str
 
 
 def signature_of(secret: str, signed: Signed, body: bytes) -> str:
-    """HMAC-SHA256 over timestamp, delivery id and body: none of them can be changed."""
+    """HMAC-SHA256 over timestamp, delivery id and body, so that none of them can be changed."""
     text = f"{signed.timestamp}.{signed.delivery}.".encode() + body
     return "sha256=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 
 
 def check_request(secret: str, signed: Signed, body: bytes, now: datetime) -> None:
-    """Refuse a request that was not signed with this secret, just now.
+    """Refuse a request that was not signed with this secret, or not within `REPLAY_WINDOW`.
 
     Raises:
-        UnsignedRequestError: it says why.
+        UnsignedRequestError: the message has the reason.
     """
     check_form(signed)
     if not hmac.compare_digest(signature_of(secret, signed, body), signed.signature):
@@ -70,7 +70,7 @@ def check_request(secret: str, signed: Signed, body: bytes, now: datetime) -> No
 
 
 def check_form(signed: Signed) -> None:
-    """Refuse headers that are missing or malformed. UnsignedRequestError."""
+    """Raise UnsignedRequestError if a header is missing or malformed."""
     if not (signed.timestamp.isascii() and signed.timestamp.isdecimal() and len(signed.timestamp) <= 12):
         raise UnsignedRequestError("X-Nimbus-Timestamp must be the time in seconds since 1970")
     if _DELIVERY.fullmatch(signed.delivery) is None:
@@ -80,19 +80,19 @@ def check_form(signed: Signed) -> None:
 
 
 def run_of(pipeline: PipelineName, delivery: str) -> RunId:
-    """The run of a delivery: the same for each repetition, so that one delivery starts one run."""
+    """The run id of a delivery. It is the same for each repetition, so that one delivery starts one run."""
     return RunId(f"{pipeline}-hook-{hashlib.sha256(delivery.encode()).hexdigest()[:20]}")
 
 
 def path_fault(text: str) -> str | None:
-    """What is wrong with a place in the body; None: nothing."""
+    """The fault of a place in the body; None: it is valid."""
     if _PATH.fullmatch(text):
         return None
     return "must be a place in the request's body, such as {{ body.region }} or {{ body.order.id }}"
 
 
 def parameters_from(webhook: Webhook, body: Any) -> dict[str, Any]:
-    """Parameters as the body gives them. What it does not have is left out, so that defaults hold."""
+    """Parameters from the body. Those that it does not have are left out, so that defaults apply."""
     given = {}
     for name, text in webhook.parameters.items():
         found, place = True, body

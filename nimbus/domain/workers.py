@@ -1,4 +1,4 @@
-"""Workers, and what they are given to do."""
+"""Workers, and the orders that they get."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.domain.slots import Claim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker's registration: it is alive while this stands in ZooKeeper."""
+    """A worker's registration: an ephemeral record, which exists while the worker is alive."""
 
     id: WorkerId
     host: HostId
@@ -29,43 +29,43 @@ class WorkerInfo:
     load_average: float = 0.0
     memory_available_bytes: int = 0
     scheduler_id: str | None = None
-    """The scheduler it is embedded in."""
+    """The scheduler that the worker is embedded in."""
     newest_schema: int = 1
-    """As that of a scheduler, see `SchedulerInfo.newest_schema`."""
+    """The newest schema that it knows, see `SchedulerInfo.newest_schema`."""
     has_java: bool = True
-    """It found a Java at its start. Releases that do not say this do not start without one."""
+    """True when it found Java at its start. Releases without this field do not start without Java."""
     targets: Mapping[str, int] = field(default_factory=dict)
-    """Names of the places where it can run a task's Spark, beside its own, with the slots of each."""
+    """Names of the targets where it can run a task's Spark, with the slots of each."""
     submits: tuple[str, ...] = ()
-    """Names of those of them that it submits drivers to, and follows drivers in."""
+    """Names of those targets to which it submits drivers, and in which it follows them."""
     orders_in_clusters: int = 0
-    """Its orders, at the last heartbeat, of attempts whose drivers run in clusters: none takes a slot."""
+    """Its orders for attempts with drivers in clusters, at the last heartbeat. They take no slots."""
     labels: tuple[str, ...] = ()
-    """What tasks can ask for with `runs_on`."""
+    """Labels that tasks can require with `runs_on`."""
     lacks: str = ""
-    """What its host has too little of (`worker.min_free`): it is given nothing new so long."""
+    """What its host has too little of (`worker.min_free`). Until it is empty, it gets no new attempts."""
     class_archive: str = ""
-    """How it is with the class-data archive of Spark's jars, for people."""
+    """State of the class-data archive of Spark's jars, as text."""
     warm_drivers: str = ""
-    """How many Spark drivers wait for an attempt, or why none does, for people."""
+    """How many warm Spark drivers wait for an attempt, or why none does, as text."""
     executor: str = ""
-    """The pid of the executor process that takes pooled attempts, or why there is none, for people."""
+    """Pid of the executor process for pooled attempts, or why there is none, as text."""
     reported_at: datetime | None = None
-    """When this was written. None: an earlier release did."""
+    """When this record was written. None: an earlier release wrote it."""
 
 
 class AssignmentKind(StrEnum):
-    """What a worker is asked to do with an attempt."""
+    """What a worker must do with an attempt."""
 
     RUN = "run"
     REAP = "reap"
-    """Look for what is left of it on this host; if its driver is gone, end the rest and write END: what the
-    runner had recorded and could not deliver, or lost."""
+    """Look for its processes on this host. If its driver is gone, end the others and write END: the exit
+    record that the runner could not deliver, or `lost`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """An order to one worker: the intent, written before anything is started. Safe to read twice."""
+    """An order to one worker, written before any process is started. Safe to read twice."""
 
     attempt: str
     kind: AssignmentKind
@@ -83,10 +83,10 @@ class Assignment:
     data_interval: DataInterval | None = None
     timezone: str | None = None
     output: str = ""
-    """Where the attempt's own output is to lie, relative to `worker.data`; in a bucket with a nonce."""
+    """Place of the attempt's own output, relative to `worker.data`. In a bucket, a nonce is added."""
     timeout: timedelta | None = None
     memory_scale: float = 1.0
-    """How many times its own memory the task gets. The worker applies it to every size of memory that it
-    sets for the task: what the task says, or else the worker's default."""
+    """Factor on the task's memory. The worker applies it to every memory size that it sets for the task: the
+    task's own, or the worker's default."""
     claim: Claim | None = None
-    """For REAP: whom to look for."""
+    """For REAP: the claim of the driver to look for."""

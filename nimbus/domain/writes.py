@@ -1,4 +1,4 @@
-"""Writes of the leader, as data. A decision is a tuple of them, done as one fenced transaction."""
+"""Writes of the leader, as data. A decision is a tuple of writes, applied in one fenced transaction."""
 
 from __future__ import annotations
 
@@ -20,142 +20,142 @@ from nimbus.domain.workers import Assignment
 
 @dataclass(frozen=True, slots=True)
 class CreateRun:
-    """A run that was not there before."""
+    """Create a run."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class PutRun:
-    """A run that is there."""
+    """Replace an existing run."""
 
     run: Run
     before: Run
-    """As it stands now: what does not differ need not be written."""
+    """The stored record: only differences must be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveRun:
-    """A finished run, once history has it. Its attempts are removed before, with RemoveAttempt."""
+    """Remove a finished run, after it is in history. Its attempts are removed first, by RemoveAttempt."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePipeline:
-    """A pipeline that was not there before."""
+    """Create a pipeline."""
 
     record: PipelineRecord
 
 
 @dataclass(frozen=True, slots=True)
 class PutPipeline:
-    """A pipeline that is there."""
+    """Replace an existing pipeline."""
 
     record: PipelineRecord
     before: PipelineRecord
-    """As it stands now: what does not differ need not be written."""
+    """The stored record: only differences must be written."""
 
     @property
     def skipped(self) -> int:
-        """Fire times that the schedule passes over."""
+        """Number of fire times that this write skips."""
         return self.record.skips.total - self.before.skips.total
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePipelineRecord:
-    """Out of the catalog."""
+    """Remove a pipeline from the catalog."""
 
     record: PipelineRecord
-    """As it stands now."""
+    """The stored record."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutIntervals:
-    """A pipeline's index of intervals: in the transaction that ends a run, or removes the pipeline."""
+    """Replace a pipeline's index of intervals, in the transaction that ends a run or removes the pipeline."""
 
     pipeline: PipelineName
     index: IntervalIndex | None
-    """None: there is none any more."""
+    """None: remove the index."""
     before: IntervalIndex | None
-    """As it stands now: what does not differ need not be written."""
+    """The stored record: only differences must be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutBackfill:
-    """A backfill as it is now."""
+    """Create or replace a backfill."""
 
     backfill: Backfill
     before: Backfill | None
-    """As it stands now; None: it was not there before."""
+    """The stored record; None: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveBackfill:
-    """One that is over, and so old that it is forgotten."""
+    """Remove an old backfill that has ended."""
 
     backfill: Backfill
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeCommand:
-    """Take a command out of the queue and say what became of it: in the transaction that acts on it."""
+    """Remove a command from the queue and write its outcome, in the transaction that acts on it."""
 
     outcome: CommandOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class PutAbdication:
-    """In place of an earlier one, whose epoch is over."""
+    """Replace the record of an earlier abdication, whose epoch is over."""
 
     abdication: Abdication
 
 
 @dataclass(frozen=True, slots=True)
 class PutSettings:
-    """In place of the earlier ones."""
+    """Replace the cluster settings."""
 
     settings: ClusterSettings
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTerm:
-    """The record of a term: with its first decision."""
+    """Create the record of a term, in the transaction of its first decision."""
 
     term: Term
 
 
 @dataclass(frozen=True, slots=True)
 class PutTerm:
-    """A term that is recorded."""
+    """Replace the record of a term."""
 
     term: Term
 
 
 @dataclass(frozen=True, slots=True)
 class RaiseSchema:
-    """Of the cluster. The last write of a term: from then on its fencing token is stale."""
+    """Raise the cluster's schema. The last write of a term: it makes the term's fencing token stale."""
 
     schema: int
 
 
 @dataclass(frozen=True, slots=True)
 class CreateAttempt:
-    """The place where an attempt's slots will be."""
+    """Create the node that will hold an attempt's slots."""
 
     attempt: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveAttempt:
-    """An attempt and all its slots, when its run moves to history."""
+    """Remove an attempt and all its slots, when its run moves to history."""
 
     attempt: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """The intent: an order to a worker."""
+    """Write an order to a worker."""
 
     worker: WorkerId
     assignment: Assignment
@@ -163,7 +163,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Unassign:
-    """Take an order back, done or not."""
+    """Remove an order, done or not."""
 
     worker: WorkerId
     attempt: AttemptId
@@ -187,7 +187,7 @@ class WriteEnd:
 
 @dataclass(frozen=True, slots=True)
 class RequestStop:
-    """Ask a runner to end its driver."""
+    """Request that a runner ends its driver."""
 
     attempt: AttemptId
     reason: str
@@ -195,37 +195,37 @@ class RequestStop:
 
 @dataclass(frozen=True, slots=True)
 class CreateAlert:
-    """Something to be told to a target: in the transaction that writes its cause."""
+    """Create an alert, in the transaction that writes its cause."""
 
     alert: Alert
 
 
 @dataclass(frozen=True, slots=True)
 class PutAlert:
-    """An alert that is there."""
+    """Replace an existing alert."""
 
     alert: Alert
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveAlert:
-    """An alert that has ended, once people had time to look at it."""
+    """Remove an ended alert, after people had time to see it."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PutHealth:
-    """How a pipeline fares."""
+    """Write the health of a pipeline."""
 
     health: PipelineHealth
     is_new: bool
-    """Nothing was known of it."""
+    """True: there is no health record yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveHealth:
-    """Of a pipeline that leaves the catalog."""
+    """Remove the health of a pipeline that is removed from the catalog."""
 
     pipeline: PipelineName
 

@@ -1,7 +1,7 @@
-"""What the leader has to look at, and when to look again. Engine thread only.
+"""Subjects that the leader must decide about, now or at a later time. Engine thread only.
 
-An event, a commit or a timer puts a *subject* on the agenda; the rule of its kind is asked about it, and
-about nothing else. So an event costs what it touches, however much is live.
+An event, a commit or a timer puts a *subject* on the agenda. The engine then calls the rules of its kind for
+this subject alone. So the cost of an event does not depend on how much is live.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Kind = Literal[
     "late",
     "deadline",
 ]
-"""`queue`: a queued run that may start. `task`: one that waits for a worker; `wait`: one that waits for
-something else, see `nimbus.engine.rules.waits`. `worker`: one that backs off.
-`rendering`: a task that could start, were its templates rendered. `child`: an item of a task, whose child run
-may have ended. `children`: a task that starts child runs.
-`finished`: a run to be archived, later removed."""
+"""`queue`: a queued run that may start. `task`: a task that waits for a worker. `wait`: a task that waits for
+something else, see `nimbus.engine.rules.waits`. `worker`: a worker that backs off.
+`rendering`: a task that can start after its templates are rendered. `child`: an item of a task, whose child
+run may have ended. `children`: a task that starts child runs.
+`finished`: a run that is archived, and later removed."""
 
 
 PARTS_OF_RUNS: frozenset[Kind] = frozenset(
@@ -49,14 +49,14 @@ PARTS_OF_RUNS: frozenset[Kind] = frozenset(
 
 
 class Subject(NamedTuple):
-    """What one decision is about."""
+    """The object of one decision."""
 
     kind: Kind
     name: str
-    """Of the run, the command, the pipeline, the backfill or the worker."""
+    """Name of the run, command, pipeline, backfill or worker."""
     task: TaskName = TaskName("")
     number: int = 0
-    """Of the attempt, or the item."""
+    """Number of the attempt, or index of the item."""
 
     @property
     def run(self) -> RunId:
@@ -65,29 +65,29 @@ class Subject(NamedTuple):
 
     @property
     def attempt(self) -> AttemptId:
-        """The attempt, if it is one."""
+        """The id, if the subject is an attempt."""
         return AttemptId(self.run, self.task, self.number)
 
     @property
     def command(self) -> CommandId:
-        """The command, if it is one."""
+        """The id, if the subject is a command."""
         return CommandId(self.name)
 
     @property
     def backfill(self) -> BackfillId:
-        """The backfill, if it is one."""
+        """The id, if the subject is a backfill."""
         return BackfillId(self.name)
 
     @property
     def pipeline(self) -> PipelineName:
-        """The pipeline, if it is one."""
+        """The name, if the subject is a pipeline."""
         return PipelineName(self.name)
 
     @property
     def owner(self) -> Subject:
-        """What is set aside if deciding fails: a run as a whole, since its parts depend on one another.
+        """The subject that is set aside if a decision fails: the whole run, because its parts are linked.
 
-        Of a task that starts child runs the task alone: a child that cannot be built harms nothing else.
+        For a task that starts child runs, only the task: a child that cannot be built affects nothing else.
         """
         if self.kind == "child":
             return Subject("children", self.name, self.task)
@@ -105,7 +105,7 @@ def about_task(run: RunId, task: TaskName) -> Subject:
 
 
 def about_wait(run: RunId, task: TaskName) -> Subject:
-    """A task whose needs are met, and that no worker runs."""
+    """A task that no worker runs, and whose needs are met."""
     return Subject("wait", run, task)
 
 
@@ -115,12 +115,12 @@ def about_rendering(run: RunId, task: TaskName) -> Subject:
 
 
 def about_overdue(run: RunId, task: TaskName) -> Subject:
-    """A task that waits for room, for the end of its `queue_timeout`."""
+    """A task that waits for room, at the end of its `queue_timeout`."""
     return Subject("overdue", run, task)
 
 
 def about_late(run: RunId, task: TaskName | None = None) -> Subject:
-    """A live run, or a task of one, for the moment when it is late."""
+    """A live run, or a task of one, at the time when it becomes late."""
     return Subject("late", run, task or TaskName(""))
 
 
@@ -185,11 +185,11 @@ def about_pipeline(name: PipelineName) -> Subject:
 
 
 class Instant(NamedTuple):
-    """One moment on both clocks: the wall clock for people and cron, the other one for durations."""
+    """One moment on two clocks: the wall clock, for people and cron, and a monotonic one for durations."""
 
     wall: datetime
     elapsed_s: float
-    """On a clock that never steps and counts suspend."""
+    """Seconds on a clock that never steps and that counts suspend."""
 
 
 Moment = TypeVar("Moment", datetime, float)
@@ -201,7 +201,7 @@ class Timers(Generic[Moment]):
     def __init__(self) -> None:
         self._moments: dict[Subject, Moment] = {}
         self._heap: list[tuple[Moment, Subject]] = []
-        """Also holds moments that were replaced or cancelled: `_moments` says which count."""
+        """May contain replaced or cancelled moments: only those in `_moments` are valid."""
 
     def __contains__(self, subject: Subject) -> bool:
         return subject in self._moments
@@ -227,7 +227,7 @@ class Timers(Generic[Moment]):
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: Moment) -> Iterator[Subject]:
-        """Take out every subject whose moment has come."""
+        """Remove and yield every subject whose moment has come."""
         while (moment := self.next()) is not None and moment <= now:
             subject = heappop(self._heap)[1]
             del self._moments[subject]
@@ -235,18 +235,18 @@ class Timers(Generic[Moment]):
 
 
 class Agenda:
-    """Subjects to be looked at now, oldest first within a kind, and those to be looked at later."""
+    """Subjects to decide now, oldest first within a kind, and subjects with a timer."""
 
     def __init__(self) -> None:
         self._queues: defaultdict[Kind, OrderedDict[Subject, None]] = defaultdict(OrderedDict)
-        """None of them is empty, so that a look at what is first costs little when there is little."""
+        """Queues by kind. Empty ones are removed, so that `first` is cheap when there is little."""
         self._at: Timers[datetime] = Timers()
         self._after: Timers[float] = Timers()
 
     def add(self, subject: Subject, *, urgent: bool = False) -> None:
-        """Look at it in this turn, after the others of its kind; an urgent one before them.
+        """Add a subject behind the others of its kind; an urgent one before them.
 
-        One that is on the agenda keeps its place.
+        A subject that is on the agenda already keeps its place.
         """
         queue = self._queues[subject.kind]
         if urgent and subject not in queue:
@@ -267,7 +267,7 @@ class Agenda:
         return self._queues[kind].keys() if kind in self._queues else ()
 
     def done(self, subject: Subject) -> None:
-        """There is nothing to decide about it now."""
+        """Remove a subject from the queues; its timers stay."""
         queue = self._queues.get(subject.kind)
         if queue is not None:
             queue.pop(subject, None)
@@ -275,25 +275,25 @@ class Agenda:
                 del self._queues[subject.kind]
 
     def forget(self, subject: Subject) -> None:
-        """It is no more: neither now nor later."""
+        """Remove a subject and its timers."""
         self.done(subject)
         self._at.cancel(subject)
         self._after.cancel(subject)
 
     def is_timed(self, subject: Subject) -> bool:
-        """Whether it is looked at later."""
+        """True when the subject has a timer."""
         return subject in self._at or subject in self._after
 
     def look_at(self, subject: Subject, moment: datetime) -> None:
-        """Look again at a time of the wall clock: fire times, deadlines, retries."""
+        """Set a timer on the wall clock: for fire times, deadlines, retries."""
         self._at.set(subject, moment)
 
     def look_after(self, subject: Subject, elapsed_s: float) -> None:
-        """Look again when the clock that counts suspend says so: silences."""
+        """Set a timer on the clock that counts suspend: for silences."""
         self._after.set(subject, elapsed_s)
 
     def pop_due(self, now: Instant) -> Iterator[Subject]:
-        """Take out every subject whose time has come."""
+        """Remove the due timers and yield their subjects."""
         yield from self._at.pop_due(now.wall)
         yield from self._after.pop_due(now.elapsed_s)
 

@@ -1,4 +1,4 @@
-"""The order in which waiting commands are answered: in lines, one for each pipeline and each run."""
+"""The order in which waiting commands are answered: one queue ("line") for each pipeline and each run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nimbus.domain.ids import CommandId
 
 
 class CommandLines:
-    """A command that waits for its release, or for its run to be built, holds back those behind it."""
+    """The lines. A command that waits for its release or its run blocks the commands behind it."""
 
     def __init__(self) -> None:
         self._lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
@@ -20,12 +20,12 @@ class CommandLines:
         return line in self._lines
 
     def join(self, queued: QueuedCommand) -> None:
-        """Stand behind all that are in its lines, unless it stands there already."""
+        """Append a command to its lines, unless it is in them already."""
         for line in lines_of(queued):
             self._lines[line].setdefault(queued.id)
 
     def leave(self, queued: QueuedCommand) -> list[CommandId]:
-        """Stand in no line. Who is first now in those that it was in."""
+        """Remove a command from its lines. Return the commands that are first in them now."""
         firsts = []
         for line in lines_of(queued):
             rest = self._lines[line]
@@ -37,11 +37,11 @@ class CommandLines:
         return firsts
 
     def is_first(self, queued: QueuedCommand) -> bool:
-        """Whether no older command about the same pipeline, or the same run, stands before it."""
+        """True when no older command about the same pipeline or run is before it."""
         return all(self.first(line) in (None, queued.id) for line in lines_of(queued))
 
     def ahead_of(self, queued: QueuedCommand) -> list[CommandId]:
-        """Older commands about the same pipeline, or the same run."""
+        """Older commands about the same pipeline or run."""
         lines = (takewhile(lambda other: other != queued.id, self._lines[line]) for line in lines_of(queued))
         return [*chain.from_iterable(lines)]
 
@@ -55,9 +55,9 @@ class CommandLines:
 
 
 def lines_of(queued: QueuedCommand) -> Iterator[str]:
-    """The pipeline and the run that a command is about; a run's name may be that of a pipeline.
+    """The lines of a command: its pipeline and its run. The prefix `run` keeps equal names apart.
 
-    A rerun may have to wait for the end of a run. It holds up no other command of its pipeline.
+    A rerun may have to wait for the end of a run, so it does not block its pipeline's line.
     """
     pipeline, run, waits = (getattr(queued.command, name, "") for name in ("pipeline", "run_id", "rerun_of"))
     if pipeline and not waits:

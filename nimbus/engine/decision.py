@@ -1,4 +1,4 @@
-"""What a rule says about one subject: a decision, or until when there is nothing to decide."""
+"""The answer of a rule about one subject: a decision, or the time until which there is none."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ class ArchiveRun:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOutcomes:
-    """Store outcomes of commands in history, so that they can be forgotten."""
+    """Store outcomes of commands in history, so that they can be removed."""
 
     outcomes: tuple[CommandOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTerms:
-    """Store terms in history, so that they can be forgotten."""
+    """Store terms in history, so that they can be removed."""
 
     terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BuildRun:
-    """Make a run out of its release's definition, with its arguments rendered."""
+    """Build a run from its release's definition, with rendered arguments."""
 
     subject: Subject
     """What starts the run: a command, a pipeline whose schedule fires, or a task."""
     draft: Draft
     parent: Run | None = None
-    """Of a child run: where its parameters are rendered."""
+    """For a child run: the parent, in whose context its parameters are rendered."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderTask:
-    """Render the templates of a ready task, which take results of others."""
+    """Render the templates of a ready task, which read results of other tasks."""
 
     run: Run
     task: TaskName
@@ -69,14 +69,14 @@ class RenderTask:
 
 @dataclass(frozen=True, slots=True)
 class LookAt:
-    """Look whether data is there that tasks wait for."""
+    """Look up data that tasks wait for."""
 
     look: Look
 
 
 @dataclass(frozen=True, slots=True)
 class StorePurge:
-    """Let storage keep what a command asks for."""
+    """Store the order of a purge command."""
 
     command: CommandId
     order: PurgeOrder
@@ -116,10 +116,10 @@ MAY_LOSE = (WriteClaim, WriteEnd, RequestStop, RemoveAttempt, RemoveRun)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One step of the leader. Its writes are done together.
+    """One step of the leader. Its writes are applied together.
 
-    A decision has writes or effects, never both: the answer to a write may be lost, and with it what would
-    follow. What must follow is decided next, from the records that the write left.
+    A decision has writes or effects, never both: the reply to a write may be lost, and effects in the same
+    decision would be lost with it. Effects are decided in the next step, from the written records.
     """
 
     name: str
@@ -127,9 +127,9 @@ class Decision:
     writes: tuple[Write, ...] = ()
     effects: tuple[Effect, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
-    """For the log line."""
+    """Fields of the log line."""
     repeated: bool = False
-    """Each new leader begins it anew, so the log has it for debugging only."""
+    """True: every new leader repeats it, so it is logged at debug level only."""
 
     def __post_init__(self) -> None:
         if self.writes and self.effects:
@@ -137,23 +137,23 @@ class Decision:
 
     @property
     def may_lose(self) -> bool:
-        """Whether others may be faster: it fills a slot that a driver can fill at any time, or deletes.
+        """True when another process may be faster: it fills a slot that a driver may fill, or deletes.
 
-        It then travels in a transaction of its own, so that nothing else is refused with it.
+        It then gets its own transaction, so that its refusal does not affect other decisions.
         """
         return any(isinstance(write, MAY_LOSE) for write in self.writes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing to decide about a subject before `at` or `after_s`; without them: before something changes."""
+    """Nothing to decide about a subject before `at` or `after_s`; with neither, before a change."""
 
     at: datetime | None = None
-    """On the wall clock."""
+    """Time of the wall clock."""
     after_s: float | None = None
-    """On the clock that counts suspend."""
+    """Time of the clock that counts suspend."""
     gates: tuple[Gate, ...] = ()
-    """Of a ready task: what it waits for, other than a worker."""
+    """For a ready task: the limits that it waits for; empty: it waits for a worker."""
 
 
 Answer = Decision | Nothing

@@ -1,4 +1,4 @@
-"""Runs that have ended, for those that use what they did: in ZooKeeper for a while, then in history."""
+"""Reads ended runs, for runs that reuse their tasks: from ZooKeeper for a while, then from history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.ports import History
 
 
 class EarlierRuns:
-    """Reads ZooKeeper first: a run is removed there only when history has it. From any thread."""
+    """Reads ZooKeeper first: a run is removed there only after history has it. From any thread."""
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class EarlierRuns:
         self._read_run, self._read_slots, self._history = read_run, read_slots, history
 
     def find(self, run: RunId, pipeline: PipelineName) -> Run:
-        """A run of a pipeline that has ended.
+        """An ended run of a pipeline.
 
         Raises:
-            RefusedError: it is not there, has not ended, or is of another pipeline.
+            RefusedError: the run does not exist, has not ended, or is of another pipeline.
             NimbusError: history cannot be read now.
         """
         found = self._read_run(run) or self._history.read(run)
@@ -43,10 +43,10 @@ class EarlierRuns:
         return found
 
     def check_outputs(self, earlier: Run, run: Run) -> None:
-        """Raise RefusedError if a run is to reuse outputs of an earlier one that are purged.
+        """Raise RefusedError if a run reuses outputs of an earlier run that are purged.
 
-        Asked for after the command of the run was read: see `nimbus.scheduler.purge`. A run that is in
-        ZooKeeper has all it had, so nothing is asked of storage, which may be away.
+        Called after the command of the run was read: see `nimbus.scheduler.purge`. A run that is in ZooKeeper
+        is not purged, so storage, which may be unavailable, is not read for it.
         """
         reused = (task.reused.attempt for task in run.tasks.in_order() if task.reused is not None)
         if not any(attempt is not None and attempt.output is not None for attempt in reused):
@@ -62,7 +62,7 @@ class EarlierRuns:
             )
 
     def results(self, run: Run) -> Results:
-        """What the tasks of a run gave, also those that it reused. NimbusError: see `find`."""
+        """Results of a run's tasks, including reused ones. Raises NimbusError, see `find`."""
         found = {
             name: task.reused.result
             for name, task in run.tasks.items()

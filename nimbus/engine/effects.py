@@ -1,10 +1,10 @@
-"""Effects of decisions: work that takes time, on threads of its own, its outcome told as news.
+"""Effects of decisions: slow work on separate threads, whose outcome is sent to the engine as news.
 
-Pools of threads: `nimbus-archive` waits for S3 as long as it must; `nimbus-prepare` fetches releases for
-commands; `nimbus-build` makes runs, and `nimbus-render` the texts of ready tasks: these two wait for the
-template helper; `nimbus-look` and, for files, `nimbus-look-files` look at data. Alerts have threads of their
-own, see `nimbus.engine.sending`; so have traces and lineage, see `nimbus.engine.exports`. None holds up the
-engine, nor another for longer than one question to the helper.
+Thread pools: `nimbus-archive` waits for S3 without limit; `nimbus-prepare` fetches releases for commands;
+`nimbus-build` builds runs, and `nimbus-render` renders ready tasks: these two wait for the template helper;
+`nimbus-look` and, for files, `nimbus-look-files` look up data. Alerts have their own threads, see
+`nimbus.engine.sending`; so do traces and lineage, see `nimbus.engine.exports`. No pool blocks the engine, or
+another pool for longer than one call of the helper.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
-"""Between two tries to store runs, while none succeeds."""
+"""Longest pause between two tries to store runs, while none succeeds."""
 
 
 LOOKS_AT_ONCE = 4
@@ -88,7 +88,7 @@ class ReleasePreparer(Protocol):
         """Fetch, verify and read a release.
 
         Raises:
-            NimbusError: why it cannot be had; `code` goes into the command's outcome.
+            NimbusError: the release is not available; `code` goes into the command's outcome.
         """
         ...
 
@@ -101,19 +101,19 @@ class Renderer(Protocol):
 
         Raises:
             TemplateError: a template cannot be rendered, or breaks the limits.
-            TemplateHelperError: none can be rendered now.
+            TemplateHelperError: the helper cannot render any template now.
         """
         ...
 
     def child_parameters(self, parent: Run, link: Parent, results: Results) -> Mapping[str, Any]:
-        """What a run gives one of its child runs. Raises as `render`."""
+        """The parameters of a child run. Raises as `render`."""
 
     def render_task(self, run: Run, name: TaskName, results: Results) -> TaskSpec:
         """A task that reads results, rendered. Raises as `render` does."""
         ...
 
     def close(self) -> None:
-        """End; a `render` under way raises. From any thread."""
+        """Stop the helper; a `render` under way raises. From any thread."""
         ...
 
 
@@ -144,15 +144,15 @@ class Effects:
         self._renderer = renderer
         self._look = look
         self._looking: set[Look] = set()
-        """Under way, or about to be. A set's own calls are atomic."""
+        """Look-ups that are queued or under way. Single calls of a set are atomic."""
         self._sender = sender
         self._exports = exports
-        """Of traces and lineage; None: neither is sent."""
+        """Exports of traces and lineage; None: neither is sent."""
         self._resign = resign
         self._tell = tell
         self._stopping = threading.Event()
         self._failures = 0
-        """Tries to store a run that failed since one succeeded. Archive thread only."""
+        """Failed tries to store a run since the last success. Archive thread only."""
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
         self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
@@ -160,7 +160,7 @@ class Effects:
         self._resignation = ThreadPoolExecutor(1, thread_name_prefix="nimbus-resign")
         self._look_out = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="nimbus-look")
         self._look_at_files = ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="nimbus-look-files")
-        """Apart: a shared folder whose server is gone can hold these up for long."""
+        """A separate pool: a shared folder whose server is down can block its threads for long."""
 
     def start(self, effect: Effect) -> None:
         """Start one effect."""
@@ -176,7 +176,7 @@ class Effects:
             case RenderTask():
                 self._submit(self._render, self._make_texts, effect)
             case LookAt(look) if look in self._looking:
-                pass  # an earlier reign asked for it; the answer is for this one, too
+                pass  # an earlier reign started it; the answer serves this reign, too
             case LookAt(look):
                 self._looking.add(look)
                 files = look.source is DataSource.FILE
@@ -189,7 +189,7 @@ class Effects:
                 assert_never(effect)
 
     def close(self) -> None:
-        """End waiting effects at once; runs that were not archived are archived by the next leader."""
+        """Drop waiting effects. The next leader archives the runs that are not archived yet."""
         self._stopping.set()
         for pool in (
             self._archive,
@@ -213,7 +213,7 @@ class Effects:
             _log.info("effect_left", about=type(about).__name__)
 
     def _submit_resignation(self, reason: str, to: str) -> None:
-        """To name the successor takes calls to ZooKeeper."""
+        """Resign. Naming a successor calls ZooKeeper, so it gets a thread."""
         if to:
             self._submit(self._resignation, self._hand_over, (reason, to))
         else:
@@ -237,11 +237,11 @@ class Effects:
                 self._submit(self._archive, self._store_terms, terms)
 
     def _store(self, run_id: RunId) -> None:
-        """Store a run; one that cannot be stored now goes to the back, so that it holds up no other."""
+        """Store a run. If that fails, put it at the end of the queue, so that it does not block others."""
         try:
             run = self._read_run(run_id)
             if run is not None:  # else it was removed by hand
-                # A leader before this one may have stored it, and removed some of its attempts.
+                # An earlier leader may have stored it, and removed some of its attempts.
                 if results := kept_results(run, run.tasks, self._read_slots, self._history.results):
                     self._history.store_results(run_id, results)
                 self._history.store(run)
@@ -259,7 +259,7 @@ class Effects:
             archived = partial(self._tell, RunArchived(run_id))
             if run is None or self._exports is None:
                 archived()
-            else:  # its record in ZooKeeper is what makes the next leader send it
+            else:  # the record stays in ZooKeeper until then, so that the next leader sends it
                 self._exports.finish(run, archived)
 
     def _store_outcomes(self, outcomes: tuple[CommandOutcome, ...]) -> None:
@@ -282,7 +282,7 @@ class Effects:
     def _store_terms(self, terms: tuple[Term, ...]) -> None:
         try:
             self._history.store_terms(terms)
-        except Exception:  # noqa: BLE001 - the next leader tries again: they stay where they are until then
+        except Exception:  # noqa: BLE001 - the terms stay where they are, and the next leader tries again
             _log.exception("terms_archive_failed")
         else:
             self._tell(TermsArchived(tuple(term.epoch for term in terms)))
@@ -338,7 +338,7 @@ class Effects:
         except (InvalidParametersError, RefusedError, TemplateError) as exc:
             result = Refusal(exc.code, str(exc))
         except DefinitionNotHereError as exc:
-            if effect.parent is None and draft.selection is None:  # an active one: the sync fetches it
+            if effect.parent is None and draft.selection is None:  # an active release: the sync fetches it
                 self._tell(BuildingFailed(effect.subject, draft, exc))
             else:
                 self._submit(self._prepare, self._fetch, effect)
@@ -360,7 +360,7 @@ class Effects:
         return lifecycle.begin(self._renderer.render(run), draft.asked_at)
 
     def _fetch(self, effect: BuildRun) -> None:
-        """Bring the release of a child run or of a rerun, which need not be the active one."""
+        """Fetch the release of a child run or of a rerun, which may differ from the active one."""
         draft = effect.draft
         try:
             self._preparer.prepare(ReleaseOf(draft.pipeline, draft.release))

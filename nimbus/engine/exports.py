@@ -1,8 +1,8 @@
-"""Sends traces and lineage of runs, each kind on a thread of its own, so that no collector holds up anything.
+"""Sends traces and lineage of runs. Each kind has its own thread, so a slow collector blocks nothing else.
 
-Nothing is queued that is not in ZooKeeper: what to send follows from a run's record and from what of it
-was sent. A run leaves ZooKeeper once all is sent or given up (see `nimbus.engine.effects`), so a leader that
-takes over sends what its predecessor may not have sent, under the same ids.
+The data to send is derived from a run's record in ZooKeeper and the version of it that was sent last. A run
+is removed from ZooKeeper only after everything is sent or given up (see `nimbus.engine.effects`). So a new
+leader sends what its predecessor may not have sent, under the same ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-"""Between two tries, while none succeeds."""
+"""Longest pause between two tries, while none succeeds."""
 
 Done = Callable[[], None]
 
@@ -41,19 +41,19 @@ class RunExports:
         give_up_after: timedelta,
         metrics: ExportMetrics,
     ) -> None:
-        """`sinks`: by kind."""
+        """`sinks`: the sinks by kind."""
         self._exports = [
             _Export(kind, sink, leads, clock, give_up_after, metrics) for kind, sink in sinks.items()
         ]
 
     def follow(self, epoch: int, run: Run) -> None:
-        """Take in a run as it stands in ZooKeeper, in the reign of `epoch`."""
+        """Export a run, read or written in the reign of `epoch`."""
         for export in self._exports:
             if export.follows:
                 export.follow(epoch, run)
 
     def finish(self, run: Run, done: Done) -> None:
-        """Send what is left of a finished run. `done` is called once all is sent or given up."""
+        """Send the rest of a finished run. `done` is called when everything is sent or given up."""
         left = _Countdown(len(self._exports), done)
         for export in self._exports:
             export.finish(run, left.one)
@@ -61,13 +61,13 @@ class RunExports:
             done()
 
     def close(self) -> None:
-        """Start nothing more; the next leader sends what is left."""
+        """Start no more sends. The next leader sends the rest."""
         for export in self._exports:
             export.close()
 
 
 class _Countdown:
-    """Calls `done` when each of several has said that it is."""
+    """Calls `done` after `count` calls of `one`."""
 
     def __init__(self, count: int, done: Done) -> None:
         self._lock, self._left, self._done = threading.Lock(), count, done
@@ -81,7 +81,7 @@ class _Countdown:
 
 
 class _Export:
-    """One kind. Its maps hold runs under way, and finished ones of which not all is sent."""
+    """The export of one kind. Its maps hold runs under way, and finished runs with unsent data."""
 
     def __init__(
         self,
@@ -99,16 +99,16 @@ class _Export:
         self._epoch = 0
         self._latest: dict[RunId, Run] = {}
         self._sent: dict[RunId, Run] = {}
-        """As far as everything was accepted."""
+        """The version of each run that was accepted completely."""
         self._done: dict[RunId, Done] = {}
-        """Of finished runs."""
+        """Callbacks of finished runs."""
         self._queued: set[RunId] = set()
         self._trying: RunId | None = None
-        """Also during the pause after its try."""
+        """The run that is being tried, also during the pause after the try."""
         self._failures = 0
-        """Since a try succeeded. Its thread only."""
+        """Failed tries since the last success. Export thread only."""
         self._failed: set[RunId] = set()
-        """Of which a try failed since then, two at most. Its thread only."""
+        """Runs, two at most, with a failed try since the last success. Export thread only."""
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"nimbus-export-{kind}")
         metrics.watch(kind, self._waiting)
@@ -164,15 +164,15 @@ class _Export:
         if not self._leads():  # the next leader sends it
             self._forget(run_id, epoch)
         elif self._is_overdue(run) and (run_id in self._failed or len(self._failed) > 1):
-            self._give_up(run)  # untried, if several others failed: a dead collector may take 10 s for each
+            self._give_up(run)  # without a try if several others failed: a dead collector takes 10 s each
         elif self._try(before, run):
             self._accepted(run, epoch)
         else:
             self._failures += 1
-            if len(self._failed) < 2:  # more would say no more, and could become many
+            if len(self._failed) < 2:  # two are enough, and more would take memory
                 self._failed.add(run_id)
             self._metrics.failed(self._kind)
-            if self._is_overdue(run):  # others may be accepted between its tries, and set the count back
+            if self._is_overdue(run):  # accepted others reset the count, so this is checked, too
                 self._give_up(run)
                 return
             longest_s = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)

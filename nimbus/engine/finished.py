@@ -1,4 +1,4 @@
-"""Final runs, until they are out of ZooKeeper."""
+"""Final runs, until they are removed from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.domain.run import Run, RunState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What is left of a final run in memory."""
+    """The state of a final run in the engine's memory."""
 
     pipeline: PipelineName
     state: RunState
@@ -20,15 +20,15 @@ class Finished:
     finished_at: datetime
     parent: Parent | None
     attempts: dict[AttemptId, None]
-    """That are in ZooKeeper. Changed in place: a run can have tens of thousands."""
+    """Attempts that are still in ZooKeeper. Changed in place: a run can have tens of thousands."""
     archiving: bool = False
-    """The archive has been asked to store it."""
+    """True: the archive was asked to store the run."""
     archived: bool = False
-    """History has it."""
+    """True: history has the run."""
 
 
 def finished(run: Run, before: Finished | None) -> Finished:
-    """What is left of a run. `before`: what was known of it as final; its archive goes on."""
+    """The state of a run that is final. `before`: its earlier state, whose archiving goes on."""
     attempts = dict.fromkeys(
         AttemptId(run.id, name, number)
         for name, task in run.tasks.items()

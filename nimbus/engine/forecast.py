@@ -1,8 +1,8 @@
-"""What schedules will do: each fire, the run that it starts, when that has room and when it will end. Pure.
+"""Forecast of schedules: each fire, its run, and when the run starts and ends. Pure.
 
-Fires come from the rule of `nimbus.definition.cron`, and room from the queue that the leader uses. A run
-takes as long as it is expected to; what its tasks wait for, such as slots and pools, counts only as far as it
-did in the runs that this expectation comes from. Runs that people start by hand are not foreseen.
+Fires come from the rules of `nimbus.definition.cron`, and room from the queue that the leader uses. A run
+takes its expected duration. Waits for slots and pools count only as far as they are part of that expectation.
+Runs that people start by hand are not predicted.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _Fire = tuple[datetime, PipelineName]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A pipeline as a forecast sees it."""
+    """The input of a forecast about one pipeline."""
 
     name: PipelineName
     schedule: Schedule
     duration: timedelta
-    """Of each of its runs, from start to end."""
+    """Expected time of each of its runs, from start to end."""
     concurrency: Concurrency | None = None
     priority: Priority = Priority.MEDIUM
 
 
 class Fate(StrEnum):
-    """What becomes of a fire."""
+    """The result of a fire."""
 
     RUNS = "runs"
     SKIPPED = "skipped"
-    """By `when_full: skip`: it starts no run."""
+    """The fire starts no run, because of `when_full: skip`."""
     REPLACED = "replaced"
-    """By `when_full: replace`: its run is stopped, before or after its start."""
+    """Its run is stopped, before or after its start, because of `when_full: replace`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Forecast:
 
     @property
     def waited(self) -> timedelta:
-        """For room, before its start."""
+        """Time that the run waits for room before its start."""
         return timedelta(0) if self.started_at is None else self.started_at - self.fire
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """As `RunQueue` sees a run."""
+    """A run, with the fields that `RunQueue` needs."""
 
     id: RunId
     pipeline: PipelineName
@@ -81,10 +81,10 @@ class _Run:
 def forecast(
     pipelines: Sequence[Expected], after: datetime, until: datetime, *, max_running: int | None = None
 ) -> Iterator[Forecast]:
-    """Every fire after `after` and up to `until`, in the order in which it is clear what becomes of it.
+    """Every fire after `after` and up to `until`, in the order in which their results are known.
 
     Args:
-        pipelines: With schedules that fire.
+        pipelines: Pipelines whose schedules fire.
         after: Aware. No run is under way then.
         until: Aware. Runs that fired before may end later.
         max_running: `runs.max_running` of the cluster; None: any number.
@@ -101,9 +101,9 @@ class _Foreseeing:
         self._queue = RunQueue(self._limits.get, max_running)
         self._ends: list[tuple[datetime, int, _Run]] = []
         self._open: defaultdict[PipelineName, deque[_Run]] = defaultdict(deque)
-        """Oldest first."""
+        """Open runs, oldest first."""
         self._runs: dict[RunId, _Run] = {}
-        """Queued ones."""
+        """Queued runs."""
         self._count = 0
 
     def all(self, after: datetime, until: datetime) -> Iterator[Forecast]:
@@ -114,7 +114,7 @@ class _Foreseeing:
         yield from self._ended(None)
 
     def _ended(self, now: datetime | None) -> Iterator[Forecast]:
-        """Runs that end up to now; None: all that are left."""
+        """Close the runs that end up to `now`; None: all that are left."""
         while self._ends and (now is None or self._ends[0][0] <= now):
             at, _, run = heapq.heappop(self._ends)
             if run.state is not RunState.STOPPED:  # else it was replaced before
@@ -142,7 +142,7 @@ class _Foreseeing:
         self._start_queued(fire)
 
     def _replaced(self, open_runs: deque[_Run], now: datetime) -> Forecast:
-        """Stop the oldest that is queued, else the oldest that runs."""
+        """Stop the oldest queued run; without any, the oldest running one."""
         run = next((run for run in open_runs if run.state is RunState.QUEUED), open_runs[0])
         self._close(run)
         run.state = RunState.STOPPED
@@ -164,7 +164,7 @@ class _Foreseeing:
 
 
 def _fires(pipelines: Iterable[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
-    """All fires in order, those of the same time by name. What fires at the same times is asked for once."""
+    """All fires in order; at the same time, by name. Equal schedules are computed once."""
     alike: defaultdict[tuple[str, str], list[Expected]] = defaultdict(list)
     for one in pipelines:
         alike[one.schedule.cron, one.schedule.timezone].append(one)

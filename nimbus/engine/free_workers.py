@@ -1,4 +1,4 @@
-"""Workers that may be given more, best first."""
+"""Workers that may get more attempts, best first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nimbus.domain.workers import WorkerInfo
 
 
 class FreeWorkers:
-    """A list by rank. A change costs O(log n) comparisons; the first one is there at once."""
+    """A list in the order of ranks. A change costs O(log n) comparisons, the first worker O(1)."""
 
     def __init__(self) -> None:
         self._ranks: list[Rank] = []
@@ -21,14 +21,14 @@ class FreeWorkers:
         return (self._found[worker][1] for *_, worker in self._ranks)
 
     def put(self, worker: WorkerInfo, rank: Rank | None) -> None:
-        """Take in a worker's rank; None: it is given no more."""
+        """Set a worker's rank; None: it gets no more attempts."""
         self.discard(worker.id)
         if rank is not None:
             insort(self._ranks, rank)
             self._found[worker.id] = rank, worker
 
     def discard(self, worker: WorkerId) -> None:
-        """Take a worker out, if it is in."""
+        """Remove a worker, if it is in the list."""
         found = self._found.pop(worker, None)
         if found is not None:
             del self._ranks[bisect_left(self._ranks, found[0])]

@@ -1,4 +1,4 @@
-"""How many live runs there are in each state, and how many of their tasks."""
+"""Numbers of live runs in each state, and of their tasks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nimbus.domain.task_run import TaskState
 
 
 class LiveCounts:
-    """Counts of runs that are not final. A change costs the number of states, however much is live."""
+    """Counts of runs that are not final. The cost of a change does not depend on how much is live."""
 
     def __init__(self) -> None:
         self.runs: Counter[RunState] = Counter()
         self.tasks: Counter[TaskState] = Counter()
 
     def moved(self, before: Run | None, after: Run | None) -> None:
-        """A live run came (None before), changed, or is live no more (None after)."""
+        """Count a live run that is new (`before` is None), changed, or no longer live (`after` is None)."""
         if before is not None:
             self.runs[before.state] -= 1
         if after is not None:

@@ -1,6 +1,6 @@
-"""Which data tasks wait for, what was seen of it, and when to look again. Engine thread only.
+"""Data that tasks wait for: the last result of each look-up, and the time of the next. Engine thread only.
 
-Nothing here is stored: after a failover the next leader finds the waiting tasks, and looks anew.
+Nothing here is stored: after a failover the next leader finds the waiting tasks, and starts to look again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nimbus.engine.agenda import Instant, Subject
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-"""Between two looks at the same thing; doubled each time."""
+"""Longest pause between two look-ups of the same data. The pause doubles each time."""
 AT_ONCE = -inf
 MOST_REPORTED = 64
 LONGEST_REPORTED = 500
-"""Characters of an address that is reported: the report is part of a registration."""
+"""Limit of a reported address, in characters: the report is part of a registration."""
 
 
 @dataclass(slots=True)
@@ -29,25 +29,25 @@ class _Watched:
     waiters: set[Subject] = field(default_factory=set)
     pause_s: float = FIRST_PAUSE_S
     due_s: float | None = None
-    """None: somebody looks at it now."""
+    """None: a look-up is under way."""
 
 
 class Looks:
-    """Each event costs what it touches; equal looks of many tasks are one."""
+    """All look-ups of waiting tasks. Equal look-ups of many tasks are done once."""
 
     def __init__(self) -> None:
         self._missing: dict[Subject, set[Look]] = {}
-        """What each waiting task still lacks."""
+        """The data that each waiting task still misses."""
         self._watched: dict[Look, _Watched] = {}
         self._heap: list[tuple[float, Look]] = []
-        """Also holds moments that do not count any more: `_watched` says which do."""
+        """May contain moments that are no longer valid: `_watched` has the valid ones."""
         self._reports: dict[Look, LookReport] = {}
-        """Those looked at last are at the end."""
+        """Reports; the latest are at the end."""
         self.changed = False
-        """Since `report` was called."""
+        """True when reports changed since the last call of `report`."""
 
     def want(self, subject: Subject, looks: Iterable[Look]) -> None:
-        """A task waits for all of `looks`, from now on or already."""
+        """Register that a task waits for all of `looks`. Safe to repeat."""
         if subject in self._missing:
             return
         self._missing[subject] = set(looks)
@@ -58,7 +58,7 @@ class Looks:
             self._watched[look].waiters.add(subject)
 
     def forget(self, subject: Subject) -> None:
-        """A task waits no more."""
+        """Remove a task that no longer waits."""
         for look in self._missing.pop(subject, ()):
             waiters = self._watched[look].waiters
             waiters.discard(subject)
@@ -66,11 +66,11 @@ class Looks:
                 self._drop(look)
 
     def missing(self, subject: Subject) -> list[Look]:
-        """What no look has found yet of what a task waits for."""
+        """The data of a task that no look-up has found yet."""
         return sorted(self._missing.get(subject, ()))
 
     def seen(self, look: Look, seen: Seen, now: Instant) -> list[Subject]:
-        """Take in a look. The tasks that lack nothing any more."""
+        """Apply the result of a look-up. Return the tasks that now have all their data."""
         watched = self._watched.get(look)
         if watched is None:
             return []  # nobody waits for it any more
@@ -89,7 +89,7 @@ class Looks:
         return sorted(done)
 
     def take_due(self, now_s: float) -> list[Look]:
-        """The looks that are due now. Each is due again only after its answer."""
+        """The look-ups that are due now. Each becomes due again only after its answer."""
         due = []
         while self._heap and self._heap[0][0] <= now_s:
             moment, look = heappop(self._heap)
@@ -100,11 +100,11 @@ class Looks:
         return due
 
     def next_due_s(self) -> float | None:
-        """The earliest moment at which something may be due."""
+        """The earliest time at which a look-up may be due."""
         return self._heap[0][0] if self._heap else None
 
     def report(self) -> Mapping[str, LookReport]:
-        """The last looks that found nothing, the latest of them, by name."""
+        """The latest look-ups that found no data, by name, MOST_REPORTED at most."""
         self.changed = False
         return dict(islice(self._short(), MOST_REPORTED))
 

@@ -1,6 +1,6 @@
-"""The engine's thread: waits for leadership, reigns while it lasts, and never decides without it.
+"""The engine thread: it waits for leadership, and decides only while it leads.
 
-`Engine.steps` is everything but the waiting, so that a test can drive it without the thread.
+`Engine.steps` has everything except the waiting, so that a test can run it without the thread.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 Steps = Generator[float | None, tuple[n.News, ...], Result]
-"""Yields for how many seconds to wait for news (None: until some come), and is sent what came."""
+"""Yields the seconds to wait for news (None: no limit). The caller sends the news that came."""
 
 LONGEST_WAIT_S = 5.0
-"""The facts are looked over at least this often, should the wall clock step."""
+"""Longest pause between two looks at the state, because the wall clock may step."""
 COUNT_EVERY_S = 5.0
-"""Between two counts of the cluster for gauges."""
+"""Pause between two counts of the cluster for gauges."""
 REPORT_EVERY_S = 1.0
-"""Between two reports for explanations, see `nimbus.engine.report`."""
+"""Pause between two reports for explanations, see `nimbus.engine.report`."""
 END_NOTED_WITHIN_S = 1.0
-"""How long a leader that hands over waits for the record of its end."""
+"""How long a leader that hands over waits until the end of its term is recorded."""
 PATIENCE_S = 0.5
-"""Pause before ZooKeeper is asked again after it did not answer."""
+"""Pause after ZooKeeper did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
-    """What the engine is doing, for the scheduler's registration."""
+    """The engine's status, for the scheduler's registration."""
 
     epoch: int | None = None
     leader_since: datetime | None = None
@@ -59,12 +59,12 @@ class EngineStatus:
     refusals: Mapping[WorkerId, Refusals] = field(default_factory=dict)
     """Workers that did not start their last attempts."""
     looks: Mapping[str, LookReport] = field(default_factory=dict)
-    """The last looks at data that tasks wait for, see `nimbus.engine.looks`."""
+    """The last look-ups of data that tasks wait for, see `nimbus.engine.looks`."""
     report: LeaderReport = field(default_factory=LeaderReport)
 
 
 class Engine:
-    """An electable that schedules. All public methods may be called from any thread; they only enqueue."""
+    """The electable that schedules. All public methods may be called from any thread; they only enqueue."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class Engine:
         self._on_status = on_status
         self._follow = follow
         self._inbox: queue.SimpleQueue[tuple[float, n.News]] = queue.SimpleQueue()
-        """With the time at which each came, by `Clock.elapsed_s`."""
+        """News with the time of arrival, by `Clock.elapsed_s`."""
         self._elected_at = 0.0
-        """When the last reign began, by `Clock.elapsed_s`, as the next two."""
+        """When the last reign began, by `Clock.elapsed_s`. The next two attributes use the same clock."""
         self._counted_at = -COUNT_EVERY_S
         """When the cluster was last counted for gauges."""
         self._reported_at = -REPORT_EVERY_S
         self._kept: deque[n.News] = deque()
-        """Taken out of the inbox by a reign that ended before it could hear them. Engine thread only."""
+        """News that a reign took from the inbox and did not handle before it ended. Engine thread only."""
         self._quarantined: Mapping[PipelineName, str] = {}
         self._stopping = False
         self.status = EngineStatus()
@@ -105,13 +105,13 @@ class Engine:
         self._thread.start()
 
     def stop(self, timeout: timedelta) -> bool:
-        """Ask the thread to end and wait for it; False if it did not in time."""
+        """Make the thread end, and wait for it. False: it did not end in time."""
         self.tell(n.StopAsked())
         self._thread.join(timeout.total_seconds())
         return not self._thread.is_alive()
 
     def stop_soon(self) -> None:
-        """The process is about to stop: a term that ends from now on ends because of that."""
+        """Note that the process is about to stop, which is the cause of any end of a term from now on."""
         self._stopping = True
 
     def elected(self, leadership: Leadership) -> None:
@@ -119,9 +119,9 @@ class Engine:
         self.tell(n.Elected(leadership))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
-        """See `leader.Electable`. A leader that hands over holds the lock until this returns.
+        """See `leader.Electable`. A leader that hands over keeps the lock until this returns.
 
-        So it waits until the end of the term is recorded, for a second at most.
+        So this waits until the end of the term is recorded, for a second at most.
         """
         heard = threading.Event()
         self.tell(n.Revoked(leadership.epoch, reason, heard.set))
@@ -142,7 +142,7 @@ class Engine:
             return
 
     def steps(self) -> Steps[None]:
-        """Do the engine's work until it is asked to stop. Engine thread only."""
+        """Run the engine until `StopAsked`. Engine thread only."""
         while True:
             match (yield from self._next()):
                 case n.StopAsked():
@@ -158,7 +158,7 @@ class Engine:
                     continue
 
     def collect(self, timeout_s: float | None) -> tuple[n.News, ...]:
-        """Wait for news, then take all there is. Engine thread only."""
+        """Wait for news, then take all that there are. Engine thread only."""
         batch: list[n.News] = []
         try:
             came, news = self._inbox.get(timeout=timeout_s)
@@ -220,7 +220,7 @@ class Engine:
             timeout = PATIENCE_S
             try:
                 if not self._still_leads():
-                    # Revoked() is on its way, or the link is shaky: decide nothing meanwhile.
+                    # Revoked() will arrive, or the connection is unstable: decide nothing until then.
                     fresh = False
                 else:
                     if fresh:
@@ -241,7 +241,7 @@ class Engine:
             reign.hear(batch)
 
     def _act(self, reign: Reign) -> float:
-        """Make the decisions that are due. Returns for how many seconds there is nothing more to do."""
+        """Make the decisions that are due. Return the seconds until there may be more to do."""
         reign.read_on()
         reign.decide()
         if not reign.state.census_taken:
@@ -249,7 +249,7 @@ class Engine:
         self._report(reign)
         self._note_recovery()
         self._note_refusals(reign.state.workers.refusals)
-        if reign.state.looks.changed:  # told with the next report: looks may be many
+        if reign.state.looks.changed:  # published with the next report, because looks may be many
             self.status = replace(self.status, looks=reign.state.looks.report())
         self._count(reign)
         reign.tend()
@@ -259,21 +259,21 @@ class Engine:
         return LONGEST_WAIT_S if idle_s is None else min(max(0.0, idle_s), LONGEST_WAIT_S)
 
     def _count(self, reign: Reign) -> None:
-        """Set the gauges of the whole cluster, now and then."""
+        """Set the gauges of the whole cluster, every COUNT_EVERY_S."""
         if self._clock.elapsed_s() < self._counted_at + COUNT_EVERY_S:
             return
         self._counted_at = self._clock.elapsed_s()
         self._metrics.stands(standing(reign.state, self._clock.now()))
 
     def _report(self, reign: Reign) -> None:
-        """Say what explanations need to know; it is told with the next registration."""
+        """Set the report for explanations. The next registration publishes it."""
         now_s = self._clock.elapsed_s()
         if self.status.recovered_at is None or now_s >= self._reported_at + REPORT_EVERY_S:
             self._reported_at = now_s
             self.status = replace(self.status, report=report(reign.state))
 
     def _over(self, batch: tuple[n.News, ...], reign: Reign) -> bool | None:
-        """None: go on. False: this reign is over. True: so is the process. What came later is kept."""
+        """None: go on. False: this reign is over. True: the process stops. Later news are kept."""
         epoch = reign.state.epoch
         for index, news in enumerate(batch):
             match news:
@@ -285,7 +285,7 @@ class Engine:
                     heard()
                     self._kept.extend(batch[index + 1 :])
                     return False
-                case n.Elected(leadership) if leadership.epoch > epoch:  # ours ended without a word
+                case n.Elected(leadership) if leadership.epoch > epoch:  # ours ended without Revoked
                     self._kept.extend(batch[index:])
                     return False
                 case n.Revoked(heard=heard):
@@ -297,7 +297,7 @@ class Engine:
         return None
 
     def _note_asked_end(self, reign: Reign, reason: str) -> None:
-        """Record the end of a term that somebody asked for. One that was lost is closed by the successor."""
+        """Record a requested end of a term. The successor closes a term whose leadership was lost."""
         asked = reign.state.abdication
         cause = asked_for(asked, reign.state.epoch, self._clock.now())
         if asked is not None and cause is not None:
@@ -311,7 +311,7 @@ class Engine:
     def _note_end(self, reign: Reign, cause: EndCause, *, reason: str = "", by: str = "") -> None:
         try:
             reign.end_term(cause, reason=reason, by=by)
-        except Exception as exc:  # noqa: BLE001 - it is over in any case: the successor closes the term
+        except Exception as exc:  # noqa: BLE001 - the term ends in any case: the successor closes it
             _log.info("term_left_open", epoch=reign.state.epoch, cause=cause, error=str(exc))
 
     def _next(self) -> Steps[n.News]:

@@ -1,4 +1,4 @@
-"""Which tasks of a run still wait for others. Counted, so that an END costs its dependents and no more."""
+"""Which tasks of a run still wait for others. It counts, so that an END costs only its dependents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.domain.run import Run
 
 
 class Needs:
-    """How many needs of each task are not final. What is final stays so, and the counts only fall."""
+    """Number of unmet needs of each task. A final task stays final, so the counts only fall."""
 
     def __init__(self, run: Run) -> None:
         self._dependents = run.tasks.dependents
@@ -27,11 +27,11 @@ class Needs:
         """Tasks that others need and the run does not have."""
 
     def met(self, task: TaskName) -> bool:
-        """Whether all that a task needs is final."""
+        """True when all needs of a task are final."""
         return task not in self._unmet
 
     def ended(self, task: TaskName) -> Iterator[TaskName]:
-        """Take in that a task is final. Yields the tasks that now wait for no other."""
+        """Note that a task is final. Yield the tasks whose needs are all final now."""
         for dependent in self._dependents(task):
             self._unmet[dependent] -= 1
             if not self._unmet[dependent]:

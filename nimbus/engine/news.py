@@ -1,4 +1,4 @@
-"""What the engine's inbox can hold. Past tense: things that have happened elsewhere."""
+"""Messages in the engine's inbox: events that happened elsewhere, named in the past tense."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Leadership of this epoch is over. Who hands over holds the lock until `heard` is called, or a while."""
+    """Leadership of this epoch is over. A handover keeps the lock until `heard` is called, with a limit."""
 
     epoch: int
     reason: str
@@ -52,7 +52,7 @@ class AttemptChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePrepared:
-    """A release is on this disk, verified and read; or cannot be."""
+    """A release was brought to this disk, verified and read; or this failed."""
 
     release: ReleaseOf
     result: PipelineSpec | Refusal
@@ -60,7 +60,7 @@ class ReleasePrepared:
 
 @dataclass(frozen=True, slots=True)
 class RunBuilt:
-    """A run is built; or cannot be, through a fault of its own."""
+    """A run was built; or it cannot be built, because of its own definition or input."""
 
     subject: Subject
     built: Built
@@ -68,7 +68,7 @@ class RunBuilt:
 
 @dataclass(frozen=True, slots=True)
 class BuildingFailed:
-    """A run could not be built, through no fault of its own."""
+    """A run could not be built, for a reason outside the run."""
 
     subject: Subject
     draft: Draft
@@ -77,7 +77,7 @@ class BuildingFailed:
 
 @dataclass(frozen=True, slots=True)
 class TaskRendered:
-    """The templates of a ready task are rendered; or cannot be, through a fault of their own."""
+    """The templates of a ready task were rendered; or they cannot be, because they are wrong."""
 
     run: RunId
     task: TaskName
@@ -86,7 +86,7 @@ class TaskRendered:
 
 @dataclass(frozen=True, slots=True)
 class RenderingFailed:
-    """The templates of a ready task could not be rendered, through no fault of their own."""
+    """The templates of a ready task could not be rendered, for a reason outside the templates."""
 
     run: RunId
     task: TaskName
@@ -95,7 +95,7 @@ class RenderingFailed:
 
 @dataclass(frozen=True, slots=True)
 class DataSeen:
-    """Somebody looked whether data is there."""
+    """A look-up of data ended."""
 
     look: Look
     seen: Seen
@@ -103,14 +103,14 @@ class DataSeen:
 
 @dataclass(frozen=True, slots=True)
 class RunArchived:
-    """History has a run, and all that is told of it is sent or given up."""
+    """History has a run, and its traces and lineage are sent or given up."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomesArchived:
-    """History has the outcomes of these commands; of none: they could not be stored, through no outage."""
+    """History has the outcomes of these commands. Empty: storing them failed, and not by an outage."""
 
     commands: tuple[CommandId, ...]
 
@@ -124,7 +124,7 @@ class TermsArchived:
 
 @dataclass(frozen=True, slots=True)
 class PurgeStored:
-    """Storage keeps what a command asks for; or it is refused."""
+    """The order of a purge command was stored, or refused."""
 
     command: CommandId
     answer: Refusal | None
@@ -132,7 +132,7 @@ class PurgeStored:
 
 @dataclass(frozen=True, slots=True)
 class AlertTried:
-    """The target of an alert has accepted it, or the try failed."""
+    """A try to send an alert ended: the target accepted it, or the try failed."""
 
     claim: Claim
     failure: Failure | None
@@ -140,7 +140,7 @@ class AlertTried:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineChanged:
-    """Which pipelines cannot run, since their artifacts are nowhere, and why."""
+    """The set of quarantined pipelines changed: their artifacts are missing everywhere."""
 
     quarantined: Mapping[PipelineName, str]
 

@@ -1,4 +1,4 @@
-"""Alerts, with the indexes that their rule asks: one is sent at a time to each target, the others wait."""
+"""Alerts, with the indexes for their rule. Each target gets one alert at a time; the others wait."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Outbox:
         self._sending: dict[str, str] = {}
         """Id of the alert that is claimed, by target."""
         self._waiting: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        """Ids by target, oldest first."""
+        """Ids of waiting alerts by target, oldest first."""
         self._held: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        """Those of them that are due and wait for another one of their target to be sent."""
+        """Waiting alerts that are due, while another alert is sent to their target."""
         self._ended: dict[str, None] = {}
-        """Ids; those that ended first are at the front."""
+        """Ids of ended alerts, in the order of their ends."""
         self.counts: Counter[AlertState] = Counter()
-        """How many there are in each state."""
+        """Number of alerts in each state."""
         self.started: set[Claim] = set()
-        """What this leader is sending now."""
+        """Tries that this leader is making now."""
         self.answers: dict[Claim, Failure | None] = {}
-        """What came of it; None: acceptance."""
+        """Results of these tries; None: the target accepted the alert."""
 
     def ids(self) -> Set[str]:
-        """Of all of them."""
+        """Ids of all alerts."""
         return self._alerts.keys()
 
     def get(self, alert: str) -> Alert | None:
@@ -39,32 +39,32 @@ class Outbox:
         return self._alerts.get(alert)
 
     def oldest(self) -> datetime | None:
-        """When the oldest alert was raised that is neither sent nor given up.
+        """When the oldest alert that is neither sent nor given up was raised.
 
-        Costs what waits, of which there is little: see `nimbus.engine.rules.raised.MOST_WAITING`.
+        The cost is bounded by `nimbus.engine.rules.raised.MOST_WAITING`.
         """
         unsent = chain(self._sending.values(), *self._waiting.values())
         return min((self._alerts[alert].raised_at for alert in unsent), default=None)
 
     def is_busy(self, target: str) -> bool:
-        """Whether an alert is being sent to a target."""
+        """True while an alert is being sent to a target."""
         return target in self._sending
 
     def newest_waiting(self, target: str) -> Alert | None:
-        """The alert for a target that was raised last and has not been claimed."""
+        """The newest waiting alert for a target."""
         newest = next(reversed(self._waiting[target]), None)
         return None if newest is None else self._alerts[newest]
 
     def waiting(self, target: str) -> int:
-        """How many alerts wait for a target."""
+        """Number of alerts that wait for a target."""
         return len(self._waiting[target])
 
     def oldest_ended(self, most: int) -> str | None:
-        """The alert that ended first, if more than `most` are kept that have ended."""
+        """The alert that ended first, if more than `most` ended alerts are kept."""
         return next(iter(self._ended)) if len(self._ended) > most else None
 
     def put(self, alert: Alert) -> str | None:
-        """Take in an alert. Returns the id of one that may be sent now, since its target became free."""
+        """Add or replace an alert. Return the id of one that may be sent now that its target is free."""
         before = self._alerts.get(alert.id)
         freed = self._take_out(alert.id)
         if before is not None and before.claim != alert.claim:
@@ -82,7 +82,7 @@ class Outbox:
         return freed
 
     def remove(self, alert: str) -> str | None:
-        """Forget an alert. Returns as `put`."""
+        """Remove an alert. Returns as `put`."""
         found = self._alerts.get(alert)
         if found is not None:
             self._forget(found)
@@ -102,26 +102,26 @@ class Outbox:
         return next(iter(self._held[found.target]), None)
 
     def _forget(self, alert: Alert) -> None:
-        """Another try has begun, or the alert is gone.
+        """Remove a try's answer, after the next try has begun or the alert is removed.
 
-        Not before: that its last one is over may be decided and not be written, and is then decided again.
+        Not earlier: a decision about the answer may fail to be written, and is then repeated.
         """
         self.started.discard(alert.claim)
         self.answers.pop(alert.claim, None)
 
     def hold(self, alert: str) -> None:
-        """An alert is due, and its target is busy."""
+        """Note that an alert is due while its target is busy."""
         found = self._alerts.get(alert)
         if found is not None and found.state is AlertState.WAITING:
             self._held[found.target][alert] = None
 
     def answer(self, claim: Claim, failure: Failure | None) -> bool:
-        """Note what came of a claim. False: it is not one of this leader's."""
+        """Record the result of a try. False: it is not a try of this leader."""
         if claim not in self.started:
             return False
         self.answers[claim] = failure
         return True
 
     def keep_from(self, before: Outbox) -> None:
-        """Keep what is being sent, before all alerts are read anew."""
+        """Copy the tries under way from `before`, before all alerts are read again."""
         self.started, self.answers = set(before.started), dict(before.answers)

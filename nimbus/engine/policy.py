@@ -1,4 +1,4 @@
-"""The operator's bounds that rules keep."""
+"""The operator's settings that the rules apply."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from nimbus.domain.supervision import Timings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertPolicy:
-    """Whom to tell of what, beside what pipelines say themselves."""
+    """Alert settings of the cluster, for pipelines without their own."""
 
     targets: frozenset[str] = frozenset()
     notify: tuple[NotifyRule, ...] = ()
-    """For pipelines that say nothing about it."""
+    """Notification rules for pipelines that have none of their own."""
     give_up_after: timedelta = timedelta(hours=24)
-    """How long after its cause an alert is tried."""
+    """How long after its cause tries to send an alert go on."""
 
     def of(self, own: tuple[NotifyRule, ...] | None) -> tuple[NotifyRule, ...]:
-        """What is told to whom. `own`: what a pipeline says itself; None: nothing."""
+        """The rules of a pipeline. `own`: those of its definition; None: it has none."""
         return self.notify if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The operator's bounds that rules keep."""
+    """The operator's settings that the rules apply."""
 
     timings: Timings = field(default_factory=Timings)
     max_mishaps: int = 10
-    """Attempts of one task that may be lost, fenced or refused before the task fails."""
+    """Limit of lost, fenced or refused attempts of one task. At the limit the task fails."""
     keep_finished: timedelta = timedelta(hours=1)
     """How long a finished run stays in ZooKeeper after history has it."""
     max_running: int | None = None
-    """Runs that are under way at once in the cluster; None: any number."""
+    """Limit of runs under way in the cluster; None: no limit."""
     raise_schema_after: timedelta = timedelta(hours=1)
-    """How long every registered scheduler and worker has known the newest schema before it is raised."""
+    """How long all registered schedulers and workers must know the newest schema before it is raised."""
     alerts: AlertPolicy = field(default_factory=AlertPolicy)
     grants: Grants | None = None
-    """What groups of the identity provider may do; None: there is no provider."""
+    """Roles of the identity provider's groups; None: there is no provider."""

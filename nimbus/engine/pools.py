@@ -1,4 +1,4 @@
-"""What open attempts take of each pool. Counted from the attempts, so that nothing can leak."""
+"""The use of each pool. It is counted from open attempts, so that nothing can leak."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from nimbus.domain.ids import AttemptId
 
 
 class PoolUse:
-    """Changed with each attempt that opens or closes."""
+    """The use of all pools, updated when an attempt opens or closes."""
 
     def __init__(self) -> None:
         self._taken: dict[AttemptId, Mapping[str, int]] = {}
-        """By those attempts that take something."""
+        """The amounts of each attempt that uses a pool."""
         self._used: Counter[str] = Counter()
 
     def used(self, pool: str) -> int:
-        """What open attempts take of a pool."""
+        """How much of a pool open attempts take."""
         return self._used[pool]
 
     def opened(self, attempt: AttemptId, pools: Mapping[str, int]) -> None:
-        """An attempt takes something."""
+        """Add the use of an attempt."""
         if pools:
             self._taken[attempt] = pools
             self._used.update(pools)
 
     def closed(self, attempt: AttemptId) -> Iterable[str]:
-        """An attempt gives back what it took. Of which pools."""
+        """Remove the use of an attempt. Return its pools."""
         pools = self._taken.pop(attempt, None)
         if pools is None:
             return ()

@@ -1,7 +1,7 @@
-"""Commands that ask for a purge: storage keeps what they ask for before they are answered.
+"""Purge commands: the leader stores the order in object storage before it answers the command.
 
-So the order outlives the leader: the next one carries it out (`nimbus.scheduler.purge`). A leader that dies
-between the two stores it a second time, which changes nothing.
+So the order survives the leader, and the next one carries it out (`nimbus.scheduler.purge`). If a leader dies
+before the answer, its successor stores the order again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class PurgeOrders:
     def __init__(self) -> None:
         self.storing: set[CommandId] = set()
         self.answers: dict[CommandId, Refusal | None] = {}
-        """None: storage has the order."""
+        """Results of storing; None: the order is stored."""
 
     def stored(self, command: CommandId, answer: Refusal | None) -> bool:
-        """Storage has it, or it is refused. Whether this leader waits for that."""
+        """Record that an order is stored or refused. False: this leader does not wait for it."""
         if command not in self.storing:
             return False
         self.storing.discard(command)
@@ -33,12 +33,12 @@ class PurgeOrders:
         return True
 
     def forget(self, command: CommandId) -> None:
-        """The command is answered."""
+        """Remove a command that is answered."""
         self.storing.discard(command)
         self.answers.pop(command, None)
 
     def only(self, waiting: Collection[CommandId]) -> PurgeOrders:
-        """The same for commands that wait."""
+        """A copy with only the commands in `waiting`."""
         kept = PurgeOrders()
         kept.storing = {command for command in self.storing if command in waiting}
         kept.answers = {key: answer for key, answer in self.answers.items() if key in waiting}
@@ -46,11 +46,11 @@ class PurgeOrders:
 
 
 def store_order(history: History, command: CommandId, order: PurgeOrder) -> None:
-    """Let storage keep an order.
+    """Store an order in object storage.
 
     Raises:
-        RefusedError: it names a run that is not in history, or whose outputs or history must stay.
-        NimbusError: storage cannot do it now.
+        RefusedError: its run is not in history, or the run's outputs or history must be kept.
+        NimbusError: storage is not available now.
     """
     if (run_id := order.what.run_id) is not None:
         if history.read(run_id) is None:

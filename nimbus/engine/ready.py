@@ -16,55 +16,55 @@ Key = tuple[RunId, TaskName]
 
 
 class _Line(NamedTuple):
-    """Tasks that wait for the same: a line by rank. Most tasks have no gate: one line for each need."""
+    """Key of a line: tasks that wait for the same need and gates. Most tasks have no gates."""
 
     need: Need
     gates: tuple[Gate, ...]
 
 
 class Waiting(NamedTuple):
-    """Tasks that wait for the same."""
+    """Summary of a line: tasks that wait for the same need and gates."""
 
     first: Key
-    """The most urgent one."""
+    """The most urgent task."""
     oldest: Key
-    """That has been ready for the longest time."""
+    """The task that has been ready for the longest time."""
     size: int
-    """How many there are."""
+    """Number of tasks."""
 
 
 class _Closed(NamedTuple):
-    """A gate that a task closed, since it could not pass."""
+    """A gate that is closed, because its first task could not pass it."""
 
     by: Key
     gates: tuple[Gate, ...]
-    """All that the task closed together."""
+    """All gates that the task closed together."""
     lines: set[_Line]
-    """Those that were found to wait there."""
+    """Lines that wait at the gate."""
 
 
 class ReadyTasks:
-    """A line by rank for each need and set of gates. Adding and taking cost O(log n).
+    """Ready tasks, in one line by rank for each need and set of gates. Adding and removing cost O(log n).
 
-    Tasks of one need wait for the same workers: when there is none for the first, there is none for the
-    others, and none of them is asked about until a worker or a slot has come. Likewise nobody passes a gate
-    (the limit of a run, a pool) before the first that could not, and other lines go on.
+    Tasks with one need wait for the same workers. If there is no worker for the first task, there is none for
+    the others, so none of them is decided until a worker or a slot becomes free. In the same way, no task
+    passes a gate (the limit of a run, a pool) before the first task that could not. Other lines go on.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[Key, tuple[_Line, TaskRank]] = {}
         self._lines: dict[_Line, list[TaskRank]] = {}
-        """Also hold ranks of tasks that were discarded: `_tasks` says which count."""
+        """Heaps of ranks. They may contain discarded tasks: only those in `_tasks` are valid."""
         self._came: defaultdict[_Line, dict[Key, None]] = defaultdict(dict)
         """The tasks of each line, in the order in which they became ready."""
         self._heads: defaultdict[Need, list[tuple[TaskRank, _Line]]] = defaultdict(list)
-        """The first of each line with open gates. Also hold earlier ones: `_head_of` says which count."""
+        """Heads of lines with open gates, by need. May contain old entries: `_head_of` has the valid ones."""
         self._head_of: dict[_Line, TaskRank] = {}
         self._closed: set[Need] = set()
-        """No worker was found for them since slots or workers last changed."""
+        """Needs for which there was no worker since slots or workers last changed."""
         self._behind: dict[Gate, _Closed] = {}
         self._at_pools: Counter[str] = Counter()
-        """How many tasks take something of each pool."""
+        """Number of tasks that use each pool."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -73,7 +73,7 @@ class ReadyTasks:
         return task in self._tasks
 
     def lines(self) -> Iterator[Waiting]:
-        """What waits in each line. Taking one costs the same, however many wait in it."""
+        """A summary of each line. The cost does not depend on the number of tasks."""
         for line, keys in self._came.items():
             if (head := self._head(line)) is not None:
                 yield Waiting(_key(head), next(iter(keys)), len(keys))
@@ -101,7 +101,7 @@ class ReadyTasks:
             self._promote(line)
 
     def discard(self, run: RunId, task: TaskName) -> None:
-        """Take a task out, if it is in. A task that waited behind it at a gate may pass."""
+        """Remove a task, if it is there. Tasks that waited behind it at a gate may pass."""
         found = self._tasks.pop((run, task), None)
         if found is not None:
             self._leave((run, task), found[0])
@@ -114,18 +114,18 @@ class ReadyTasks:
         return None if not heads else _key(min(heads))
 
     def close(self, run: RunId, task: TaskName, gates: tuple[Gate, ...] = ()) -> None:
-        """A task cannot start now: it waits at these gates; without any, there is no worker for it."""
+        """Note that a task cannot start now: it waits at `gates`; if there are none, for a worker."""
         if not gates:
             self._closed.add(self._tasks[run, task][0].need)
         for gate in gates:
             self._behind[gate] = _Closed((run, task), gates, set())
 
     def reopen(self) -> None:
-        """There may be a worker for any task."""
+        """Note that there may be a worker for any task."""
         self._closed.clear()
 
     def open(self, gate: Gate) -> None:
-        """The task that closed a gate may pass; so may the tasks at other gates that it closed with it."""
+        """Open a gate, and the other gates that the same task closed."""
         closed = self._behind.pop(gate, None)
         if closed is None:
             return
@@ -135,12 +135,12 @@ class ReadyTasks:
             self.open(other)
 
     def first_at_pool(self, pool: str) -> Key | None:
-        """The task that waits at a pool, and that nobody overtakes; None: none does."""
+        """The first task that waits for a pool, which no other overtakes; None: there is none."""
         closed = self._behind.get(Gate("pool", pool))
         return None if closed is None else closed.by
 
     def waiting_at_pool(self, pool: str) -> int:
-        """How many tasks take something of a pool."""
+        """Number of tasks that use a pool."""
         return self._at_pools[pool]
 
     def _leave(self, task: Key, line: _Line) -> None:
@@ -151,7 +151,7 @@ class ReadyTasks:
             del self._came[line]
 
     def _promote(self, line: _Line) -> None:
-        """Let the first of a line stand among those of its need."""
+        """Put the first task of a line into the heap of its need."""
         rank = self._head(line)
         if rank is None and line not in self._head_of:
             del self._lines[line]
@@ -181,7 +181,7 @@ class ReadyTasks:
     def _move(
         self, heads: list[tuple[TaskRank, _Line]], line: _Line, head: TaskRank | None, closed: Gate | None
     ) -> None:
-        """Put what is right in the place of the first of `heads`: the line's head, or nothing."""
+        """Replace the first entry of `heads` by the line's head, or remove it."""
         if head is not None and closed is None:
             self._head_of[line] = head
             heapreplace(heads, (head, line))

@@ -1,4 +1,4 @@
-"""Why what a command or a schedule needs cannot be had."""
+"""The reason why an effect for a command or a schedule failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a release could not be prepared, a run not built, a purge not stored."""
+    """Why a release was not prepared, a run was not built, or a purge was not stored."""
 
     code: str
     message: str

@@ -1,6 +1,6 @@
 """One epoch of leadership: read the state, ask the rules, write what they decide.
 
-Nothing of a reign outlives it, so a second reign of the same process starts on a fresh look at ZooKeeper.
+A reign keeps no state after its end, so a second reign of the same process reads everything again.
 """
 
 from __future__ import annotations
@@ -47,41 +47,41 @@ from nimbus.telemetry.engine import EngineMetrics
 _log = structlog.get_logger(__name__)
 
 MOST_CONFLICTS = 5
-"""How often in a row a decision about one subject may find the records changed under it."""
+"""How many conflicts in a row one subject may have: its records changed while it was decided."""
 MOST_UNEXPLAINED = 100
-"""Writes that fail for no known reason, within TIDY_EVERY_S, before the reign ends: the fault may be ours."""
+"""Limit of writes that fail for an unknown reason, within TIDY_EVERY_S. Then the reign ends."""
 WORKERS_EVERY_S = 5.0
-"""The workers' registrations are read again: a watch tells of who comes and goes, not of load or draining."""
+"""How often registrations of workers are read. A watch reports new and lost workers, but not their load."""
 SEEN_EVERY_S = 5.0
-"""The record of the term is given a sign of life; up to 10 s pass while nothing else happens. The end of a
-leader that died is known as well as that."""
+"""How often the leader writes a sign of life into its term's record; up to 10 s if nothing else happens. This
+is the precision with which the end of a dead leader is known."""
 YOUNG_S = 1.0
-"""So long after it was opened an attempt is watched for its END alone. Most have ended by then, and cost the
-leader one read instead of three; nothing that is decided about a claim or a beat is due so early."""
+"""A new attempt is watched only for its END for this long. Most have ended by then, and cost the leader one
+read instead of three. No decision about a claim or a beat is due so early."""
 TIDY_EVERY_S = 60.0
 OUTCOMES_KEPT = timedelta(hours=1)
-"""How long a client can read what became of its command."""
+"""How long a client can read the outcome of its command."""
 MOST_OUTCOMES = 10_000
-"""That are kept: commands may come faster than an hour's outcomes have room in ZooKeeper."""
+"""Limit of kept outcomes, because an hour of many commands may not fit into ZooKeeper."""
 KEYS_KEPT = timedelta(hours=24)
-"""How long a request that is sent again with its key is answered as before, after its decision."""
+"""How long after a decision a repeated request with the same key gets the same answer."""
 MOST_KEYS = 500
-"""That one look reads."""
+"""Limit of keys that one pass reads."""
 PRUNE_AGAIN_S = 1.0
-"""Until more outcomes are forgotten, while there are more than one look forgets."""
+"""Pause between two passes that remove outcomes, while more are left."""
 MOST_AT_ONCE = 200
-"""Subjects that are looked at between two looks at the inbox."""
+"""Limit of subjects that are decided between two looks at the inbox."""
 COMMANDS_AT_ONCE = 1000
-"""New commands that are read in one go."""
+"""Limit of new commands that are read at once."""
 
 
 Follow = Callable[[int, Run], None]
-"""Told of each run as it stands in ZooKeeper, with the epoch of the reign that read or wrote it."""
+"""Called with each run that is read or written, and with the epoch of the reign."""
 
 
 @contextmanager
 def _garbage_collector_paused() -> Iterator[None]:
-    """It would look through all that was read so far, again and again: a quarter of a large takeover."""
+    """Pause Python's garbage collector: repeated scans would take a quarter of a large takeover's time."""
     gc.disable()
     try:
         yield
@@ -90,7 +90,7 @@ def _garbage_collector_paused() -> Iterator[None]:
 
 
 class _Accepted(NamedTuple):
-    """A decision that the state has taken in."""
+    """A decision that is applied to the state."""
 
     subject: Subject
     decision: Decision
@@ -131,18 +131,18 @@ class Reign:
         """Attempts that are watched for their END alone, with the time of the next full look."""
         self._archiving_outcomes = False
         self._archived_outcomes: tuple[CommandId, ...] = ()
-        """To be forgotten."""
+        """Outcomes to remove."""
         self._archived_terms: tuple[int, ...] = ()
-        """The same. Terms are looked at once in a reign: it adds one."""
+        """Terms to remove. Terms are pruned once in a reign, because a reign adds only one."""
         self._terms_pruned = False
         self._conflicts: Counter[Subject] = Counter()
         self._unexplained = 0
         self._transaction = store.begin()
         self._parts = store.load()
         self._uncommitted: list[_Accepted] = []
-        """Decisions that `state` has taken in and ZooKeeper has not."""
+        """Decisions that are applied to `state`, but not yet written to ZooKeeper."""
         self._suspects: set[Subject] = set()
-        """Their decisions were in a batch that was refused: the next one of each is committed alone."""
+        """Subjects with decisions in a refused batch. The next decision of each is committed alone."""
         store.subscribe(
             commands=lambda: inbox(n.CommandsChanged()),
             workers=lambda: inbox(n.WorkersChanged()),
@@ -152,7 +152,7 @@ class Reign:
     # -- reading
 
     def recover(self) -> None:
-        """Begin to read everything anew; `read_on` does. What is open goes on without being restarted."""
+        """Reset the state, so that `read_on` reads all of it again. Attempts and effects under way go on."""
         before, self.state = (
             self.state,
             State(epoch=self.state.epoch, schema=self._schema, policy=self.state.policy),
@@ -164,10 +164,10 @@ class Reign:
         self._parts = self._store.load()
 
     def read_on(self) -> None:
-        """Take in the next part of the state, until the census is taken.
+        """Read the next part of the state, until all parts are read.
 
         Raises:
-            StoreUnavailableError: it could not be read; `recover` begins anew.
+            StoreUnavailableError: it could not be read; call `recover` to begin again.
         """
         if not self.state.census_taken:
             with _garbage_collector_paused():
@@ -228,13 +228,13 @@ class Reign:
             _log.info("attempts_adopted", epoch=self.state.epoch, adopted=adopted, claimed=claimed)
 
     def take(self, batch: Iterable[n.News]) -> None:
-        """Take in news."""
+        """Apply news, and read what they are about."""
         batch = tuple(batch)
         self.hear(batch)
         self.look(batch)
 
     def hear(self, batch: Iterable[n.News]) -> None:
-        """Take in what was told. Reads nothing, so no outage can lose it: it is told once."""
+        """Apply the content of news. Reads nothing, so that no outage can lose news, which come only once."""
         for news in batch:
             match news:
                 case n.ReleasePrepared(release, result):
@@ -282,10 +282,10 @@ class Reign:
                 self.state.task_rendered(run, task, None)
 
     def look(self, batch: Iterable[n.News]) -> None:
-        """Look at what has changed, once, however often it was said.
+        """Read what has changed, once, however many news report it.
 
         Raises:
-            StoreUnavailableError: it could not be read; `recover` makes up for it.
+            StoreUnavailableError: it could not be read; call `recover` to read everything again.
         """
         batch = tuple(batch)
         if any(isinstance(news, n.CommandsChanged) for news in batch):
@@ -302,7 +302,7 @@ class Reign:
             self._inbox(n.CommandsChanged())  # there may be more
 
     def _look_at(self, attempts: Collection[AttemptId]) -> None:
-        """Read the slots of those that are open, all together."""
+        """Read the slots of those attempts that are open, all together."""
         known = sorted(attempt for attempt in attempts if attempt in self.state.slots)
         if not known:
             return
@@ -320,7 +320,7 @@ class Reign:
         self._look_at(ended)
 
     def _look_at_grown(self, now_s: float) -> None:
-        """Look at all of those that are not young any more; they are in the order of their moments."""
+        """Read all slots of attempts that are no longer young; `_young` is in the order of their times."""
         grown = list(takewhile(lambda attempt: self._young[attempt] <= now_s, self._young))
         for attempt in grown:
             del self._young[attempt]
@@ -329,13 +329,13 @@ class Reign:
     # -- deciding
 
     def decide(self) -> None:
-        """Ask the rules about what is on the agenda, for a while, and write what they decide.
+        """Call the rules for subjects on the agenda, MOST_AT_ONCE at most, and write their decisions.
 
-        What is left then waits until the news are heard, so that no flood keeps them waiting.
+        The rest waits until the inbox is read, so that a flood of subjects does not delay news.
 
         Raises:
             FencedOutError: another scheduler leads.
-            StoreUnavailableError: ZooKeeper does not answer; what was written last is not known.
+            StoreUnavailableError: no answer; the last writes may or may not have been applied.
         """
         self.state.wake(self._now())
         for _ in range(MOST_AT_ONCE):
@@ -344,11 +344,11 @@ class Reign:
         self._flush()
 
     def has_more(self) -> bool:
-        """Whether there may be more to decide now."""
+        """True when there may be more to decide now."""
         return next_subject(self.state) is not None
 
     def decide_next(self) -> bool:
-        """Ask the rule of the next subject. False: the agenda is empty."""
+        """Call the rule of the next subject. False: the agenda is empty."""
         state, now = self.state, self._now()
         subject = next_subject(state)
         if subject is None:
@@ -387,7 +387,7 @@ class Reign:
             self._accept(subject, decision, now)
 
     def _write(self, decision: Decision) -> None:
-        """Do what one decision writes, in a transaction of its own."""
+        """Apply the writes of one decision in their own transaction."""
         alone = self._store.begin()
         alone.add(decision.writes)
         alone.commit()
@@ -399,7 +399,7 @@ class Reign:
                 moved.append((write.before, write.run))
             elif isinstance(write, w.CreateRun):
                 moved.append((None, write.run))
-            elif isinstance(write, (w.WriteClaim, w.WriteEnd)):  # alone, so it is written by now
+            elif isinstance(write, (w.WriteClaim, w.WriteEnd)):  # committed alone, so already written
                 self._note_fenced(write.attempt)
         self.state.apply(decision, now)
         self._uncommitted.append(_Accepted(subject, decision, moved))
@@ -410,11 +410,11 @@ class Reign:
             self._committed(now)
 
     def _alone(self, subject: Subject, decision: Decision) -> bool:
-        """Whether nothing may stand uncommitted beside it: effects alone, too, rest on what is written."""
+        """True when everything before must be committed first. Effects depend on written state, too."""
         return subject.owner in self._suspects or decision.may_lose or not decision.writes
 
     def _flush(self) -> bool:
-        """Commit what was decided. False: it was refused, and everything must be read again."""
+        """Commit the collected decisions. False: the commit was refused; read everything again."""
         if not self._uncommitted:
             return True
         started = self._now()
@@ -433,7 +433,7 @@ class Reign:
         return True
 
     def _committed(self, since: Instant) -> None:
-        """What was decided is written: say so, and start what follows."""
+        """Log and count the committed decisions, and start what follows."""
         took_s = self._clock.elapsed_s() - since.elapsed_s
         done, self._uncommitted = self._uncommitted, []
         self._terms.decisions += len(done)
@@ -461,7 +461,7 @@ class Reign:
                 self._follow(self.state.epoch, run)
 
     def _note_fenced(self, attempt: AttemptId) -> None:
-        """Count the attempts of leaders before that this one gives up."""
+        """Count attempts of earlier leaders that this leader fences."""
         found = self.state.open_attempt(attempt)
         if found is not None and found[1].opened_by_epoch != self.state.epoch:
             self._terms.fenced.add(attempt)
@@ -469,7 +469,7 @@ class Reign:
     # -- trouble
 
     def _overtaken(self, subject: Subject, decision: Decision, exc: NimbusError) -> None:
-        """The records changed under a decision: read them again. If it goes on so, it is not the records."""
+        """Records changed during a decision: read them again. After MOST_CONFLICTS, give up the subject."""
         _log.info("decision_overtaken", decision=decision.name, why=str(exc), **decision.about)
         self._conflicts[subject.owner] += 1
         if self._conflicts[subject.owner] > MOST_CONFLICTS:
@@ -482,7 +482,7 @@ class Reign:
             self._read_again(write)
 
     def _read_again(self, write: w.Write) -> None:
-        """Read again what a write that was refused is about."""
+        """Read again the record of a refused write."""
         match write:
             case w.CreateAlert() | w.PutAlert() | w.RemoveAlert() | w.PutHealth():
                 self.state.put_alerts(self._store.read_alerts(), self._store.read_health())
@@ -550,9 +550,9 @@ class Reign:
                 raise exc
 
     def _set_aside(self, subject: Subject, exc: Exception) -> None:
-        """Let no rule be asked about it for a while, so that all else goes on.
+        """Call no rule for a subject for a while, so that all others go on.
 
-        Their number ends no reign: a successor asks the same rules about the same records.
+        No number of such subjects ends the reign: a successor would apply the same rules to the same records.
         """
         why = f"{type(exc).__name__}: {exc}"
         _log.error("subject_set_aside", kind=subject.kind, id=subject.name, why=why, exc_info=exc)
@@ -561,7 +561,7 @@ class Reign:
     # -- the rest
 
     def tend(self) -> None:
-        """See to what no news tells of: attempts that last, workers, old outcomes, and what was set aside.
+        """Do periodic work that no news triggers: long attempts, workers, old outcomes, subjects set aside.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -586,7 +586,7 @@ class Reign:
             self._prune_outcomes(now_s)
 
     def _tend_term(self) -> None:
-        """Give a sign of life, and see to it that no more terms are kept than should be."""
+        """Write a sign of life, and archive terms beyond the limit."""
         if (own := self._terms.own) is not None and own.end is None:
             self._put_term(terms.seen(self._terms.counted(own), self._clock.now()))
         if self._archived_terms:
@@ -598,7 +598,7 @@ class Reign:
                 self._start_effect(ArchiveTerms(old))
 
     def end_term(self, cause: EndCause, *, reason: str = "", by: str = "") -> None:
-        """Record that this leader's term ends now. The last that it writes; nothing is decided after it.
+        """Record that this leader's term ends now. This is its last write, and no decision follows.
 
         Raises:
             FencedOutError: another scheduler leads.
@@ -610,18 +610,18 @@ class Reign:
             )
 
     def _put_term(self, term: Term) -> None:
-        """Write our own term, apart from all decisions."""
+        """Write our own term, in a transaction without decisions."""
         try:
             transaction = self._store.begin()
             transaction.add((w.PutTerm(term),))
             transaction.commit()
-        except StaleStateError as exc:  # deleted by hand: it is not worth a leadership
+        except StaleStateError as exc:  # deleted by hand: no reason to end leadership
             _log.warning("term_not_recorded", epoch=term.epoch, error=str(exc))
         else:
             self._terms.own = term
 
     def _prune_outcomes(self, now_s: float) -> None:
-        """Forget old outcomes once history has them."""
+        """Remove old outcomes after history has them."""
         if self._archived_outcomes:
             self._store.forget_outcomes(self._archived_outcomes)
             self._archived_outcomes = ()
@@ -634,7 +634,7 @@ class Reign:
         self._prune_due_s = now_s + (PRUNE_AGAIN_S if more else TIDY_EVERY_S)
 
     def _try_again(self) -> None:
-        """Give what was set aside another chance. It was not followed meanwhile, so it is read anew."""
+        """Try subjects that were set aside again. They are read again, because they may have changed."""
         subjects = tuple(self.state.set_aside)
         self.state.set_aside.clear()
         for subject in subjects:
@@ -651,7 +651,7 @@ class Reign:
                     self._read_run(subject.run)
 
     def idle_s(self) -> float | None:
-        """Seconds until there is something to do without news; None: only news can change that."""
+        """Seconds until there is work without news; None: only news bring work."""
         now = self._now()
         idle_s = self.state.agenda.idle_s(now)
         moments_s = (next(iter(self._young.values()), None), self.state.looks.next_due_s())

@@ -1,4 +1,4 @@
-"""Makes the report of a leader out of what it knows. Costs what limits there are, not what is live."""
+"""Builds the leader's report. The cost depends on the number of limits, not on how much is live."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from nimbus.domain.leader_report import LeaderReport, LimitUse, SetAside, Waitin
 from nimbus.engine.state import State
 
 MOST_NAMED = 50
-"""Tasks that hold pools, and subjects that are set aside: the report is part of a registration."""
+"""Limit of named tasks and subjects: the report is part of a registration."""
 LONGEST_WHY = 200
-"""Characters."""
+"""Limit of a reason, in characters."""
 
 
 def report(state: State) -> LeaderReport:
-    """What of the limits is in use, and what is set aside."""
+    """The report: the use of limits, and the subjects that are set aside."""
     pools = {pool: used for pool in state.settings.pools if (used := state.pools.used(pool))}
     waiting = {pool: count for pool in state.settings.pools if (count := state.ready.waiting_at_pool(pool))}
     held = ((pool, state.ready.first_at_pool(pool)) for pool in state.settings.pools)

@@ -1,4 +1,4 @@
-"""Which runs are under way, which are queued, and which of these starts next."""
+"""Runs under way and queued runs, and which queued run starts next."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from nimbus.domain.run_rank import TURN, Ranked, RunRank, run_rank
 
 
 class _Line(NamedTuple):
-    """Child runs stand in a line of their own: a run that waits for room in the cluster holds none back."""
+    """Key of a line. Child runs have their own line, which runs that wait for room do not block."""
 
     pipeline: PipelineName
     is_child: bool
 
 
 class RunQueue:
-    """A queue for each pipeline. A run costs O(log n), the next one O(pipelines that have a queue).
+    """A queue for each pipeline. Adding a run costs O(log n), finding the next one O(pipelines with a queue).
 
-    Runs of backfills have low priority. So that others do not starve them, one run in `TURN` that starts is
-    theirs if one waits: of each pipeline, since it has a limit of its own, and of all together.
+    Runs of backfills have low priority. So that other runs do not starve them, one of `TURN` started runs is
+    from a backfill if one waits. This is counted for each pipeline, which has its own limit, and for all.
     """
 
     def __init__(self, limit_of: Callable[[PipelineName], int | None], max_running: int | None) -> None:
         self._limit_of = limit_of
-        """Most runs of a pipeline that are under way at once; 0: none starts now."""
+        """Limit of a pipeline's runs under way; 0: no run starts now."""
         self._max_running = max_running
         self._under_way: dict[RunId, PipelineName] = {}
         self._children: set[RunId] = set()
-        """Of those under way: child runs. They need no room of the cluster's, since their parents have it."""
+        """Child runs under way. They do not count in the cluster's limit, because their parents do."""
         self._running: defaultdict[PipelineName, int] = defaultdict(int)
         self._ranks: dict[RunId, tuple[_Line, RunRank]] = {}
         self._lines: dict[_Line, list[RunRank]] = {}
         self._backfills: dict[_Line, list[RunRank]] = {}
-        """Runs of backfills among those of `_lines`."""
+        """Runs of backfills in `_lines`."""
         self._since: defaultdict[_Line | None, int] = defaultdict(int)
-        """Queued runs that have started since one of a backfill did: of a line; None: of all. After a
-        takeover it begins anew."""
+        """Number of started runs since the last one of a backfill, for each line; None: for all lines. It is
+        reset by a takeover."""
         self._closed = True
-        """No queued run can start since a run, or a limit, last changed."""
+        """True while no queued run can start, until a run or a limit changes."""
 
     def put(self, run: Ranked) -> None:
-        """Take in a run that is not final."""
+        """Add or update a run that is not final."""
         waited = run.id in self._ranks
         self.discard(run.id)
         if run.state is not RunState.QUEUED:
@@ -67,7 +67,7 @@ class RunQueue:
             self._since[whose] = 0 if run.backfill is not None else self._since[whose] + 1
 
     def discard(self, run: RunId) -> None:
-        """Take a run out, if it is in."""
+        """Remove a run, if it is there."""
         self._closed = False
         self._children.discard(run)
         pipeline = self._under_way.pop(run, None)
@@ -83,7 +83,7 @@ class RunQueue:
                 self._since.pop(key, None)
 
     def has_room(self, pipeline: PipelineName, *, is_child: bool = False) -> bool:
-        """Whether one more run of a pipeline may be under way."""
+        """True when one more run of a pipeline may be under way."""
         counted = len(self._under_way) - len(self._children)
         if not is_child and self._max_running is not None and counted >= self._max_running:
             return False
@@ -91,7 +91,7 @@ class RunQueue:
         return limit is None or self._running.get(pipeline, 0) < limit
 
     def first(self) -> RunId | None:
-        """The queued run that starts next; None: there is no room for any."""
+        """The queued run that starts next; None: no run has room."""
         if self._closed:
             return None
         open_to = [line for line in self._lines if self.has_room(line.pipeline, is_child=line.is_child)]
@@ -104,16 +104,16 @@ class RunQueue:
         return min(heads)[1] if heads else None
 
     def _head(self, line: _Line) -> RunId:
-        """The run of a line that starts next; if it is its backfills' turn, in the place of its first."""
+        """The run of a line that starts next: its first, or, at a backfill's turn, its first backfill run."""
         turn = line in self._backfills and self._since[line] >= TURN - 1
         return (self._backfills if turn else self._lines)[line][0][-1]
 
     def reopen(self) -> None:
-        """A limit may have changed."""
+        """Note that a limit may have changed."""
         self._closed = False
 
     def close(self) -> None:
-        """No queued run can start now."""
+        """Note that no queued run can start now."""
         self._closed = True
 
 

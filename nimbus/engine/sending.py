@@ -1,4 +1,4 @@
-"""Sends alerts, each target on a thread of its own, so that none waits for another's."""
+"""Sends alerts. Each target has its own thread, so that a slow target delays no other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AlertSender:
         }
 
     def start(self, alert: Alert) -> None:
-        """Send an alert; news say what came of it. Any thread; does not block."""
+        """Send an alert; the result comes as news. Any thread; does not block."""
         pool = self._pools.get(alert.target)
         if pool is None:
             error = f"this scheduler's configuration has no target {alert.target} (alerts.targets)"
@@ -51,13 +51,13 @@ class AlertSender:
             _log.info("alert_left", alert=alert.id)
 
     def close(self) -> None:
-        """Start nothing more. A try under way goes on until its own deadline."""
+        """Start no more tries. A try under way goes on until its own deadline."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, alert: Alert) -> None:
-        # A later leader sends it, and says that it may repeat. A late try of ours would be a double that does
-        # not say so, also if this scheduler is that later leader.
+        # A later leader sends the alert with a note that it may repeat. A late try of ours would be a repeat
+        # without that note, even if this scheduler is the later leader.
         if not self._leads_in(alert.epoch):
             self._tell(AlertTried(alert.claim, Failure(_NOT_SURE)))  # if the epoch goes on, it is tried again
             return

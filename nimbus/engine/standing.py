@@ -1,6 +1,6 @@
-"""How the cluster stands, for gauges: the leader counts it now and then. Pure.
+"""Counts of the cluster for gauges, made by the leader every few seconds. Pure.
 
-Costs what there is of lines, workers and pipelines, each bounded or few; not what is live.
+The cost depends on the number of lines, workers and pipelines, which are few or bounded, not on live runs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nimbus.engine.state import State
 from nimbus.telemetry.cluster import Standing
 
 ASSIGNABLE = "assignable"
-"""Of ready tasks for which there is a worker: their turn is next."""
+"""Label of ready tasks for which there is a worker: they start next."""
 NOT_ASKED = "not_asked"
-"""Of ready tasks in further lines than are asked about."""
+"""Label of ready tasks in lines beyond MOST_LINES."""
 MOST_LINES = 100
-"""That are asked about: each run with `max_parallel_tasks` has lines of its own."""
+"""Limit of lines that are examined: each run with `max_parallel_tasks` has its own lines."""
 MOST_FIRES = 200
-"""Pipelines whose schedule is due that are looked at; the others are due with them."""
+"""Limit of pipelines with a due schedule that are examined; others are about as late."""
 _REASONS = (*WaitReason, ASSIGNABLE, NOT_ASKED)
 ALERT = "alert"
 """The kind of an entry of the outbox."""
@@ -37,7 +37,7 @@ _KEPT = (AlertState.WAITING, AlertState.SENDING, AlertState.NOT_DELIVERED)
 
 
 def standing(state: State, now: datetime) -> Standing:
-    """Count. Admission is asked about the first task of each line alone: the others wait for the same."""
+    """The counts. Admission is computed for the first task of each line: the others wait for the same."""
     ready, waits_s = _ready(state, now)
     oldest = state.outbox.oldest()
     return Standing(
@@ -58,7 +58,7 @@ def standing(state: State, now: datetime) -> Standing:
 
 
 def _ready(state: State, now: datetime) -> tuple[Counter[str], dict[str, float]]:
-    """How many tasks wait for what, and how long the oldest of them has been ready."""
+    """Numbers of ready tasks by reason of the wait, and how long the oldest of each has been ready."""
     capacity, counts, waits_s = state.capacity(), Counter[str](), dict[str, float]()
     for line in islice(state.ready.lines(), MOST_LINES):
         run_id, name = line.first
@@ -79,7 +79,7 @@ def _waited_s(state: State, line: Waiting, now: datetime) -> float:
 
 
 def _lags_s(state: State, now: datetime) -> Iterator[float]:
-    """Of pipelines whose schedule may be due: the others have a timer for their next fire time."""
+    """Delays of pipelines whose schedule may be due. The others have a timer for their next fire time."""
     subjects = chain(
         state.agenda.now("pipeline"),
         (subject for subject in state.building if subject.kind == "pipeline"),
@@ -92,7 +92,7 @@ def _lags_s(state: State, now: datetime) -> Iterator[float]:
 
 
 def _due(state: State, name: PipelineName) -> datetime | None:
-    """The first fire time of a pipeline that is not dealt with. It may lie ahead."""
+    """The first unhandled fire time of a pipeline. It may be in the future."""
     record = state.pipelines.get(name)
     if record is None or record.schedule_position is None or record.profile.schedule is None:
         return None

@@ -1,4 +1,4 @@
-"""What the leader knows of its own term and of the one before."""
+"""The leader's own term, and the term before."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from nimbus.domain.terms import Adopted, Leader, Term
 
 
 class TermKeeper:
-    """See the module. Lives as long as the reign, through all readings of the state."""
+    """The records of both terms, and counts for them. It lives as long as the reign."""
 
     def __init__(self, leader: Leader, elected_s: float) -> None:
         self.leader = leader
         self.elected_s = elected_s
-        """When the lead was confirmed, in elapsed seconds."""
+        """When leadership was confirmed, in elapsed seconds."""
         self.own: Term | None = None
-        """As it is recorded."""
+        """Our own term, as recorded."""
         self.before: Term | None = None
-        """The newest one of another epoch."""
+        """The newest term of another epoch."""
         self.found = Adopted()
-        """While the state is read: what there was so far."""
+        """Counts of the open work found so far, while the state is read."""
         self.decisions = 0
-        """That this leader has written."""
+        """Number of decisions that this leader has written."""
         self.fenced: set[AttemptId] = set()
-        """Attempts of leaders before that this one has given up."""
+        """Attempts of earlier leaders that this leader has fenced."""
 
     def begin_reading(self) -> None:
-        """Everything is read anew."""
+        """Reset the counts, before everything is read again."""
         self.found = Adopted()
 
     def put(self, epoch: int, newest: Iterable[Term]) -> None:
-        """Take in the newest terms, as read."""
+        """Set the newest terms, as read."""
         terms = {term.epoch: term for term in newest}
         self.own = terms.pop(epoch, None)
         self.before = terms[max(terms)] if terms else None
 
     def count(self, runs: Iterable[Run], slots: Mapping[AttemptId, Slots]) -> None:
-        """Count what was read of the state before anything was decided about it."""
+        """Count the open work in runs that were just read, before any decision about them."""
         found = self.found
         ended = sum(one.end is not None for one in slots.values())
         claimed = sum(one.end is None and one.claim is not None for one in slots.values())
@@ -53,7 +53,7 @@ class TermKeeper:
         )
 
     def counted(self, term: Term) -> Term:
-        """The term, with what was decided and fenced so far."""
+        """The term, with the current counts of decisions and fenced attempts."""
         term = replace(term, decisions=self.decisions)
         if term.adopted is None or term.adopted.fenced == len(self.fenced):
             return term

@@ -1,4 +1,4 @@
-"""Who is registered, what each worker has open, and which of them may be given more."""
+"""Registered workers, their open attempts, and which of them may get more."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from nimbus.engine.free_workers import FreeWorkers
 
 
 class Workers:
-    """Each change ranks the workers that it touches."""
+    """The workers. Each change computes the ranks of the affected workers."""
 
     def __init__(self) -> None:
         self.registered: dict[WorkerId, WorkerInfo] = {}
         self.free = FreeWorkers()
-        """Those of them with a free slot."""
+        """Registered workers with a free slot."""
         self.submitting = FreeWorkers()
-        """Those that may be given drivers for clusters."""
+        """Registered workers that may get drivers to submit to clusters."""
         self.refusals: Mapping[WorkerId, Refusals] = {}
         """Workers that did not start their last attempts."""
         self._open_on: defaultdict[WorkerId, set[AttemptId]] = defaultdict(set)
         self._target_slots: Mapping[str, int] = {}
         self._open_at: defaultdict[str, set[AttemptId]] = defaultdict(set)
         self._need_of: dict[AttemptId, Need] = {}
-        """Of those open attempts whose Spark runs at a target."""
+        """Needs of open attempts whose Spark runs at a target."""
         self._in_cluster: defaultdict[WorkerId, int] = defaultdict(int)
-        """How many open attempts of a worker have their driver in a cluster."""
+        """Number of open attempts of each worker whose driver runs in a cluster."""
 
     def open_on(self, worker: WorkerId) -> Collection[AttemptId]:
-        """Open attempts of a worker, those of runs that are set aside included."""
+        """Open attempts of a worker, including those of runs that are set aside."""
         return self._open_on.get(worker, ())
 
     def busy(self) -> dict[WorkerId, int]:
-        """How many attempts each worker has open, if any."""
+        """Number of open attempts of each worker that has any."""
         return {worker: len(attempts) for worker, attempts in self._open_on.items() if attempts}
 
     def open_at_targets(self) -> dict[str, int]:
-        """How many attempts are open whose Spark runs at each target, if any."""
+        """Number of open attempts whose Spark runs at each target, without targets that have none."""
         return {target: len(attempts) for target, attempts in self._open_at.items() if attempts}
 
     def capacity(self, pools: Mapping[str, int], used: Callable[[str], int]) -> Capacity:
-        """What tasks can be given to, and take of pools."""
+        """The capacity of workers and pools."""
         return Capacity(
             workers=self.registered.values(),
             free=self.free,
@@ -59,7 +59,7 @@ class Workers:
         )
 
     def register(self, workers: Iterable[WorkerInfo]) -> list[WorkerId]:
-        """Take in who is registered. Who came or went, sorted."""
+        """Replace the registered workers. Return those that are new or gone, sorted."""
         before, self.registered = self.registered, {worker.id: worker for worker in workers}
         self._target_slots = target_slots(self.registered.values())
         for name in before.keys() | self.registered.keys():
@@ -67,7 +67,7 @@ class Workers:
         return sorted(before.keys() ^ self.registered.keys())
 
     def opened(self, attempt: AttemptId, worker: WorkerId, need: Need) -> None:
-        """A worker has an attempt more. Safe to repeat."""
+        """Add an open attempt of a worker. Safe to repeat."""
         self._open_on[worker].add(attempt)
         if need.target is not None and attempt not in self._need_of:
             self._need_of[attempt] = need
@@ -76,7 +76,7 @@ class Workers:
         self._rank(worker)
 
     def closed(self, attempt: AttemptId, worker: WorkerId) -> None:
-        """A worker has an attempt less."""
+        """Remove an open attempt of a worker."""
         self._open_on[worker].discard(attempt)
         need = self._need_of.pop(attempt, None)
         if need is not None and need.target is not None:
@@ -85,15 +85,15 @@ class Workers:
         self._rank(worker)
 
     def count_refusals(self, runs: Iterable[Run]) -> None:
-        """Find in the attempts of all runs which workers did not start what they were given."""
+        """Compute the refusals of workers from the attempts of all runs."""
         self.refusals = refusals(runs)
         for worker in self.registered:
             self._rank(worker)
 
     def note_ended(self, task: TaskRun) -> bool:
-        """Take in how the last attempt of a task ended. Whether that changes refusals.
+        """Apply the end of a task's last attempt to the refusals. True: they changed.
 
-        The attempt is `closed` afterwards, which ranks its worker.
+        The caller then calls `closed`, which ranks the worker again.
         """
         known, self.refusals = self.refusals, with_last(self.refusals, task)
         return self.refusals is not known

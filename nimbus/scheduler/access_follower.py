@@ -1,6 +1,6 @@
-"""Follows what says who may come in: tokens of the cluster, the file with the first ones, the certificate.
+"""Follows tokens and certificates: the tokens of the cluster, the tokens file, and the TLS certificate.
 
-Thread `nimbus-access`: woken by a watch, and every 10 s to look at files.
+Thread `nimbus-access`: it runs after a watch, and every 10 s to check files.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LOOK_AGAIN_S = 10.0
 
 
 class TokensFile:
-    """The tokens in a file. Without the file there are none; what was good stays while it cannot be read."""
+    """The tokens in a file. No file means no tokens. While the file is unreadable, the last tokens stay."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
 
     def changed(self) -> Mapping[str, Token] | None:
-        """Its tokens, by id, if it has changed since the last time; None: it has not, or cannot be read."""
+        """The tokens by id, if the file has changed since the last call; None: unchanged or unreadable."""
         try:
             status = self._path.stat()
             seen = (status.st_mtime_ns, status.st_size)
@@ -52,13 +52,13 @@ class TokensFile:
 
 
 class AccessFollower:
-    """Keeps what `gate` knows up to date.
+    """Keeps the tokens of `gate` up to date.
 
     Args:
-        store: The tokens of the cluster. Read on this object's thread alone.
-        gate: Told what was found.
-        file: The tokens of this scheduler.
-        files: Called every 10 s: look at other files. Must not raise.
+        store: The tokens of the cluster. Read only on this object's thread.
+        gate: Receives the tokens.
+        file: The tokens file of this scheduler.
+        files: Called every 10 s to check other files. Must not raise.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AccessFollower:
         while True:
             try:
                 self._follow()
-            except StoreUnavailableError as exc:  # what is known stays
+            except StoreUnavailableError as exc:  # the last tokens stay
                 _log.warning("tokens_unavailable", error=str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: the next look may be luckier
                 _log.exception("access_follower_failed")

@@ -1,8 +1,8 @@
-"""Says in the bucket which releases this scheduler has verified. Thread `nimbus-replicas`.
+"""Writes a record to the bucket of the releases that this scheduler has verified. Thread `nimbus-replicas`.
 
-For a publisher that wants to know before activating (`nimbus pipeline publish --min-replicas`). It is
-said again when it changes, and now and then as a sign of life; taken back when the scheduler stops. After a
-crash it loses its meaning by its age.
+A publisher reads the records before it activates (`nimbus pipeline publish --min-replicas`). A record is
+written when it changes, and regularly as a sign of life. It is removed when the scheduler stops. After a
+crash it expires by its age.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from nimbus.scheduler.signals import Signals
 _log = structlog.get_logger(__name__)
 
 REFRESH = timedelta(minutes=2)
-"""A fifth of the age at which a record loses its meaning (`blobsync.replicas.MAX_AGE`)."""
+"""A fifth of the age at which a record expires (`blobsync.replicas.MAX_AGE`)."""
 LEAST_PAUSE_S = 0.25
-"""While releases become ready one after the other."""
+"""Shortest pause between two writes, while releases become ready one after the other."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-"""Between two tries, while the bucket does not take it."""
+"""Longest pause between two tries, while the bucket refuses them."""
 MOST_NAMED = 1_000
-"""Releases that one record may name."""
+"""Limit of releases in one record."""
 
 
 class Board(Protocol):
-    """`blobsync.ReplicaBoard`, seen from here."""
+    """The methods of `blobsync.ReplicaBoard` that are used here."""
 
     def announce(self, record: ReplicaRecord) -> None:
-        """Say what this host has."""
+        """Write the record of this host."""
         ...
 
     def withdraw(self, host: str) -> None:
-        """Take it back."""
+        """Remove the record of a host."""
         ...
 
 
 class ReplicaAnnouncer:
-    """Keeps this scheduler's record true.
+    """Keeps this scheduler's record up to date.
 
     Args:
-        board: Where.
+        board: Where records are written.
         me: The scheduler's id.
-        readiness: What is here; from memory.
-        clock: Dates records, for people, and measures pauses.
+        readiness: Returns the verified releases, from memory.
+        clock: Gives the time of records, for people, and measures pauses.
     """
 
     def __init__(self, *, board: Board, me: str, readiness: Callable[[], Readiness], clock: Clock) -> None:
@@ -67,15 +67,15 @@ class ReplicaAnnouncer:
         self._thread.start()
 
     def changed(self) -> None:
-        """What is here may have changed. Any thread: only enqueues."""
+        """Note that the verified releases may have changed. Any thread: only enqueues."""
         self._signals.look()
 
     def stop_soon(self) -> None:
-        """Take the record back, and end. Returns at once."""
+        """Make the thread remove the record and end. Returns at once."""
         self._signals.end()
 
     def stop(self, timeout: timedelta) -> None:
-        """Take the record back and end the thread. What takes longer ends with the process."""
+        """Remove the record and end the thread. After `timeout`, the daemon thread ends with the process."""
         self.stop_soon()
         if self._thread.ident is not None:
             self._thread.join(timeout.total_seconds())
@@ -87,15 +87,15 @@ class ReplicaAnnouncer:
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without it
                 _log.exception("announcer_failed")
                 self._due_s = self._clock.elapsed_s() + LONGEST_PAUSE_S
-        if self._failures:  # the bucket is away: its age will tell, and nobody need wait for that
+        if self._failures:  # the bucket is unavailable: the record expires by its age
             return
         try:
             self._board.withdraw(self._me)
         except BlobSyncError as exc:
-            _log.info("replicas_left", error=str(exc))  # its age will tell
+            _log.info("replicas_left", error=str(exc))  # the record expires by its age
 
     def _look(self) -> None:
-        """Say what is here, if that is new, or due."""
+        """Write the record, if it has changed or is due."""
         ready = _ready(self._readiness())
         now_s = self._clock.elapsed_s()
         if now_s < self._due_s and (self._failures or ready == self._said):

@@ -1,6 +1,6 @@
-"""Follows the catalog, so that what is active is on this disk before anybody asks for it.
+"""Follows the catalog, so that active releases are on this disk before they are needed.
 
-Thread `nimbus-catalog`: woken by a watch, it reads the catalog and tells the syncer what is wanted.
+Thread `nimbus-catalog`: after a watch, it reads the catalog and gives the syncer the releases to fetch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nimbus.scheduler.signals import Signals
 _log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_S = 10.0
-"""A watch that was lost with a session is made up for within this time."""
+"""Pause between reads without a watch, in case a watch was lost with its session."""
 
 
 class CatalogFollower:
-    """Keeps `required` up to date and hands the wanted set on."""
+    """Keeps `required` up to date, and passes the releases to fetch to the syncer."""
 
     def __init__(
         self, catalog: Catalog, want: Callable[[Sequence[ReleaseRef]], None], changed: Callable[[], None]
@@ -68,8 +68,8 @@ class CatalogFollower:
     def _follow(self, records: tuple[PipelineRecord, ...]) -> None:
         if records == self._records:
             return
-        required = required_releases(records)  # first, since leadership waits for them
+        required = required_releases(records)  # first, because leadership waits for them
         rest = wanted_releases(records) - required
         self._want([ReleaseRef(r.pipeline, r.digest) for r in (*sorted(required), *sorted(rest))])
-        self._records = records  # only now: what could not be handed on is new at the next look
+        self._records = records  # only after success, so that a failed look is repeated
         self._changed()

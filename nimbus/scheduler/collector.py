@@ -1,8 +1,8 @@
-"""When garbage is collected. Thread `nimbus-collector`.
+"""Starts collections of garbage when they are due. Thread `nimbus-collector`.
 
-On this disk: at even intervals. In the bucket: only while this scheduler leads; soon after it began to, since
-nobody knows when the former leader last did, and then at even intervals. An extra collection does no harm:
-what counts is the grace, which the bucket's own records tell.
+On this disk, at even intervals. In the bucket, only while this scheduler leads: soon after it began to lead,
+because the time of the former leader's last collection is unknown, and then at even intervals. An extra
+collection does no harm: only the grace counts, and it is measured by records in the bucket.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from nimbus.ports import Clock
 _log = structlog.get_logger(__name__)
 
 SETTLE = timedelta(minutes=5)
-"""Before a new leader's first collection, and a new process's first look at its disk: let them take over."""
+"""Delay of a new leader's first collection, and of a new process's first check of its disk."""
 ASK_EVERY_S = 5.0
-"""How often to look whether we lead and something is due."""
+"""Pause between two checks whether we lead and a collection is due."""
 
 Collect = Callable[[threading.Event], None]
-"""One collection; ends soon when the event is set."""
+"""One collection. It ends soon after the event is set."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Task:
     interval_s: float
     may: Callable[[], bool]
     due_s: float | None = None
-    """None while it may not be done."""
+    """None while the collection is not allowed."""
 
 
 class Collector:
@@ -41,7 +41,7 @@ class Collector:
 
     Args:
         clock: For intervals.
-        settle: See `SETTLE`; cut to the interval.
+        settle: See `SETTLE`; at most the interval.
     """
 
     def __init__(self, clock: Clock, settle: timedelta = SETTLE) -> None:
@@ -51,20 +51,20 @@ class Collector:
         self._thread = threading.Thread(target=self._run, name="nimbus-collector", daemon=True)
 
     def add(self, collect: Collect, interval: timedelta, may: Callable[[], bool] = lambda: True) -> None:
-        """Collect at even intervals, while `may` says so. Before `start`."""
+        """Add a collection at even intervals, while `may` returns True. Call it before `start`."""
         self._tasks.append(_Task(collect, interval.total_seconds(), may))
 
     def start(self) -> None:
-        """Start the thread, if there is anything to do."""
+        """Start the thread, if there is any collection."""
         if self._tasks:
             self._thread.start()
 
     def stop_soon(self) -> None:
-        """Begin nothing more, and let what is under way end at its next step. Returns at once."""
+        """Begin no more collections; one under way ends at its next step. Returns at once."""
         self._stopping.set()
 
     def stop(self, timeout: timedelta) -> None:
-        """End the thread. What takes longer ends with the process."""
+        """End the thread. After `timeout`, the daemon thread ends with the process."""
         self.stop_soon()
         if self._thread.ident is not None:
             self._thread.join(timeout.total_seconds())

@@ -1,7 +1,7 @@
-"""Signs addresses in the bucket of outputs for drivers in clusters, which have no credentials. API's threads.
+"""Signs URLs in the bucket of outputs for drivers in clusters, which have no credentials. API threads.
 
-An address is for one object and one method, and valid for a quarter of an hour. Objects can be written below
-the prefix of the attempt's own output, and read there and in the outputs that its order names as inputs.
+A URL is for one object and one method, and valid for 15 minutes. An attempt can write below the prefix of its
+own output, and read there and in the outputs that its order names as inputs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from nimbus.ports import StoreUnavailableError
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
 LIFETIME = timedelta(minutes=15)
-"""The holder of an address can write for so long after END: a zombie to keys that no manifest names, the
-driver that ended to its own objects, too. Readers compare digests."""
+"""The holder of a URL can write for this long after END: a zombie to keys that no manifest names, and the
+driver that ended also to its own objects. Readers compare digests."""
 
 
 class Presigner(Protocol):
-    """A bucket whose addresses can be signed."""
+    """A bucket whose URLs can be signed."""
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
-        """The address of an object for one method. Asks nobody."""
+        """The signed URL of an object for one method. It is computed without a request."""
         ...
 
 
@@ -32,18 +32,18 @@ class DataDoor:
     """The bucket of outputs.
 
     Args:
-        uri: `s3://bucket/prefix`, of all workers and schedulers.
-        store: The same; keys are relative to `uri`.
+        uri: `s3://bucket/prefix`, the same on all workers and schedulers.
+        store: The bucket; keys are relative to `uri`.
     """
 
     def __init__(self, uri: str, store: Presigner) -> None:
         self._uri, self._store = uri, store
 
     def sign(self, request: DataRequest) -> str | None:
-        """The address of an object; None: the attempt must not have it.
+        """The signed URL of an object; None: the attempt has no access to it.
 
         Raises:
-            StoreUnavailableError: it is in another bucket, or there are no credentials at the moment.
+            StoreUnavailableError: the object is in another bucket, or there are no credentials now.
         """
         if request.uri != self._uri:
             raise StoreUnavailableError(f"outputs are in {self._uri} here, not in {request.uri}")

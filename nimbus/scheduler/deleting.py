@@ -1,6 +1,6 @@
-"""Deletes what is below a prefix of a bucket, while this scheduler leads.
+"""Deletes objects below a prefix of a bucket, while this scheduler leads.
 
-S3 takes no fencing token, so leadership is asked for right before each request that deletes.
+S3 has no fencing tokens, so leadership is checked right before each request that deletes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from blobsync import ObjectStore
 
 _AT_A_TIME = 1000
-"""Keys: leadership is asked for again before each such batch."""
+"""Number of keys in a batch. Leadership is checked before each batch."""
 
 
 def delete_below(
@@ -22,17 +22,17 @@ def delete_below(
     deleted: Callable[[int, int], None],
     start_after: str | None = None,
 ) -> bool:
-    """Delete the objects that are there now.
+    """Delete the objects that exist now.
 
     Args:
-        store: Where.
-        prefix: Of the keys.
-        leads: Whether we lead now.
-        deleted: Told how many objects of which size were deleted.
+        store: The bucket.
+        prefix: Prefix of the keys.
+        leads: Returns True while we lead.
+        deleted: Called with the number and the total bytes of deleted objects.
         start_after: Only keys after this one.
 
     Returns:
-        False: we do not lead any more, and something may be left.
+        False: we no longer lead, and objects may be left.
     """
     found = store.list(prefix, start_after)
     while batch := list(islice(found, _AT_A_TIME)):
@@ -46,7 +46,7 @@ def delete_below(
 def delete_with_uploads(
     store: ObjectStore, prefix: str, leads: Callable[[], bool], deleted: Callable[[int, int], None]
 ) -> bool:
-    """As `delete_below`, and abandon uploads that are not finished."""
+    """As `delete_below`, and abort unfinished uploads."""
     if not delete_below(store, prefix, leads, deleted) or not leads():
         return False
     store.abandon_uploads(prefix, timedelta(0))

@@ -1,7 +1,7 @@
-"""What drivers in Spark clusters reach through this scheduler: see `nimbus.api.services.AttemptDoor`.
+"""The service of this scheduler for drivers in Spark clusters: see `nimbus.api.services.AttemptDoor`.
 
-Also on a scheduler that does not lead: a slot of an attempt is filled once, by the first, so these writes
-need no epoch. Runs on the API's threads.
+It also works on a scheduler that does not lead: the slots of an attempt are create-once, so these writes need
+no epoch. Runs on the API's threads.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from nimbus.worker.preparation import ReleaseProvider
 from nimbus.worker.verdict import Ordered, Verdict, judge
 
 _RELEASE_WAIT = timedelta(seconds=10)
-"""Drivers ask again, and other schedulers."""
+"""Longest wait for a release. Drivers try again, also at other schedulers."""
 _LOG_BYTES = 64 << 20
-"""As of `Limits.log_bytes`."""
+"""The default of `Limits.log_bytes`."""
 
 
 class ClusterDoor:
@@ -52,7 +52,7 @@ class ClusterDoor:
         schedulers: Callable[[], Sequence[str]],
         data: DataDoor | None = None,
     ) -> None:
-        """`data`: None where outputs are in a folder."""
+        """`data`: None if outputs are in a folder."""
         self._board, self._logs, self._releases, self._clock = board, logs, releases, clock
         self.schedulers = schedulers
         """See `AttemptDoor.schedulers`."""
@@ -92,7 +92,7 @@ class ClusterDoor:
         """See `AttemptDoor.release`. Fails at once if the release does not come in time."""
         pieces = self._pieces(attempt)
         try:
-            next(pieces)  # it is here and pinned, until the generator is closed
+            next(pieces)  # from here on the release is pinned, until the generator is closed
         except BlobSyncError as exc:
             raise StoreUnavailableError(f"release {attempt.release[:12]} is not here: {exc}") from exc
         return pieces
@@ -179,7 +179,7 @@ class ClusterDoor:
 
 
 def _checkpoint(text: str | None) -> str | None:
-    """As it is kept; None: it is none."""
+    """The checkpoint in its stored form; None: it is not valid."""
     return None if text is None else checked(text.encode(errors="replace"))
 
 
@@ -188,17 +188,17 @@ def _is_own(reference: str, output: str) -> bool:
 
 
 def _is_open(nonce: str, slots: Slots) -> bool:
-    """The attempt is claimed by this driver, and has not ended."""
+    """True when this driver has claimed the attempt, and it has not ended."""
     return slots.end is None and slots.claim is not None and slots.claim.nonce == nonce
 
 
 def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
-    """Judge how a task has ended.
+    """Decide how a task has ended.
 
     Args:
-        report: By its driver.
-        output: What the references of the attempt's own outputs begin with.
-        in_bucket: Outputs are in a bucket here.
+        report: The report of its driver.
+        output: Prefix of references of the attempt's own outputs.
+        in_bucket: True: this scheduler keeps outputs in a bucket.
     """
     if report.refused:
         return Verdict(Outcome.REFUSED, report.refused[:500], None)
@@ -225,7 +225,7 @@ def _verdict(report: DriverReport, output: str, *, in_bucket: bool) -> Verdict:
 
 
 def _fault(report: DriverReport, output: str, *, in_bucket: bool) -> str:
-    """Why the output of a success does not count; see `_verdict`."""
+    """Why the output of a success is not accepted; empty: it is accepted."""
     if report.not_flushed:
         return report.not_flushed
     if report.output is None:

@@ -1,7 +1,7 @@
-"""One collection of garbage: in the bucket, by the leader alone; on this disk, by every daemon.
+"""One collection of garbage: in the bucket, by the leader alone, and on this disk, by every daemon.
 
-What is in use is read afresh from ZooKeeper each time (`nimbus.scheduler.live_releases`). Where that cannot
-be read, or nothing is known there, nothing is collected: absence is never a reason to delete.
+Each collection reads the releases in use again from ZooKeeper (`nimbus.scheduler.live_releases`). If they
+cannot be read, or there are none, nothing is collected: missing data is never a reason to delete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BucketCollector(Protocol):
-    """`blobsync.collect_garbage`, seen from here."""
+    """The signature of `blobsync.collect_garbage`."""
 
     def __call__(
         self,
@@ -53,7 +53,7 @@ class BucketCollector(Protocol):
 
 
 def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:
-    """How careful a collection in the bucket is."""
+    """The policy of collections in the bucket."""
     return CollectionPolicy(
         grace=artifacts.gc_grace,
         keep_age=artifacts.gc_keep_age,
@@ -65,19 +65,18 @@ def bucket_policy(artifacts: Artifacts) -> CollectionPolicy:
 class BucketGarbage:
     """Collections in the bucket. They may be called only while this scheduler leads.
 
-    S3 knows no fencing token, so leadership is asked for right before each request that deletes, and so is
-    whether a release has come into use since the collection began. A process that is suspended between the
-    answer and its request can still send that one; it names only what was garbage, and had been for the
-    grace.
+    S3 has no fencing tokens. So right before each request that deletes, leadership is checked, and also that
+    no release has come into use since the collection began. A process that is suspended between the check and
+    the request can still send that one request. It only names objects that had been garbage for the grace.
 
     Args:
-        store: Where.
-        state: Says what is in use.
-        leads: Whether we lead now; turns false by itself when a leadership may have ended.
+        store: The bucket.
+        state: Reads the releases in use.
+        leads: Returns True while we lead; it becomes False by itself when leadership may have ended.
         artifacts: The settings.
-        retry: Of calls to the store.
-        metrics: What is counted.
-        collect: For tests.
+        retry: The retry policy of calls to the store.
+        metrics: Receives the counts.
+        collect: Replaced in tests.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class BucketGarbage:
         self._metrics, self._collect = metrics, collect
 
     def collect(self, stopping: threading.Event) -> None:
-        """Collect once. Tells log and metrics; raises nothing that may happen."""
+        """Collect once. Expected errors are logged and counted, not raised."""
         if not self._leads():
             return
         with _Told("bucket", self._metrics) as told:
@@ -142,13 +141,13 @@ class BucketGarbage:
 
 
 class LocalGarbage:
-    """Collections on this disk. What goes is fetched again when it is needed again.
+    """Collections on this disk. A deleted release is fetched again when it is needed again.
 
     Args:
-        store: Of this daemon.
-        state: Says what is in use.
+        store: The local store of this daemon.
+        state: Reads the releases in use.
         artifacts: The settings.
-        metrics: What is counted.
+        metrics: Receives the counts.
     """
 
     def __init__(
@@ -158,10 +157,10 @@ class LocalGarbage:
         self._grace = artifacts.local_gc_grace
 
     def collect(self, _stopping: threading.Event) -> None:
-        """Collect once. Tells log and metrics; raises nothing that may happen."""
+        """Collect once. Expected errors are logged and counted, not raised."""
         with _Told("disk", self._metrics) as told:
             keep = {ref.digest for ref in live_releases(self._state)}
-            # No share that is too much: with one pipeline, all but its newest release may be garbage.
+            # There is no limit of the share: with one pipeline, all but its newest release may be garbage.
             report = gc(self._store, keep, grace=self._grace, max_share=1.0)
             self._metrics.deleted("disk", len(report.removed), report.freed_bytes)
             log = _log.info if report.removed or report.objects_kept_because else _log.debug

@@ -1,8 +1,8 @@
-"""The guard: asked once the lock and the epoch are ours, and before anybody is told that we lead.
+"""The guard: it is called after we hold the lock and the epoch, and before leadership is confirmed.
 
-It judges the releases of this scheduler. The election decides whether another scheduler leads instead, or
-this one in spite of its verdict. The guard reads the catalog itself: our epoch was raised on the same session
-just before, so it reads what the former leader left, and whatever that one still tries to write is refused.
+It checks the releases of this scheduler. The election decides whether another scheduler leads instead, or
+this one despite the verdict. The guard reads the catalog itself. Our epoch was raised on the same session
+just before. So the guard reads the last writes of the former leader, and later writes of it are refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from nimbus.scheduler.readiness import hopeless, lacking
 
 
 class ReadinessGuard:
-    """Says whether this scheduler may lead. `__call__` runs on the thread `leader-callbacks`.
+    """Decides whether this scheduler may lead. `__call__` runs on the thread `leader-callbacks`.
 
     Args:
-        strict: Every missing release is a no. Otherwise those that storage does not have are a degraded yes:
-            waiting would not bring them.
-        on_lacking: Told of the pipelines whose releases are missing, each time: the election may let this
-            scheduler lead in spite of them, and then they are quarantined.
+        strict: True: every missing release is a refusal. False: releases that storage does not have, either,
+            are a degraded yes, because waiting would not help.
+        on_lacking: Called each time with the pipelines whose releases are missing: the election may let this
+            scheduler lead despite them, and they are then quarantined.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ReadinessGuard:
         self._on_lacking = on_lacking
 
     def __call__(self) -> Verdict:
-        """Judge from a fresh look at the catalog. Raises if ZooKeeper does not answer: then nobody leads."""
+        """Read the catalog and decide. Raises if ZooKeeper does not answer, which is a refusal."""
         required, readiness = required_releases(self._reader.pipelines()), self._readiness()
         lacks = lacking(required, readiness)
         self._on_lacking(lacks)

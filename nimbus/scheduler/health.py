@@ -1,4 +1,4 @@
-"""What this scheduler says of itself: to the API, and, through the registrar, to everybody."""
+"""This scheduler's report about itself, for the API and for its registration."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from nimbus.scheduler.readiness import hopeless, lacking
 from nimbus.scheduler.sync_rate import SyncRate
 
 MISSING_SHOWN = 20
-"""Files named in a registration; the count tells of the rest."""
+"""Limit of missing files named in a registration; the count includes all."""
 REFUSING_SHOWN = 200
-"""Workers that the leader's registration names as not starting attempts: those that back off longest."""
+"""Limit of refusing workers in the leader's registration: those that back off longest are named."""
 
 _ROLES = {
     Phase.LATENT: Role.STARTING,
@@ -47,7 +47,7 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What does not change while the process lives."""
+    """Facts that do not change while the process lives."""
 
     id: str
     boot_id: str
@@ -79,7 +79,7 @@ class SelfReport:
     ) -> None:
         self._identity = identity
         self._scheme = urlsplit(identity.address).scheme or "http"
-        """Of all schedulers' addresses: the same configuration is on all hosts."""
+        """Scheme of all schedulers' URLs: all hosts have the same configuration."""
         self._election = election
         self._engine_status = engine_status
         self._required = required
@@ -90,7 +90,7 @@ class SelfReport:
         self._clock = clock
 
     def info(self) -> SchedulerInfo:
-        """The registration as it would be written now."""
+        """The current content of the registration."""
         status = self._election.status()
         engine = self._engine_status()
         required = self._required()
@@ -138,7 +138,7 @@ class SelfReport:
         return _ROLES.get(phase, Role.VALIDATING)
 
     def readiness(self) -> Sequence[Check]:
-        """What serving needs. A standby that still syncs can serve."""
+        """Conditions for serving the API. A standby that still syncs can serve."""
         info = self.info()
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
         return (

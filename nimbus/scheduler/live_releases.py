@@ -1,4 +1,4 @@
-"""Which releases are in use: what a collection of garbage must keep."""
+"""Finds the releases in use, which a collection of garbage must keep."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from nimbus.domain.run import Run
 
 
 class WholeState(Protocol):
-    """Reads that leave nothing out.
+    """Reads of complete state.
 
     All raise StoreUnavailableError, or UnreadableRecordError when a record is of a newer version, or broken:
-    what it names may be in use.
+    the releases that it names may be in use.
     """
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
@@ -39,7 +39,7 @@ class WholeState(Protocol):
 
 
 class NothingKnownError(NimbusError):
-    """The catalog is empty, which is more often a wrong `cluster.root` or a lost ensemble than true."""
+    """The catalog is empty. The usual cause is a wrong `cluster.root` or a lost ensemble."""
 
     code = "nothing_known"
     exit_code = 4
@@ -54,8 +54,8 @@ class NothingKnownError(NimbusError):
 def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
     """Releases of all pipelines in the catalog, of runs that have not ended, and of waiting commands.
 
-    Read afresh, and in the order in which a release travels: from a command into the catalog, from there into
-    a run. One that moves on between two reads is seen by the later one.
+    They are read in the order in which a release moves: from a command into the catalog, and from there into
+    a run. So a release that moves between two reads is seen by the later read.
 
     Raises:
         NothingKnownError: the catalog is empty.
@@ -85,7 +85,7 @@ def live_releases(state: WholeState) -> frozenset[ReleaseRef]:
 
 
 def _of_children(live: Iterable[Run]) -> Iterator[ReleaseRef]:
-    """Releases that live runs are to start child runs of."""
+    """Releases of child runs that live runs may still start."""
     for run in live:
         for task in run.tasks.in_order():
             spec = task.spec.children

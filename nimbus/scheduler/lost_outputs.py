@@ -1,8 +1,8 @@
-"""Collects outputs of attempts that lost: objects below prefixes that no END names, and none ever will.
+"""Deletes outputs of unsuccessful attempts: objects below prefixes that no END names or ever will name.
 
-An attempt that was fenced, failed while it uploaded, or went on as a zombie leaves such objects. Nobody reads
-them. What they belong to is known by the run's record, live or in history: a prefix of a run that is in
-neither is somebody else's, and stays. Thread `nimbus-collector`, of the leader.
+An attempt that was fenced, failed during an upload, or went on as a zombie leaves such objects. No task reads
+them. They are recognised by the run's record, live or in history: a prefix of an unknown run may belong to
+something else, and stays. Thread `nimbus-collector` of the leader.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Runs(Protocol):
-    """`nimbus.ports.ClusterReader` and `History`, seen from here."""
+    """Reads a run through `nimbus.ports.ClusterReader` and `History`."""
 
     def __call__(self, run: RunId, /) -> Run | None:
         """A run; None: it is not known."""
@@ -45,12 +45,12 @@ class LostOutputs:
     """Collections of one bucket of outputs. One thread.
 
     Args:
-        store: Its keys are relative to `worker.data`.
+        store: The bucket; its keys are relative to `worker.data`.
         runs: Reads runs.
-        leads: Whether we lead now. Asked for right before each request that deletes.
-        clock: For the grace.
-        grace: A prefix is deleted when it was found lost twice, that long apart.
-        deleted: Told how many objects of which size were deleted.
+        leads: Returns True while we lead. Called right before each request that deletes.
+        clock: Measures the grace.
+        grace: A prefix is deleted when it is still lost this long after it was first found lost.
+        deleted: Called with the number and the total bytes of deleted objects.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class LostOutputs:
         self._store, self._runs, self._leads, self._clock = store, runs, leads, clock
         self._grace, self._deleted = grace, deleted
         self._lost_since_s: dict[str, float] = {}
-        """When each prefix was found lost first, in this process."""
+        """When this process first found each prefix lost."""
         self._run: tuple[RunId, Run | None] | None = None
-        """That was read last."""
+        """The run that was read last."""
 
     def collect(self, stopping: threading.Event) -> None:
-        """Collect once. Tells the log; raises nothing that may happen."""
+        """Collect once. Expected errors are logged, not raised."""
         try:
             self._collect(stopping)
         except (BlobSyncError, NimbusError) as exc:
@@ -92,7 +92,7 @@ class LostOutputs:
             del self._lost_since_s[prefix]
 
     def _prefixes(self) -> Iterator[str]:
-        """Prefixes of attempts with objects or unfinished uploads. One may come several times."""
+        """Prefixes of attempts with objects or unfinished uploads. A prefix may occur several times."""
         before = ""
         uploads = (upload.key for upload in self._store.unfinished_uploads(""))
         for key in chain((info.key for info in self._store.list("")), uploads):
@@ -111,12 +111,12 @@ class LostOutputs:
     def _read(self, run: RunId) -> Run | None:
         try:
             return self._runs(run)
-        except UnreadableRecordError as exc:  # its outputs stay
+        except UnreadableRecordError as exc:  # the run's outputs stay
             _log.error("record_unreadable", place=exc.place, error=str(exc))
             return None
 
     def _delete(self, prefix: str) -> bool:
-        """Delete what is there now; False: we do not lead any more."""
+        """Delete the objects that exist now; False: we no longer lead."""
         if not delete_with_uploads(self._store, f"{prefix}/", self._leads, self._deleted):
             return False
         _log.info("output_deleted", prefix=prefix)
@@ -124,9 +124,9 @@ class LostOutputs:
 
 
 def is_lost(run: Run, prefix: str) -> bool:
-    """Whether no END of a run names a prefix, and none ever will.
+    """True when no END of a run names a prefix, and none ever will.
 
-    An older record says less: it may show an attempt as open that has ended, never the other way round.
+    An outdated record is safe: it may show an ended attempt as open, but never an open one as ended.
     """
     match = _PREFIX.match(f"{prefix}/")
     task = run.tasks.get(TaskName(match["task"])) if match is not None else None

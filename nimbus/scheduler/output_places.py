@@ -1,4 +1,4 @@
-"""Where outputs of runs are deleted: the bucket or the shared folder of `worker.data`."""
+"""Deletes outputs of runs, in the bucket or the shared folder of `worker.data`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nimbus.telemetry.artifacts import GarbageMetrics
 
 
 class OutputsNotHereError(NimbusError):
-    """This scheduler does not know where outputs are, or does not see them."""
+    """This scheduler has no place of outputs in its configuration, or cannot reach it."""
 
     code = "outputs_not_here"
     exit_code = 4
 
 
 class BucketOutputs:
-    """Outputs in a bucket. `store`: its keys are relative to `worker.data`."""
+    """Outputs in a bucket. The keys of `store` are relative to `worker.data`."""
 
     def __init__(self, store: ObjectStore, leads: Callable[[], bool], metrics: GarbageMetrics) -> None:
         self._store, self._leads, self._deleted = store, leads, partial(metrics.deleted, "outputs")
@@ -36,7 +36,7 @@ class BucketOutputs:
 
 
 class FolderOutputs:
-    """Outputs in a folder that all workers share; `None`: this scheduler's configuration names none."""
+    """Outputs in a folder that all workers share; `None`: this scheduler's configuration has no folder."""
 
     def __init__(self, folder: Path | None, metrics: GarbageMetrics) -> None:
         self._folder, self._metrics = folder, metrics
@@ -49,7 +49,7 @@ class FolderOutputs:
                 f"({self._folder or 'not set'}) is empty or not on this host. Set and mount it on all "
                 "schedulers."
             )
-        # The names are checked again: they become a path that is deleted.
+        # The names are checked again, because they become a path that is deleted.
         place = self._folder / pipeline_name(purged.pipeline) / run_id(purged.run)
         files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
         size_bytes = sum(path.lstat().st_size for path in files)

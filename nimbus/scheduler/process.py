@@ -1,4 +1,4 @@
-"""The life of a daemon process: signals, drain, and a hard limit after which it is forced to end."""
+"""The life of a daemon process: signals, shutdown, and a hard limit after which the process is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORCED = 70
 """Exit code when shutdown did not end in time."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _SETTLED_S = 1.0
-"""After the start. By then a scheduler leads or stands by, and has the processor to spare."""
+"""Pause after the start before `warm_up`. A scheduler has taken its role by then, and is idle."""
 
 
 def run_until_signal(
@@ -32,15 +32,15 @@ def run_until_signal(
 ) -> int:
     """Start, wait for SIGTERM or SIGINT, stop. A second Ctrl-C, or the limit, ends the process at once.
 
-    Main thread only. Returns the exit code: 0, also after a signal, since ending on request is no failure.
-    The caller ends the process with it: the limit goes on until then, since a thread that was left behind
-    keeps an interpreter from ending.
+    Main thread only. Returns the exit code: 0, also after a signal, because a requested end is no failure.
+    The caller ends the process with it. The limit applies until then, because a remaining thread can keep an
+    interpreter from ending.
 
     Args:
-        start: Returns once everything runs.
-        stop: Called in any case, also when `start` raised.
-        limit: From the signal to the end of the process.
-        warm_up: What the first user would wait for; called a second after the start.
+        start: Starts everything, and returns when it runs.
+        stop: Always called, also when `start` raised.
+        limit: Longest time from the signal to the end of the process.
+        warm_up: Work that the first user would wait for. It is called a second after the start.
     """
     asked = threading.Event()
     force = _ForcedEnd(limit)
@@ -48,7 +48,7 @@ def run_until_signal(
     def hear(number: signal.Signals) -> None:
         if not asked.is_set():
             _log.info("shutdown_asked", signal=number.name, limit_s=limit.total_seconds())
-        force.begin()  # now: a start that hangs has no longer than a stop that hangs
+        force.begin()  # at once, so that the limit includes a start that hangs
         asked.set()
 
     with _signals(hear):
@@ -66,11 +66,11 @@ def run_until_signal(
 
 @contextmanager
 def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Hear signals on a pipe, on a thread `nimbus-signals`.
+    """Receive signals through a pipe, on the thread `nimbus-signals`.
 
-    A handler in Python runs only when the main thread gets to it, and the kernel may hand the signal to
-    another thread while the main one sleeps; the pipe is written by the interpreter at once, whichever
-    thread it was. And nothing is logged in a handler, which may have interrupted the logging.
+    Python runs a handler only in the main thread, and the kernel may deliver the signal to another thread
+    while the main one sleeps. The interpreter writes to the pipe at once, whatever the thread. Also, a
+    handler must not log, because it may have interrupted logging.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -81,7 +81,7 @@ def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
             if data[0] not in _ENDING:
                 continue
             interrupts += data[0] == signal.SIGINT
-            if interrupts > 1:  # a person who insists; supervisors repeat SIGTERM without meaning more by it
+            if interrupts > 1:  # a second Ctrl-C means "now"; supervisors repeat SIGTERM without that meaning
                 os._exit(FORCED)
             hear(signal.Signals(data[0]))
         os.close(reader)
@@ -101,7 +101,7 @@ def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 
 def _take(_number: int, _frame: FrameType | None) -> None:
-    """Instead of the default action. The listener does the work."""
+    """Replaces the default action. The listener thread does the work."""
 
 
 class _ForcedEnd:
@@ -115,7 +115,7 @@ class _ForcedEnd:
         self._begun = False
 
     def begin(self) -> None:
-        """Let the limit run. Any thread; safe to repeat."""
+        """Start the limit. Any thread; safe to repeat."""
         with self._lock:
             if not self._begun:
                 self._begun = True
@@ -123,7 +123,7 @@ class _ForcedEnd:
 
 
 def _force(limit: timedelta) -> None:
-    """Say where every thread hangs, then end: the lock goes with the session."""
+    """Dump the stacks of all threads, then exit. The lock is released with the session."""
     _log.error("shutdown_forced", limit_s=limit.total_seconds())
     faulthandler.dump_traceback(file=sys.stderr)
     os._exit(FORCED)

@@ -1,12 +1,12 @@
-"""Deletes logs, outputs and history of runs: as people ask for, and as `retention` says.
+"""Deletes logs, outputs and history of runs, by purge commands and by the `retention` settings.
 
-Of each run, in this order: a note says what is gone from now on, which readers believe; whether others use
-the run is asked again; what the note names is deleted; a mark says that all of it is. So a purge that ends
-halfway leaves nothing that a reader finds in part, and the next one finds what has no mark.
+For each run, in this order: write a record of the purged parts, which readers respect from then on; check
+again whether other runs use the run; delete the parts; write a mark that all of them are deleted. So after an
+interrupted purge no reader finds a part of something, and the next purge finds the runs without a mark.
 
-A rerun that is being made reads the note after its command was read, and the purge reads commands after the
-note was written. Both are done by the leader, over one session: one of them sees the other. Thread
-`nimbus-collector`, of the leader.
+The build of a rerun reads the record after its command was read, and the purge reads commands after the
+record was written. The leader does both, over one session, so at least one of them sees the other. Thread
+`nimbus-collector` of the leader.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from nimbus.scheduler.live_releases import WholeState
 from nimbus.telemetry.artifacts import GarbageMetrics
 
 ORDERS_EVERY = timedelta(minutes=1)
-"""How often to look whether somebody has asked for a purge."""
+"""Pause between two looks for purge orders."""
 AT_ONCE = 500
-"""Runs of one step: the state in ZooKeeper is read twice for each."""
+"""Limit of runs in one step. Each step reads the state in ZooKeeper twice."""
 LONGEST = timedelta(minutes=5)
-"""Of one look: other collections wait meanwhile. The next look goes on."""
+"""Limit of one pass, because other collections wait for it. The next pass continues."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OutputPlace(Protocol):
-    """Where outputs are: see `nimbus.scheduler.output_places`."""
+    """The place of outputs: see `nimbus.scheduler.output_places`."""
 
     def delete(self, purged: Purged) -> bool:
-        """Delete all outputs of a run; False: we do not lead any more.
+        """Delete all outputs of a run; False: we no longer lead.
 
         Raises:
             BlobSyncError, NimbusError, OSError: they cannot be deleted now.
@@ -75,17 +75,17 @@ class OutputPlace(Protocol):
 
 @dataclass(slots=True)
 class _Tally:
-    """What one purge did, in one look or several."""
+    """The counts of one purge, over one or several passes."""
 
     purged: int = 0
     kept: int = 0
     failed: int = 0
     reached: RunPlace | None = None
-    """The last run that was looked at."""
+    """The last run that was handled."""
 
 
 class _NotLeadingError(Exception):
-    """We do not lead any more, or are to stop."""
+    """We no longer lead, or must stop."""
 
 
 class RunPurge:
@@ -93,13 +93,13 @@ class RunPurge:
 
     Args:
         history: Reads runs.
-        store: Of history and logs.
-        outputs: Where outputs are.
-        state: Says what is used by runs that are in ZooKeeper.
-        leads: Whether we lead now. Asked for right before each request that deletes.
+        store: The bucket of history and logs.
+        outputs: The place of outputs.
+        state: Reads the runs and commands in ZooKeeper, which may use other runs.
+        leads: Returns True while we lead. Called right before each request that deletes.
         retention: The settings.
-        clock: For ages.
-        metrics: What is counted.
+        clock: Measures ages.
+        metrics: Receives the counts.
     """
 
     def __init__(
@@ -118,18 +118,18 @@ class RunPurge:
         self._outputs, self._state, self._leads = outputs, state, leads
         self._retention, self._clock, self._metrics = retention, clock, metrics
         self._begun: dict[str, _Tally] = {}
-        """Purges that took too long for one look, by command or part. A successor begins anew."""
+        """Purges that took too long for one pass, by command or part. A successor starts them again."""
 
     def carry_out_orders(self, stopping: threading.Event) -> None:
-        """Do what people have asked for. An order stays until all of it is done."""
+        """Carry out purge orders. An order is kept until it is completed."""
         with _Ended():
             for command, order in list(self._purges.orders()):
-                with _Ended():  # one that cannot be done holds up no other
+                with _Ended():  # an order that fails does not block others
                     if self._carry_out(order, command, stopping, command=command):
                         self._purges.drop_order(command)
 
     def apply_retention(self, stopping: threading.Event) -> None:
-        """Delete what is older than the settings say."""
+        """Delete parts that are older than the settings allow."""
         with _Ended(self._metrics):
             now = self._clock.now()
             for part, keep in self._retention.by_part().items():
@@ -142,7 +142,7 @@ class RunPurge:
                         delete_below(self._store, outcomes, self._leads, deleted, after(outcomes, now - keep))
 
     def _carry_out(self, order: PurgeOrder, name: str, stopping: threading.Event, **about: str) -> bool:
-        """Purge what an order means; False: something of it could not be done yet."""
+        """Purge the runs of an order; False: a part of it could not be done yet."""
         tally = self._begun.setdefault(name, _Tally())
         for purged in self._purges.unfinished():
             self._must_lead()
@@ -187,7 +187,7 @@ class RunPurge:
                 tally.purged += 1
 
     def _runs(self, order: PurgeOrder, ids: Iterable[RunId], stopping: threading.Event) -> Iterator[Run]:
-        """Those that are meant. One that cannot be read stays as it is."""
+        """The runs that the order selects. A run that cannot be read stays as it is."""
         for run_id in ids:
             self._go_on(stopping)
             try:
@@ -199,7 +199,7 @@ class RunPurge:
                     yield run
 
     def _note(self, run: Run, parts: Iterable[Part], order: PurgeOrder) -> Purged:
-        """Say that parts of a run are gone. What was said before."""
+        """Record that parts of a run are purged. Return the earlier record."""
         before = self._history.purged(run.id) or Purged(
             run=run.id, pipeline=run.pipeline, created_at=run.created_at
         )
@@ -215,7 +215,7 @@ class RunPurge:
         left = losing(order.what, kept)
         noted = before.with_parts(left, order.said)
         if left != parts:  # a rerun came in between
-            # What an earlier leader noted is not taken back: it may have begun to delete.
+            # Parts in an earlier leader's record stay in it: that leader may have begun to delete them.
             self._purges.note(noted)
         for part in left:
             self._delete(run, noted, part)
@@ -241,12 +241,12 @@ class RunPurge:
         self._purges.mark_done(noted, part)
 
     def _why_kept(self, run: Run, what: PurgeRuns, used: Used, going: Iterable[RunId] = ()) -> Kept | None:
-        """`going`: newer runs that lose their outputs in the same step, and first."""
+        """`going`: newer runs whose outputs are deleted earlier in the same step."""
         reusers = () if parts_of(what) == (Part.LOGS,) else self._history.reusers(run.id)
         return why_kept(run, used, set(reusers).difference(going))
 
     def _used(self) -> Used:
-        commands = self._state.all_commands()  # before runs: they become such
+        commands = self._state.all_commands()  # before runs, because commands become runs
         return used_runs(commands, self._state.all_runs())
 
     def _go_on(self, stopping: threading.Event) -> None:
@@ -260,7 +260,7 @@ class RunPurge:
 
 
 class _OfOne:
-    """Lets a purge go on when that of one run fails through a fault of that run: its folder, its note."""
+    """Lets a purge go on when one run fails for a reason of its own, such as its folder or its record."""
 
     def __init__(self, run: Run, tally: _Tally) -> None:
         self._run, self._tally = run, tally
@@ -277,7 +277,7 @@ class _OfOne:
 
 
 class _Ended:
-    """Turns the end of a look at purges into an outcome, and errors into log lines."""
+    """Turns the end of a pass into an outcome, and errors into log lines."""
 
     def __init__(self, metrics: GarbageMetrics | None = None) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Which required releases are missing on this disk, and why. Pure."""
+"""Finds required releases that are missing on this disk, with the reasons. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName
 
 _HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)
-"""Storage answered, and what it has is not the release: waiting helps nobody."""
+"""States in which storage does not have the release, so that waiting does not help."""
 
 
 def lacking(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
@@ -18,9 +18,9 @@ def lacking(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[Pi
 
 
 def hopeless(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
-    """Pipelines whose active release storage does not have, or has with wrong bytes: quarantined by a leader.
+    """Pipelines whose active release is missing or corrupt in storage. A leader quarantines them.
 
-    One that is merely not fetched yet is none of them: its tasks wait on the worker that fetches it.
+    A release that is only not fetched yet is not included: its tasks wait on the worker that fetches it.
     """
     return {
         name: _reason(found)

@@ -1,6 +1,6 @@
-"""Keeps this scheduler's registration true. Thread `nimbus-registrar`.
+"""Keeps this scheduler's registration up to date. Thread `nimbus-registrar`.
 
-It also tells the election how ready this scheduler is, and the engine which pipelines this disk cannot run.
+It also reports readiness to the election, and quarantined pipelines to the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPORT_EVERY_S = 3.0
 
 
 class Registrar:
-    """Publishes the registration when something changed, on a new session, and every few seconds."""
+    """Publishes the registration after a change, on a new session, and every few seconds."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Registrar:
         self._quarantine = quarantine
         self._metrics = metrics
         self._signals = Signals()
-        self._told: tuple[bool, int, int] | None = None  # of our readiness, to the election
+        self._told: tuple[bool, int, int] | None = None  # the readiness that the election has
         self._quarantined: tuple[int | None, Mapping[str, str]] = (None, {})
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
@@ -56,11 +56,11 @@ class Registrar:
         self._thread.join(timeout.total_seconds())
 
     def changed(self) -> None:
-        """Something that is reported has changed. Any thread: only enqueues."""
+        """Note that a reported fact has changed. Any thread: only enqueues."""
         self._signals.look()
 
     def draining(self) -> None:
-        """From now on the registration says that this scheduler is stopping."""
+        """Report from now on that this scheduler is stopping."""
         self._stopping = True
         self.changed()
 
@@ -77,7 +77,7 @@ class Registrar:
         try:
             self._registrations.withdraw()
         except StoreUnavailableError as exc:
-            _log.info("registration_left", error=str(exc))  # it goes with the session
+            _log.info("registration_left", error=str(exc))  # the end of the session removes it
 
     def _report(self) -> None:
         info = self._info()
@@ -86,10 +86,10 @@ class Registrar:
         self._metrics.reported(info)
         self._registrations.publish_scheduler(info)
         readiness = (info.ready, info.missing_count, info.missing_bytes)
-        if readiness != self._told:  # who is not ready yields; being ready ends a back-off
+        if readiness != self._told:  # an unready scheduler yields; becoming ready ends a back-off
             self._told = readiness
             self._publish_readiness(info)
         quarantined = (info.epoch, info.quarantined)
-        if quarantined != self._quarantined:  # each term anew: what the guard said at its start may be over
+        if quarantined != self._quarantined:  # in each term: the guard's answer at its start may be outdated
             self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})

@@ -22,24 +22,24 @@ from nimbus.templates.helper import TemplateHelper
 from nimbus.templates.names import needs_interval
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
-"""How long a release may take to come from storage."""
+"""Limit of the time to fetch a release from storage."""
 
 
 MOST_TASKS_KEPT = 50_000
-"""Of definitions that are kept in memory; about 1 KiB each."""
+"""Limit of tasks in definitions that are kept in memory; about 1 KiB each."""
 MOST_TEXT = 64 << 10
-"""Characters of a file that is shown."""
+"""Limit of a file's text that is shown, in characters."""
 
 
 class LocalReleases:
-    """Fetches, verifies and opens releases. Blocks; used on threads that may wait."""
+    """Fetches, verifies and opens releases. It blocks, so it is used on threads that may wait."""
 
     def __init__(self, syncer: Syncer, validators: Validators | None = None) -> None:
         self._syncer = syncer
         self._validators = validators or Validators()
         self._lock = threading.Lock()
         self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
-        """The last ones that were asked for. A release never changes, so neither do they."""
+        """The definitions that were used last. A release never changes, so neither do they."""
 
     def pinned(
         self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta
@@ -48,11 +48,11 @@ class LocalReleases:
         return self._syncer.pinned(ReleaseRef(pipeline, digest), timeout)
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
-        """Whether a release is complete on this disk. Raises `blobsync.LocalStoreError`."""
+        """True when a release is complete on this disk. Raises `blobsync.LocalStoreError`."""
         return self._syncer.is_here(ReleaseRef(pipeline, digest))
 
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
-        """Bring a release here, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
+        """Fetch a release, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
         try:
             with TemplateHelper() as templates:
                 spec = self._read(release, templates)
@@ -63,7 +63,7 @@ class LocalReleases:
         return spec
 
     def definition(self, release: ReleaseOf) -> PipelineSpec:
-        """Read the definition of a release that is here. See `nimbus.ports.Definitions`."""
+        """Read the definition of a release on this disk. See `nimbus.ports.Definitions`."""
         with self._lock:
             found = self._definitions.get(release)
             if found is not None:
@@ -79,7 +79,7 @@ class LocalReleases:
         return spec
 
     def text(self, release: ReleaseOf, name: str) -> str | None:
-        """The text of a file of a release, cut to MOST_TEXT characters; None: it is not to be had here."""
+        """The text of a release's file, cut to MOST_TEXT characters; None: it is not available here."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             return None
@@ -90,7 +90,7 @@ class LocalReleases:
         return None
 
     def _read(self, release: ReleaseOf, templates: TemplateHelper | None) -> PipelineSpec:
-        """The definition of a release; fetches the release if it is not here."""
+        """The definition of a release. The release is fetched if it is not on this disk."""
         with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
             try:
                 text = (folder / DEFINITION_FILE).read_bytes()
@@ -111,7 +111,7 @@ class LocalReleases:
 
 
 def _with_files(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """With what its SQL files take. One that cannot be read fails its task, with the reason."""
+    """Add the names that SQL files use. A file that cannot be read is skipped: its task fails later."""
     needing, texts = [], []
     for name in sorted({task.script for task in spec.tasks if task.kind is TaskKind.SQL}):
         with suppress(OSError, UnicodeDecodeError):

@@ -27,18 +27,18 @@ from nimbus.scheduler.registrar import Registrar
 _log = structlog.get_logger(__name__)
 
 STEP = timedelta(seconds=5)
-"""Longest wait for one part to stop; the process as a whole has its own limit."""
+"""Longest wait for one part to stop. The whole process has its own limit."""
 
 
 class Startable(Protocol):
-    """The API server, seen from here."""
+    """The API server, as used here."""
 
     def start(self) -> None:
         """Bind and serve."""
         ...
 
     def build_routes(self) -> None:
-        """Build what the first request would wait for."""
+        """Build the routes, for which the first request would wait."""
         ...
 
     def stop(self, timeout: timedelta) -> None:
@@ -47,10 +47,10 @@ class Startable(Protocol):
 
 
 class EmbeddedWorker(Protocol):
-    """The worker, seen from here."""
+    """The worker, as used here."""
 
     failure: BaseException | None
-    """What ended it, if something did."""
+    """The error that ended it, if there was one."""
 
     def start(self) -> None:
         """Register and take orders."""
@@ -61,7 +61,7 @@ class EmbeddedWorker(Protocol):
         ...
 
     def close(self, timeout: timedelta) -> None:
-        """End; what runs goes on."""
+        """End. Running attempts go on."""
         ...
 
 
@@ -93,7 +93,7 @@ class Scheduler:
         """Start all parts.
 
         Raises:
-            NimbusError: a part cannot start: the message says which and what to do.
+            NimbusError: a part cannot start; the message names it and what to do.
         """
         parts = self._parts
         parts.api.start()  # a busy port is found before anything else is touched
@@ -110,14 +110,14 @@ class Scheduler:
             parts.worker.start()
 
     def _on_session(self, state: SessionState) -> None:
-        """Kazoo's thread: only enqueues. A new session needs new registrations and watches."""
+        """Only enqueue: this is kazoo's thread. A new session needs new registrations and watches."""
         if state is SessionState.CONNECTED:
             self._parts.registrar.changed()
             self._parts.follower.look()
             self._parts.access.look()
 
     def stop(self) -> None:
-        """Stop all parts; each failure is logged, and the rest is stopped all the same."""
+        """Stop all parts. A failure is logged, and the other parts are still stopped."""
         parts = self._parts
         parts.engine.stop_soon()
         parts.registrar.draining()
@@ -144,7 +144,7 @@ class Scheduler:
     def _step(name: str, action: object) -> None:
         try:
             action()  # type: ignore[operator]  # a lambda or a method without arguments
-        except Exception:  # noqa: BLE001 - one part that cannot stop must not keep the others
+        except Exception:  # noqa: BLE001 - a part that cannot stop must not prevent others
             _log.exception("shutdown_step_failed", step=name)
         else:
             _log.info("shutdown_step", step=name)

@@ -1,4 +1,4 @@
-"""What wakes a thread of this package: signals, which say only "look again", and the request to end."""
+"""Signals that wake a thread of this package: "look again", and the request to end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LOOK, _END = "look", "end"
 
 
 class Signals:
-    """Taken by one thread, sent by any: to send only enqueues, so a watch may."""
+    """One thread receives, any thread sends. Sending only enqueues, so a watch may send."""
 
     def __init__(self) -> None:
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -22,14 +22,14 @@ class Signals:
         self._inbox.put(_END)
 
     def asked_to_end(self, wait_s: float, gather_s: float = 0.0) -> bool:
-        """Wait for a signal, for `wait_s` at most; signals that came together are taken as one.
+        """Wait for a signal, for `wait_s` at most. Signals that came together count as one.
 
         Args:
             wait_s: Longest wait.
-            gather_s: After a first signal, wait as long for a second one. A request to end ends the wait.
+            gather_s: Pause after the first signal, to collect more. A request to end ends it.
 
         Returns:
-            Whether the thread is to end; if not, it looks again.
+            True: the thread must end. False: it must look again.
         """
         said: set[str] = set()
         try:

@@ -1,4 +1,4 @@
-"""Files of releases, for the API: from this disk, else, their manifests alone, from storage."""
+"""Files of releases, for the API: from this disk, or, for manifests, also from storage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StoredReleases:
             ]
 
     def is_here(self, release: ReleaseOf) -> bool:
-        """See the protocol. False, too, if the disk does not say."""
+        """See the protocol. Also False if the disk cannot be read."""
         try:
             kept = self._local.kept(_ref(release))
             return kept is not None and not self._local.missing_kept(kept)
@@ -69,7 +69,7 @@ class StoredReleases:
 
     def holders(self, digest: ReleaseDigest) -> Holders:
         """See the protocol."""
-        with _in_our_words("who has a release is not known"):
+        with _in_our_words("the holders of a release are not known"):
             found = self._board.look(digest)
         return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
 

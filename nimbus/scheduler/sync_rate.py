@@ -1,4 +1,4 @@
-"""How long the sync still takes, by how fast bytes came in the last half minute. Any thread."""
+"""Estimates the remaining time of the sync, by the speed of the last half minute. Any thread."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _SAMPLE_EVERY_S = 1.0
 
 
 class SyncRate:
-    """Remembers how many bytes had come when."""
+    """Samples of fetched bytes over time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: deque[tuple[float, int]] = deque()
-        """Elapsed seconds, and bytes fetched until then."""
+        """Pairs of elapsed seconds and bytes fetched until then."""
 
     def left_s(self, progress: SyncProgress, elapsed_s: float) -> float | None:
-        """Whole seconds, at least one, that the missing bytes take; None: nothing came lately.
+        """Remaining whole seconds, at least one; None: nothing was fetched lately.
 
         Args:
-            progress: How much is here now.
-            elapsed_s: Of the clock, now.
+            progress: Current progress of the sync.
+            elapsed_s: Current time, in elapsed seconds.
         """
         with self._lock:
             samples = self._samples
-            if samples and elapsed_s > samples[-1][0] + _LOOKED_AT_S:  # nobody asked: that was another sync
+            if samples and elapsed_s > samples[-1][0] + _LOOKED_AT_S:  # after a long gap, it is another sync
                 samples.clear()
             if not samples or elapsed_s >= samples[-1][0] + _SAMPLE_EVERY_S:
                 samples.append((elapsed_s, progress.fetched_bytes))
-            # The oldest that is kept lies just before the half minute, so that the look is never shorter.
+            # The oldest kept sample is just before the half minute, so that the period is never shorter.
             while len(samples) > 1 and samples[1][0] <= elapsed_s - _LOOKED_AT_S:
                 samples.popleft()
             since_s, fetched_bytes = samples[0]

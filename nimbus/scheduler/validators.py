@@ -1,4 +1,4 @@
-"""Rules of the house about definitions: functions of an operator, asked before a release is taken in.
+"""Operators' own checks of definitions: functions that are called before a release is accepted.
 
 A validator is `function(spec: PipelineSpec) -> None`, and refuses by raising ValueError, whose text the
 publisher sees. It runs on the leader's `nimbus-prepare` thread, which waits for it.
@@ -21,35 +21,35 @@ _log = structlog.get_logger(__name__)
 
 
 class ValidatorNotFoundError(NimbusError):
-    """What `scheduler.validators` names is not there. Said before the scheduler starts."""
+    """A function named in `scheduler.validators` does not exist. Raised before the scheduler starts."""
 
     code = "validator_not_found"
     exit_code = 2
 
 
 class Validators:
-    """All that the configuration names, in its order."""
+    """All validators of the configuration, in its order."""
 
     def __init__(self, places: Iterable[str] = ()) -> None:
         """Load them from `package.module:function`.
 
         Raises:
-            ValidatorNotFoundError: one is not there, or is no function.
+            ValidatorNotFoundError: one does not exist, or is not a function.
         """
         self._known = {place: _loaded(place) for place in places}
 
     def check(self, spec: PipelineSpec) -> None:
-        """Ask each about a definition.
+        """Call each validator with a definition.
 
         Raises:
-            RefusedError: with the text of the first that refuses it, or that fails.
+            RefusedError: a validator refuses it, or fails; with the text of the first one.
         """
         for place, validator in self._known.items():
             try:
                 validator(spec)
             except ValueError as exc:
                 raise RefusedError("refused_by_validator", f"{place} refuses {spec.name}: {exc}") from exc
-            except Exception as exc:  # an operator's code: it must not end the leader
+            except Exception as exc:  # it is an operator's code, which must not end the leader
                 _log.exception("validator_failed", validator=place, pipeline=spec.name)
                 message = f"{place} failed on {spec.name}, so it is not taken in: {exc!r}"
                 raise RefusedError("validator_failed", message) from exc

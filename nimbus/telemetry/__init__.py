@@ -1,1 +1,1 @@
-"""What operators see without asking: structured log lines and Prometheus metrics."""
+"""Structured log lines and Prometheus metrics."""

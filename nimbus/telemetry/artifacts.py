@@ -1,4 +1,4 @@
-"""Metrics of artifacts: what was collected. The registry is handed in, so that tests have their own."""
+"""Metrics of garbage collections. The registry is an argument, so that tests have their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Outcome = Literal["done", "postponed", "stopped", "refused", "failed"]
 
 
 class GarbageMetrics:
-    """What collections of garbage do. Any thread."""
+    """Counts of garbage collections. Any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._runs = Counter(
@@ -27,34 +27,34 @@ class GarbageMetrics:
         self._bytes = Counter("nimbus_gc_deleted_bytes_total", "Their size.", ("where",), registry=registry)
         self._last = Gauge(
             "nimbus_gc_last_success_timestamp_seconds",
-            "When a collection last came to its end; 0: not since the start.",
+            "When a collection last ended; 0: not since the start.",
             ("where",),
             registry=registry,
         )
         self._share = Gauge(
             "nimbus_gc_progress_ratio",
-            "How much of its present step a collection has done.",
+            "How much of its current step a collection has done.",
             registry=registry,
         )
 
-        for where, outcome in product(get_args(Where), get_args(Outcome)):  # so the first one is an increase
+        for where, outcome in product(get_args(Where), get_args(Outcome)):  # so the first is an increase
             self._runs.labels(where, outcome)
         for where in get_args(Where):
             for by_where in (self._objects, self._bytes, self._last):
                 by_where.labels(where)
 
     def ended(self, where: Where, outcome: Outcome) -> None:
-        """A collection ended."""
+        """Count the end of a collection."""
         self._runs.labels(where, outcome).inc()
         if outcome in ("done", "postponed"):
             self._last.labels(where).set_to_current_time()
         self._share.set(0)
 
     def deleted(self, where: Where, count: int, size_bytes: int) -> None:
-        """A collection deleted so much."""
+        """Count deleted objects and bytes."""
         self._objects.labels(where).inc(count)
         self._bytes.labels(where).inc(size_bytes)
 
     def progress(self, done_count: int, total_count: int) -> None:
-        """A collection of the bucket goes on; it lists, reads and deletes, each from the beginning."""
+        """Set the progress of one step of a bucket collection: listing, reading, or deleting."""
         self._share.set(done_count / total_count if total_count else 0)

@@ -1,4 +1,4 @@
-"""Which release a process is of, as a metric."""
+"""The release of the process, as a metric."""
 
 from __future__ import annotations
 

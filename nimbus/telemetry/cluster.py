@@ -1,4 +1,4 @@
-"""Prometheus metrics of the whole cluster. The leader alone has them, so no sum counts a thing twice."""
+"""Prometheus metrics of the whole cluster. Only the leader has them, so that sums count nothing twice."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from nimbus.domain.ids import PipelineName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What there is at one moment."""
+    """Counts of the cluster at one moment."""
 
     runs: Mapping[str, int] = field(default_factory=dict)
     """Live runs by state."""
     tasks: Mapping[str, int] = field(default_factory=dict)
-    """Of these runs, by state."""
+    """Tasks of these runs, by state."""
     ready_tasks: Mapping[str, int] = field(default_factory=dict)
     """Tasks whose needs are met, by what they wait for: a `WaitReason`, or `assignable`."""
     longest_waits_s: Mapping[str, float] = field(default_factory=dict)
-    """By the same reasons: since when the oldest of them has been ready."""
+    """By the same reasons: for how long the oldest of these tasks has been ready."""
     slots: int = 0
-    """Of registered workers."""
+    """Slots of registered workers."""
     open_attempts: int = 0
     commands: int = 0
-    """Waiting for a decision."""
+    """Commands that wait for a decision."""
     quarantined: int = 0
-    """Pipelines."""
+    """Number of quarantined pipelines."""
     set_aside: int = 0
     """Runs, pipelines and commands whose records cannot be read or decided."""
     schedule_lag_s: float = 0.0
-    """Of the fire time that has been due for the longest time and is not dealt with; 0: there is none."""
+    """Age of the oldest fire time that is due and not handled; 0: there is none."""
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Entries of the outbox by kind and state."""
@@ -44,11 +44,11 @@ class Standing:
 
 
 class ClusterMetrics(Collector):
-    """Gauges of the cluster, as the leader last counted it. Without leadership there are none of them.
+    """Gauges of the cluster, as last counted by the leader. A scheduler that does not lead has none.
 
     Args:
-        registry: Where they are asked for.
-        leads: Whether this process certainly leads. Asked at each scrape; must not block.
+        registry: The registry to join.
+        leads: Returns True when this process certainly leads. Called at each scrape; must not block.
     """
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool]) -> None:
@@ -57,11 +57,11 @@ class ClusterMetrics(Collector):
         registry.register(self)
 
     def tell(self, standing: Standing | None) -> None:
-        """How the cluster stands; None: this scheduler does not lead. Engine thread."""
+        """Set the counts; None: this scheduler does not lead. Engine thread."""
         self._standing = standing
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked at registration, when the election may not be built."""
+        """Describe nothing, so that registration does not call `collect` before the election exists."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:

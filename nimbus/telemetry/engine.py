@@ -12,11 +12,11 @@ from nimbus.telemetry.cluster import ClusterMetrics, Standing
 
 
 class EngineMetrics:
-    """What the engine counts. The registry is handed in, so tests and embedders keep theirs apart.
+    """Metrics of the engine. The registry is an argument, so that tests and embedders have their own.
 
     Args:
-        registry: Where it is asked for.
-        leads: As of `ClusterMetrics`.
+        registry: The registry to join.
+        leads: As in `ClusterMetrics`.
     """
 
     def __init__(self, registry: CollectorRegistry, leads: Callable[[], bool] = lambda: True) -> None:
@@ -64,24 +64,24 @@ class EngineMetrics:
         )
 
     def turned(self, waited_s: float) -> None:
-        """The engine takes in events of which the oldest has waited so long."""
+        """Observe how long the oldest event of a turn has waited."""
         self._news_waited.observe(waited_s)
 
     def stands(self, standing: Standing) -> None:
-        """The cluster was counted."""
+        """Set the counts of the cluster."""
         self._cluster.tell(standing)
 
     def took_over(self, took_s: float) -> None:
-        """Everything is read: the leader decides about all there is."""
+        """Observe a take-over, which ends when all state is read."""
         self._takeover.observe(took_s)
 
     def decided(self, name: str, took_s: float) -> None:
-        """A decision was written."""
+        """Count a written decision."""
         self._decisions.labels(name).inc()
         self._seconds.observe(took_s)
 
     def run_moved(self, before: Run | None, after: Run) -> None:
-        """A decision changed a run: count the attempts that it closed, and the run if it ended."""
+        """Count the attempts that a decision closed, and the run if it ended."""
         for was, task in after.tasks.changes_since(None if before is None else before.tasks):
             opened = None if was is None else was.open_attempt
             if opened is None:
@@ -94,15 +94,15 @@ class EngineMetrics:
             self._run_took.labels(after.pipeline, after.state.value).observe(took.total_seconds())
 
     def fires_skipped(self, pipeline: PipelineName, count: int) -> None:
-        """A schedule passed over fire times."""
+        """Count skipped fire times of a schedule."""
         self._skipped.labels(pipeline).inc(count)
 
     def leading(self, leads: bool) -> None:
-        """Leadership came or went."""
+        """Set whether this scheduler leads."""
         if not leads:
             self._cluster.tell(None)
         self._leading.set(leads)
 
     def fenced_out(self) -> None:
-        """A write was refused."""
+        """Count a refused write."""
         self._fenced.inc()

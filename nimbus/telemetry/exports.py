@@ -1,4 +1,4 @@
-"""Metrics of traces and lineage that are sent. The registry is handed in, so that tests have their own."""
+"""Metrics of the export of traces and lineage. The registry is an argument, so that tests have their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class ExportMetrics:
-    """What is sent of runs. `kind`: `traces` or `lineage`. Any thread."""
+    """Counts of the export. `kind`: `traces` or `lineage`. Any thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._sent = Counter(
@@ -34,17 +34,17 @@ class ExportMetrics:
         )
 
     def watch(self, kind: str, waiting: Callable[[], int]) -> None:
-        """Ask `waiting` whenever the gauge is read."""
+        """Call `waiting` whenever the gauge is read."""
         self._waiting.labels(kind).set_function(waiting)
 
     def sent(self, kind: str, count: int) -> None:
-        """So many spans or events were accepted."""
+        """Count accepted spans or events."""
         self._sent.labels(kind).inc(count)
 
     def failed(self, kind: str) -> None:
-        """A try failed."""
+        """Count a failed try."""
         self._failed.labels(kind).inc()
 
     def dropped(self, kind: str) -> None:
-        """A finished run is given up."""
+        """Count a finished run whose export is given up."""
         self._dropped.labels(kind).inc()

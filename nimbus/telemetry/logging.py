@@ -1,4 +1,4 @@
-"""Sets up structured logging for a process: one line for each event, on standard error.
+"""Configures structured logging for a process: one line for each event, on standard error.
 
 Lines of libraries that use the standard library's logging (kazoo, uvicorn, boto3) take the same form. Called
 once, from the main thread, before other threads start.
@@ -18,13 +18,13 @@ LogFormat = Literal["console", "json"]
 
 _LEVELS = ("debug", "info", "warning", "error")
 _NOISY = {"uvicorn.access": logging.WARNING, "botocore": logging.WARNING, "urllib3": logging.WARNING}
-"""Loggers that say more than an operator wants, with the least level that is shown of them."""
+"""Noisy loggers of libraries, with the lowest level that is shown."""
 
 
 def _without_colours(
     _logger: object, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Leave out uvicorn's second copy of its message, with escape sequences in it."""
+    """Remove uvicorn's second copy of its message, which has escape sequences."""
     event.pop("color_message", None)
     return event
 
@@ -42,7 +42,7 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
     Args:
         level: `debug`, `info`, `warning` or `error`; nothing below it is shown.
         format: `console` for people, `json` for machines (one object a line, UTC times).
-        stream: Standard error without it.
+        stream: Where lines go; None: standard error.
 
     Raises:
         LoggingConfigError: unknown level or format.
@@ -68,7 +68,7 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,  # a second call must reach loggers that exist already
+        cache_logger_on_first_use=False,  # a second call must change existing loggers, too
     )
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
@@ -93,6 +93,6 @@ def configure(level: str = "info", format: str = "console", stream: TextIO | Non
 def _renderers(format: str, stream: TextIO) -> list[structlog.typing.Processor]:  # noqa: A002 - as above
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    # Plain: a pretty traceback shows local variables, and among those are secrets.
+    # Plain, because a pretty traceback shows local variables, which may be secrets.
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a scheduler's readiness. The registry is handed in, so that tests have their own.
+"""Prometheus metrics of a scheduler's readiness. The registry is an argument, so that tests have their own.
 
 Labels have few values: never a run id. Updated from any thread; the client library locks.
 """
@@ -11,17 +11,17 @@ from nimbus.domain.schedulers import SchedulerInfo
 
 
 class ReadinessMetrics:
-    """What stands in the way of this scheduler's leading."""
+    """Files that this scheduler still needs before it can lead."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._ready = Gauge(
             "nimbus_ready", "1 while every needed artifact is here and verified.", registry=registry
         )
         self._missing_files = Gauge("nimbus_missing_files", "Files that are not here yet.", registry=registry)
-        self._missing_bytes = Gauge("nimbus_missing_bytes", "Their size.", registry=registry)
+        self._missing_bytes = Gauge("nimbus_missing_bytes", "Size of the missing files.", registry=registry)
 
     def reported(self, info: SchedulerInfo) -> None:
-        """Take over what this scheduler publishes of itself."""
+        """Set the gauges from this scheduler's registration."""
         self._ready.set(info.ready)
         self._missing_files.set(info.missing_count)
         self._missing_bytes.set(info.missing_bytes)

@@ -1,6 +1,6 @@
-"""Prometheus metrics of a daemon's local store: read when they are asked for, from memory.
+"""Prometheus metrics of a daemon's local store, computed from memory at each scrape.
 
-The registry is handed in, so that tests have their own.
+The registry is an argument, so that tests have their own.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from blobsync import DiskCondition, DiskState, Readiness, ScrubProgress, SyncPro
 
 
 class SyncMetrics(Collector):
-    """What comes to this disk, and how it does there.
+    """Metrics of the sync, the scrub and the disk.
 
     Args:
-        registry: Where it is asked for.
-        progress: Of the syncer.
-        readiness: Of the syncer.
-        scrub: Of the syncer.
-        disk: Of the local store.
+        registry: The registry to join.
+        progress: Progress of the syncer.
+        readiness: Readiness of the syncer's releases.
+        scrub: Progress of the scrub.
+        disk: State of the local store's disk.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SyncMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked at registration, when the parts may not be built."""
+        """Describe nothing, so that registration does not call `collect` before the parts exist."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
@@ -62,29 +62,33 @@ class SyncMetrics(Collector):
     def _synced(progress: SyncProgress) -> Iterator[Metric]:
         yield _counter(
             "nimbus_sync_fetched_bytes_total",
-            "Bytes that came from storage, wanted or not, good or bad.",
+            "Bytes fetched from storage, including damaged and unneeded ones.",
             progress.fetched_bytes,
         )
         yield _counter(
-            "nimbus_sync_fetched_objects_total", "Objects that came whole and good.", progress.fetched_objects
+            "nimbus_sync_fetched_objects_total", "Objects fetched and verified.", progress.fetched_objects
         )
-        yield _gauge("nimbus_sync_done_bytes", "Of wanted objects, here or under way.", progress.done_bytes)
-        yield _gauge("nimbus_sync_total_bytes", "Of all wanted objects.", progress.total_bytes)
+        yield _gauge("nimbus_sync_done_bytes", "Needed bytes, here or under way.", progress.done_bytes)
+        yield _gauge("nimbus_sync_total_bytes", "All needed bytes.", progress.total_bytes)
 
     @staticmethod
     def _scrubbed(scrub: ScrubProgress) -> Iterator[Metric]:
         share = scrub.done_releases / scrub.total_releases if scrub.total_releases else 0.0
-        yield _gauge("nimbus_scrub_running", "1 while this daemon reads its store anew.", scrub.is_running)
-        yield _gauge("nimbus_scrub_progress_ratio", "How much of the round, or the last one, is done.", share)
-        yield _counter("nimbus_scrub_rounds_total", "Rounds that this daemon ended.", scrub.finished_rounds)
-        yield _counter("nimbus_scrub_damaged_objects_total", "Damage they found.", scrub.damaged_objects)
+        yield _gauge("nimbus_scrub_running", "1 while this daemon scrubs its store.", scrub.is_running)
+        yield _gauge("nimbus_scrub_progress_ratio", "Progress of the current or last round.", share)
+        yield _counter("nimbus_scrub_rounds_total", "Completed rounds of the scrub.", scrub.finished_rounds)
         yield _counter(
-            "nimbus_scrub_failed_objects_total", "What the disk did not give them.", scrub.failed_objects
+            "nimbus_scrub_damaged_objects_total",
+            "Damaged objects that the scrub found.",
+            scrub.damaged_objects,
+        )
+        yield _counter(
+            "nimbus_scrub_failed_objects_total", "Objects the scrub could not read.", scrub.failed_objects
         )
         finished_at = scrub.finished_at
         yield _gauge(
             "nimbus_scrub_finished_timestamp_seconds",
-            "When this daemon last ended one; 0: not since its start.",
+            "When this daemon last completed a scrub; 0: not since its start.",
             0.0 if finished_at is None else finished_at.timestamp(),
         )
 

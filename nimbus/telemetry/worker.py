@@ -1,4 +1,4 @@
-"""Prometheus metrics of a worker. The registry is handed in: an embedded worker has its scheduler's."""
+"""Prometheus metrics of a worker. The registry is an argument: an embedded worker uses its scheduler's."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from nimbus.domain.task_run import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStanding:
-    """How a worker stands at one moment."""
+    """Counts of a worker at one moment."""
 
     slots: int
     attempts: Mapping[str, int]
-    """That it is not done with, by phase."""
+    """Unfinished attempts, by phase."""
     registered: bool
     draining: bool
     leftover_logs: int
-    """Logs of attempts whose runner or executor is gone, which storage has not taken yet."""
+    """Logs that are not stored yet, of attempts whose runner or executor has ended."""
 
 
 class WorkerMetrics:
-    """What a worker counts. The worker's thread writes."""
+    """Metrics of a worker. The worker's thread updates them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._launched = Histogram(
             "nimbus_worker_launch_duration_seconds",
-            "From reading an order to having started what runs its attempt.",
+            "From reading an order to the start of the process that runs its attempt.",
             ("holder",),
             buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
             registry=registry,
@@ -50,15 +50,15 @@ class WorkerMetrics:
             self._ended.labels(outcome.value)
 
     def watch(self, standing: Callable[[], WorkerStanding]) -> None:
-        """Add gauges that are read when somebody scrapes. Once for each registry; must not block."""
+        """Add gauges that are computed at each scrape. Once for each registry; `standing` must not block."""
         self._registry.register(_StandingCollector(standing))
 
     def launched(self, holder: Holder, took_s: float) -> None:
-        """What runs an attempt was started."""
+        """Observe the time to start the process that runs an attempt."""
         self._launched.labels(holder.value).observe(took_s)
 
     def ended(self, outcome: Outcome) -> None:
-        """An attempt ended."""
+        """Count an ended attempt."""
         self._ended.labels(outcome.value).inc()
 
 
@@ -67,27 +67,27 @@ class _StandingCollector(Collector):
         self._standing = standing
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked at registration."""
+        """Describe nothing, so that registration does not call `collect`."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
         found = self._standing()
-        yield GaugeMetricFamily("nimbus_worker_slots", "Attempts that it runs at once.", found.slots)
+        yield GaugeMetricFamily("nimbus_worker_slots", "Attempts the worker runs at once.", found.slots)
         attempts = GaugeMetricFamily(
-            "nimbus_worker_attempts", "Attempts that it is not done with, by phase.", labels=("phase",)
+            "nimbus_worker_attempts", "Unfinished attempts of the worker, by phase.", labels=("phase",)
         )
         for phase, count in found.attempts.items():
             attempts.add_metric((phase,), count)
         yield attempts
         yield GaugeMetricFamily(
-            "nimbus_worker_registered", "1 while its registration stands.", float(found.registered)
+            "nimbus_worker_registered", "1 while the worker is registered.", float(found.registered)
         )
         yield GaugeMetricFamily(
-            "nimbus_worker_draining", "1 while it asks for no more work.", float(found.draining)
+            "nimbus_worker_draining", "1 while the worker takes no new work.", float(found.draining)
         )
         yield GaugeMetricFamily(
             "nimbus_worker_leftover_logs",
-            "Logs of attempts whose runner is gone, which storage has not taken yet.",
+            "Logs that are not stored yet, of attempts whose runner has ended.",
             found.leftover_logs,
         )

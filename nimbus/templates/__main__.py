@@ -1,7 +1,7 @@
 """The template helper: `python -I -m nimbus.templates PLACE`, started by `nimbus.templates.helper`.
 
-Standard input is a socket to the process that asks; the program ends when that is closed. PLACE is the
-descriptor of a file that holds the number of the text in work: when the limits end the program, it names the
+Standard input is a socket to the calling process. The program ends when it is closed. PLACE is the descriptor
+of a file with the number of the current text: if a limit kills the program, the number identifies the
 template.
 """
 
@@ -18,11 +18,11 @@ from nimbus.templates.program import Program
 from nimbus.templates.wire import receive_frame, send_frame
 
 MEMORY_BYTES = 256 << 20
-"""Of address space. Python and Jinja take 30 MiB, compiled templates 100 MiB at most."""
+"""Limit of address space. Python and Jinja take 30 MiB, compiled templates 100 MiB at most."""
 
 
 def main(place: int) -> None:
-    """Answer questions until the other side closes."""
+    """Answer questions until the socket is closed."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the program, also within a call into C

@@ -1,4 +1,4 @@
-"""What a question about templates can come to."""
+"""Results and errors of questions about templates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nimbus.domain.errors import NimbusError
 
 
 class Fault(NamedTuple):
-    """Something in a template that cannot work."""
+    """A fault in a template."""
 
     message: str
     suggestion: str | None = None
@@ -16,7 +16,7 @@ class Fault(NamedTuple):
 
 
 class TemplateError(NimbusError):
-    """A template cannot be rendered, or breaks the limits: the fault of its text or of its values."""
+    """A template cannot be rendered, or exceeds the limits, because of its text or its values."""
 
     code = "template"
     exit_code = 2
@@ -24,16 +24,16 @@ class TemplateError(NimbusError):
     def __init__(self, message: str, at: int | None = None) -> None:
         super().__init__(message)
         self.at = at
-        """Which of the templates in question, counted from 0; None: all of them together."""
+        """Index of the template in the question, from 0; None: all of them together."""
 
 
 class TemplateHelperError(NimbusError):
-    """The template helper cannot be had, through no fault of a template."""
+    """The template helper is not available, and no template is the cause."""
 
     code = "template_helper"
     retryable = True
 
 
 def short(text: str) -> str:
-    """A template as messages show it."""
+    """A template, shortened for messages."""
     return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,6 +1,6 @@
-"""Checks templates without rendering them: typing errors are found when a pipeline is written.
+"""Checks templates without rendering them, so that typing errors are found when a pipeline is written.
 
-Runs in the template helper only: to compile a template is to compute its constants.
+It runs in the template helper only, because compiling a template computes its constants.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_TEMPLATE = 4096
-"""Characters of an argument as it is written."""
+"""Limit of a written argument, in characters."""
 _FIELDS: dict[str, tuple[str, ...]] = {
     "run": ("id", "logical_date"),
     "pipeline": ("name",),
     "task": ("name",),
 }
 NAMES = ("params", "vars", *_FIELDS, *DATES)
-"""What templates can use; `nimbus.templates.rendering.render_context` provides it."""
+"""Names that templates can use. `nimbus.templates.rendering.render_context` provides them."""
 
 _NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
-"""For files: refuses what every Jinja does. They are rendered where they harm only their own task."""
+"""For files, with Jinja's usual checks. The driver renders them, where they affect only their task."""
 
 
 def argument_faults(
     text: str, parameters: Collection[str], item: Collection[str] | None = None
 ) -> list[Fault]:
-    """What is wrong with a task's argument: syntax, unknown names, statements, unknown filters."""
+    """Faults of a task's argument: syntax, unknown names, statements, unknown filters."""
     if len(text) > LONGEST_TEMPLATE:
         return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
     parsed = _parsed(_sandbox, text)
@@ -54,7 +54,7 @@ def argument_faults(
 
 
 def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
-    """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
+    """Faults of the template in a SQL file, with lines: syntax, unknown names."""
     parsed = _parsed(_sql, text)
     if isinstance(parsed, Fault):
         return [parsed]
@@ -62,7 +62,7 @@ def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
 
 
 def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
-    """Parse and compile: the second finds what the first lets pass, such as a filter that is not there."""
+    """Parse and compile a text. Compiling finds more faults, such as an unknown filter."""
     try:
         tree = environment.parse(text)
         for used in tree.find_all(nodes.Filter):
@@ -80,7 +80,7 @@ def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fa
 def _result_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
     """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
 
-    `found`: what `tasks_read` finds. A use that it does not find, as behind a quoted `}}`, is refused, too.
+    `found`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
     """
     plain = {
         id(named.node)
@@ -101,9 +101,9 @@ def _result_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fau
 
 
 def _variable_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
-    """Every use of `vars` that does not say which one: those of a run are kept with it.
+    """Every use of `vars` without a constant name: a run keeps the variables that it names.
 
-    `found`: what `variables_in` finds.
+    `found`: the result of `variables_in`.
     """
     plain = {
         id(used.node)
@@ -117,7 +117,7 @@ def _variable_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[F
 
 
 def _is_lookup(node: nodes.Node) -> TypeGuard[nodes.Getattr | nodes.Getitem]:
-    """Whether it looks up a name that is known before rendering."""
+    """True when a node looks up a constant name."""
     if isinstance(node, nodes.Getitem):
         return isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str)
     return isinstance(node, nodes.Getattr)
@@ -134,7 +134,7 @@ def _unknown_names(
     parameters: Collection[str],
     more: Mapping[str, tuple[str, ...] | None] = _NO_MORE,
 ) -> Iterator[Fault]:
-    """`more`: names beside `NAMES`, with their fields; None: those are checked elsewhere."""
+    """`more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere."""
     said = {name: names for name, names in more.items() if names is not None}
     fields = {**_FIELDS, **said, "params": tuple(parameters)}
     known = (*NAMES, *more)
@@ -153,7 +153,7 @@ def _unknown_names(
 
 
 def _lookups(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
-    """Each `params.x`, `params["x"]`, `run.x`, ...: the name before, the name after, and the line."""
+    """Each `params.x`, `params["x"]`, `run.x`, ...: the object, the name, and the line."""
     guarded = _asked_whether_defined(tree)
     for dotted in tree.find_all(nodes.Getattr):
         if isinstance(dotted.node, nodes.Name) and id(dotted) not in guarded:
@@ -164,7 +164,7 @@ def _lookups(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
 
 
 def _asked_whether_defined(tree: nodes.Template) -> frozenset[int]:
-    """Ids of the lookups that are guarded, as in `params.x is defined`: they may name what is not there."""
+    """Ids of guarded lookups, as in `params.x is defined`: they may use unknown names."""
     tests = tree.find_all(nodes.Test)
     return frozenset(id(test.node) for test in tests if test.name in {"defined", "undefined"})
 

@@ -1,4 +1,4 @@
-"""What others ask of templates, whether a helper process or this one answers."""
+"""The interface for rendering and checking templates, in a helper process or in this one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from nimbus.templates.names import needs_interval
 
 Question = Literal["render", "arguments", "file"]
 MOST_TEXT = 4 << 20
-"""Characters of all templates of one question."""
+"""Limit of all templates of one question, in characters."""
 LARGEST_RENDERED = 96 << 10
-"""Bytes, as JSON, of what a task that reads results takes in its order. Others are counted with their run."""
+"""Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
 
 class Templates(ABC):
     """Renders and checks templates.
 
-    All methods raise TemplateHelperError if there is no answer, through no fault of a template.
+    All methods raise TemplateHelperError if there is no answer, and no template is the cause.
     """
 
     def render(self, run: Run) -> Run:
-        """The run with its tasks' templates rendered, which so far are as they were written.
+        """The run with the templates of its tasks rendered.
 
         Raises:
             TemplateError: names the task, and the argument or `when`.
@@ -56,8 +56,8 @@ class Templates(ABC):
 
         Args:
             run: Its run.
-            name: Of the task.
-            results: By task, of those that gave one.
+            name: Name of the task.
+            results: Results by task, for tasks that have one.
 
         Raises:
             TemplateError: names the task, and the argument or `when`.
@@ -68,7 +68,7 @@ class Templates(ABC):
         if size > LARGEST_RENDERED:
             raise TemplateError(
                 f"task {name}: its arguments are rendered to {size} bytes as JSON, and {LARGEST_RENDERED} is "
-                "the most where a task takes results; put what is long into the output of a task"
+                "the most where a task takes results; put a long text into the output of a task"
             )
         children = None if spec.children is None else with_lists(spec.children, results)
         return replace(rendered, reads=(), children=children)
@@ -92,12 +92,12 @@ class Templates(ABC):
     def child_parameters(
         self, parent: Run, link: Parent, results: Mapping[TaskName, Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """What a run gives one of its child runs: the parameters of the task, rendered with the item.
+        """The parameters of a child run: those of the task, rendered with the item.
 
         Args:
             parent: The run.
-            link: Says for which task and item.
-            results: By task, of those that the task reads and that gave one.
+            link: Names the task and the item.
+            results: Results by task, for tasks that this one reads and that have one.
 
         Raises:
             TemplateError: names the parameter.
@@ -123,10 +123,10 @@ class Templates(ABC):
     def argument_faults(
         self, texts: Sequence[str], parameters: Collection[str], item: Collection[str] | None = None
     ) -> list[list[Fault]]:
-        """Of each argument, what is wrong with it: syntax, unknown names, statements, unknown filters.
+        """Faults of each argument: syntax, unknown names, statements, unknown filters.
 
         Args:
-            texts: Arguments as they are written.
+            texts: Arguments as written.
             parameters: Names of the pipeline's parameters.
             item: Names that `item` has. None: there is no `item`.
         """
@@ -165,16 +165,16 @@ class Templates(ABC):
 
     @abstractmethod
     def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer, as `nimbus.templates.program.Program.answer` gives it."""
+        """The answer, in the form of `nimbus.templates.program.Program.answer`."""
 
 
 def _known(spec: TaskSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> dict[str, Any]:
-    """`tasks` as templates see it."""
+    """The value of `tasks` in templates."""
     return {read: {"result": results.get(read, {})} for read in spec.reads}
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What templates of a run are rendered with."""
+    """The values for the templates of a run."""
     interval = run.data_interval
     return {
         "pipeline": run.pipeline,
@@ -193,7 +193,7 @@ def texts_of(spec: TaskSpec) -> list[str]:
 
 
 def _with_texts(spec: TaskSpec, texts: Sequence[str]) -> TaskSpec:
-    """The task with these texts instead of its `texts_of`. All live runs share equal texts."""
+    """The task with rendered texts in place of `texts_of`. Equal texts are shared by all live runs."""
     args = tuple(map(sys.intern, texts))
     if not spec.when:
         return replace(spec, args=args)

@@ -1,4 +1,4 @@
-"""Dates as templates see them: those of the run, and functions on the calendar of the schedule's time zone.
+"""Dates in templates: those of the run, and functions on the calendar of the schedule's time zone.
 
 Used where templates are rendered: in the template helper, and in the driver of a SQL task.
 """
@@ -24,10 +24,10 @@ NO_ZONE = "this run has no time zone: an earlier release made it"
 def date_values(
     logical_date: datetime, interval: tuple[datetime, datetime] | None, tz: str | None
 ) -> dict[str, Any]:
-    """What the names in `nimbus.templates.names.DATES` stand for in one run.
+    """The values of `nimbus.templates.names.DATES` for one run.
 
     Args:
-        logical_date: With the zone's offset.
+        logical_date: The logical date, with the zone's offset.
         interval: Start and end of the run's data interval, with the zone's offsets; None: it has none.
         tz: IANA name of the schedule's zone; None: it is not known.
     """
@@ -49,7 +49,7 @@ def date_values(
 
 
 class DateFunctions:
-    """Functions on dates. Each takes a datetime, a date, or an ISO text of one, and answers in kind.
+    """Functions on dates. Each takes a datetime, a date, or an ISO text, and returns a datetime or a date.
 
     They raise TypeError, ValueError or OverflowError.
     """

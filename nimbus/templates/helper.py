@@ -1,9 +1,9 @@
-"""Asks a process of its own about templates: one with limits of processor time and memory.
+"""Renders and checks templates in a helper process with limits of processor time and memory.
 
-The process starts with the first question and serves all later ones. It gets no credentials. A template that
-breaks the limits is a TemplateError, and the next question starts another process. A process that ends for
-another reason, such as a signal from outside, is replaced once; if that one ends too, it is a
-TemplateHelperError, which another try later may cure.
+The process starts with the first question and answers all later ones. It gets no credentials. If a template
+exceeds the limits, TemplateError is raised, and the next question starts another process. A process that ends
+for another reason, such as a signal from outside, is replaced once. If the second one ends, too,
+TemplateHelperError is raised, and a later try may succeed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from nimbus.templates.wire import receive_frame, send_frame
 _log = structlog.get_logger(__name__)
 
 CPU_S = 1.0
-"""Processor time for a question, beside what its length allows."""
+"""Processor time for a question, plus the time for its length."""
 CPU_S_PER_CHARACTER = 1e-4
 """Compiling takes about 15 microseconds for each character of a template."""
 MOST_CPU_S = 30.0
 ANSWER_S = 90.0
-"""For an answer, on the clock: a process that is slower was stopped, or hangs, and is killed."""
+"""Limit of elapsed time for an answer. A slower process is stopped or hangs, and is killed."""
 END_S = 5.0
-"""For a process that has closed its side, or was killed, to end."""
+"""Limit of the time in which a killed process, or one that closed its socket, ends."""
 
 _OWN_FAULT = frozenset({signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
-"""What ends a process that computes for too long, or that gets no more memory or stack."""
+"""Signals that end a process which computes for too long, or gets no more memory or stack."""
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
-"""Of the environment: what Python may need to start."""
+"""Environment variables that Python may need to start."""
 
 
 class TemplateHelper(Templates):
-    """Templates that cannot hurt the process which asks about them. One thread asks; any thread may close.
+    """Templates, evaluated in a helper process. One thread asks; any thread may close.
 
     Args:
         cpu_s: Processor time for a question, in seconds.
@@ -71,12 +71,12 @@ class TemplateHelper(Templates):
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End the process. A question under way raises TemplateHelperError, and so do all later ones."""
+        """End the process. Questions under way and all later ones raise TemplateHelperError."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
-        with self._asking:  # not for long: its process is dead
+        with self._asking:  # this is short, because the process is dead
             self._drop()
 
     def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ class TemplateHelper(Templates):
     def _asked(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._process is None and not self._closed:
             self._process = _Process()
-        if self._process is None or self._closed:  # looked at after the start: `close` kills what it sees
+        if self._process is None or self._closed:  # checked after the start: `close` kills only what it sees
             raise TemplateHelperError("the template helper is closed")
         try:
             return self._process.ask(question)
@@ -112,7 +112,7 @@ class _Process:
     """One helper process, from start to end."""
 
     def __init__(self) -> None:
-        """Start it; it is ready later. Raises TemplateHelperError."""
+        """Start the process, without waiting until it is ready. Raises TemplateHelperError."""
         self._ready = self.answers = False
         with ExitStack() as opened:
             try:
@@ -132,7 +132,7 @@ class _Process:
         return self._process.pid
 
     def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer, or what ended the process instead. Raises TemplateHelperError."""
+        """The answer, or the fault that ended the process. Raises TemplateHelperError."""
         os.pwrite(self._place, bytes(4), 0)
         self.answers = False
         until_s = time.monotonic() + ANSWER_S
@@ -164,11 +164,11 @@ class _Process:
         return {"error": f"template {short(question['texts'][at])} {what}", "at": at}
 
     def kill(self) -> None:
-        """From any thread."""
+        """Kill the process. From any thread."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it."""
+        """End the process and free its files."""
         self._process.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
@@ -183,5 +183,5 @@ def _started(connection: socket.socket, place: int) -> subprocess.Popen[bytes]:
         pass_fds=(place,),
         cwd="/",
         env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        start_new_session=True,  # Ctrl-C is not for it: it ends with us
+        start_new_session=True,  # Ctrl-C does not reach it: it ends with us
     )

@@ -1,4 +1,4 @@
-"""Lists of `for_each` that come from results of tasks. Looked up, not rendered: no template is computed."""
+"""Lists of `for_each` that come from results of tasks. They are looked up; no template is evaluated."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FORM = re.compile(
 
 
 def is_lookup(text: str) -> bool:
-    """Whether a text takes one value from the result of one task, and nothing else."""
+    """True when a text only reads one value from the result of one task."""
     return _FORM.fullmatch(text.strip()) is not None
 
 
 def with_lists(spec: ChildSpec, results: Mapping[TaskName, Mapping[str, Any]]) -> ChildSpec:
-    """What a task starts, with the lists that other tasks gave.
+    """The child runs of a task, with lists from the results of other tasks.
 
     Raises:
-        TemplateError: one gave none.
+        TemplateError: a result does not have the list, or the lists are too large.
     """
     lists = {name: _list(name, text, results) for name, text in spec.templates.items()}
     size = len(json.dumps(lists))

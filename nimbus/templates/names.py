@@ -7,7 +7,7 @@ import re
 INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
 ADDED = ("logical_date", *INTERVAL, "tz", *FUNCTIONS)
-"""Those that release 0.1 does not know."""
+"""Names that release 0.1 does not know."""
 DATES = ("ds", "ds_nodash", *ADDED)
 
 _CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
@@ -18,32 +18,32 @@ _LOOKUP = r"""(?<![\w.])%s\s*(?:\.\s*(?P<name>\w+)|\[\s*(?P<quote>["'])(?P<quote
 _RESULT, _VARIABLE = re.compile(_LOOKUP % "tasks"), re.compile(_LOOKUP % "vars")
 
 _ASKED = frozenset({"defined", "undefined", "default", "d"})
-"""Tests and filters for what may be missing."""
+"""Tests and filters for values that may be missing."""
 
 
 def needs_interval(text: str) -> bool:
-    """Whether a template names the data interval, and does not ask whether there is one."""
+    """True when a template uses the data interval without a test whether there is one."""
     names = names_in(text)
     return not names.isdisjoint(INTERVAL) and names.isdisjoint(_ASKED)
 
 
 def variables_in(text: str) -> frozenset[str]:
-    """Names of the cluster's variables that a template takes; as `tasks_read` finds its own."""
+    """Names of the cluster's variables that a template uses; found in the same way as in `tasks_read`."""
     codes = _CODE.findall(text) if "vars" in text else ()
     return frozenset(found["name"] or found["quoted"] for code in codes for found in _VARIABLE.finditer(code))
 
 
 def tasks_read(text: str) -> frozenset[str]:
-    """Names of the tasks whose results a template takes.
+    """Names of the tasks whose results a template reads.
 
-    It may find too many, as in quotes; never too few, since `nimbus.templates.checking` lets pass what it
-    finds and no other form.
+    It may find too many, for example in quotes. It never finds too few, because `nimbus.templates.checking`
+    accepts only the forms that this function finds.
     """
     codes = _CODE.findall(text) if "tasks" in text else ()
     return frozenset(found["name"] or found["quoted"] for code in codes for found in _RESULT.finditer(code))
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Words of a template's code that may be names: not attributes, and nothing in quotes."""
+    """Words in a template's code that may be names, without attributes and quoted text."""
     codes = (_QUOTED.sub("''", code) for code in _CODE.findall(text))
     return frozenset(name for code in codes for name in _NAME.findall(code))

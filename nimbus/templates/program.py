@@ -1,4 +1,4 @@
-"""The template helper's answers, without its process and its limits. Nothing but the program imports this."""
+"""The template helper's answers, without its process and limits. Only the program imports this module."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nimbus.templates.rendering import Renderer, render_arguments
 
 
 class Program:
-    """Answers questions; keeps compiled templates between them."""
+    """Answers questions, and keeps compiled templates between them."""
 
     def __init__(self, at: Callable[[int], object]) -> None:
         """`at` is called with the number of each text, before the work on it begins."""
         self._at = at
         self.number: int | None = None
-        """Of the text in work, or of the last."""
+        """Index of the current text, or of the last one."""
         self._renderer = Renderer()
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:

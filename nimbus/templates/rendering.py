@@ -1,6 +1,6 @@
-"""Renders templates. Strict: a name that is not there is an error, not an empty text.
+"""Renders templates. Strict: an unknown name is an error, not an empty text.
 
-Runs in the template helper only: see `nimbus.templates`.
+It runs in the template helper only: see `nimbus.templates`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nimbus.templates.dates import date_values
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_ARGUMENT = 64 * 1024
-"""Characters of one rendered argument. Linux gives one argument 128 KiB."""
+"""Limit of one rendered argument, in characters. Linux allows 128 KiB for one argument."""
 LONGEST_ARGUMENTS = 4 << 20
-"""Characters of all arguments of a run. The plan that holds them is bounded when it is compressed."""
+"""Limit of all arguments of a run, in characters. The compressed plan has its own limit."""
 MOST_KEPT = 1 << 20
-"""Characters of templates that are kept compiled; a compiled one takes about a hundred times its length."""
+"""Limit of templates kept compiled, in characters. A compiled one takes about 100 times its length."""
 
 BROKEN = (
     JinjaError,
@@ -35,7 +35,7 @@ BROKEN = (
     TypeError,
     ValueError,
 )
-"""What a template can end in, all of it the fault of its text or its values."""
+"""Errors that a template's text or values can cause."""
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -54,11 +54,11 @@ class Renderer:
 
         Args:
             text: The template.
-            context: As `render_context` makes it.
-            longest: Characters that the result may have; what is longer is not even finished.
+            context: The result of `render_context`.
+            longest: Limit of the result, in characters. Rendering stops there.
 
         Raises:
-            TemplateError: bad syntax, an unknown name, something the sandbox forbids, or a result too long.
+            TemplateError: bad syntax, an unknown name, a forbidden operation, or a result that is too long.
         """
         parts: list[str] = []
         size = 0
@@ -98,7 +98,7 @@ def render_context(
 ) -> dict[str, Any]:
     """The names that a template may use.
 
-    `dates`: as `nimbus.templates.dates.date_values` makes them. `results`: of tasks that this one reads.
+    `dates`: from `nimbus.templates.dates.date_values`. `results`: results of tasks that this one reads.
     """
     return {
         "params": dict(parameters),
@@ -117,7 +117,7 @@ def render_arguments(
     """Render all arguments of a run.
 
     Args:
-        renderer: Keeps them compiled.
+        renderer: Keeps compiled templates.
         texts: The arguments of all tasks.
         run: `pipeline`, `run_id`, `logical_date` (ISO), `data_interval` (two ISO dates, or None), `timezone`,
             `parameters`, `variables`; `tasks`: the task's name for each text; `results`: by task, if any
@@ -125,7 +125,7 @@ def render_arguments(
         at: Called with the number of each text before it is rendered.
 
     Raises:
-        TemplateError: of one text, or of all together.
+        TemplateError: one text is at fault, or all together are too long.
     """
     logical_date, interval = datetime.fromisoformat(run["logical_date"]), run["data_interval"]
     whole = {
@@ -150,7 +150,7 @@ def render_arguments(
         if size > LONGEST_ARGUMENTS:
             raise TemplateError(
                 f"the arguments of all tasks render to more than {LONGEST_ARGUMENTS} characters; "
-                f"put what is long into a file"
+                f"put a long text into a file"
             )
     return rendered
 

@@ -1,7 +1,7 @@
-"""Jinja2 with what a template may call, and with bounds on what one operation may make.
+"""Jinja2 with an allowlist of calls, and limits on the result of each operation.
 
-These bounds find most costly templates at once, and name the operation. They do not bound a template as a
-whole, since a list can stand for far more text than it holds: the limits of the process do, see
+These limits stop most costly templates at once, and name the operation. They do not limit a whole template,
+because a list can produce far more text than it contains. The limits of the process do that, see
 `nimbus.templates.helper`.
 """
 
@@ -20,7 +20,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 LONGEST = 1 << 20
-"""Characters or items of what one operation makes."""
+"""Limit of the result of one operation, in characters or items."""
 _LARGEST_EXPONENT = 64
 _LARGEST_BASE = 10**9
 _LARGEST_PRECISION = 20
@@ -50,7 +50,7 @@ _PLAIN_FILTERS = _words(
 
 
 class Sandbox(SandboxedEnvironment):
-    """A template environment in which no single operation is costly."""
+    """A template environment that limits the cost of each operation."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -62,27 +62,27 @@ class Sandbox(SandboxedEnvironment):
         self.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | _BOUNDED_FILTERS
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Look for a key first, then for a method: `result.items` is what the task gave, if it gave it."""
+        """Look up a key first, then a method: `result.items` is the key `items` of a result that has it."""
         if isinstance(obj, dict) and attribute in obj:
             return obj[attribute]
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Only what is known to be cheap; `strftime` and `split`, not `ljust` and `format`."""
+        """Allow only cheap methods, such as `strftime` and `split`, but not `ljust` and `format`."""
         allowed = any(isinstance(obj, kind) and attr in names for kind, names in _METHODS.items())
         return allowed and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Jinja makes an exception for `str.format`; its widths know no bounds, so here there is none."""
+        """Disable Jinja's special case for `str.format`, whose widths have no limit."""
 
     def call(self, context: Context, function: Any, /, *args: Any, **names: Any) -> Any:
-        """Keep `strftime` from making a text of megabytes; see the base class."""
+        """Prevent `strftime` results of megabytes; see the base class."""
         if getattr(function, "__name__", "") == "strftime":
             check_format(str(args[0]) if args else "")
         return super().call(context, function, *args, **names)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Refuse products, powers and formats that would be huge, before they are made."""
+        """Refuse products, powers and formats with huge results, before they are computed."""
         match operator:
             case "**":
                 if abs(right) > _LARGEST_EXPONENT or abs(left) > _LARGEST_BASE:
@@ -106,7 +106,7 @@ def _check_product(sequence: Any, times: Any) -> None:
 
 
 def check_format(text: str) -> None:
-    """Raise SecurityError for a pattern that could make a text of megabytes."""
+    """Raise SecurityError for a pattern whose result could have megabytes."""
     if len(text) > _LONGEST_FORMAT:
         raise SecurityError(f"a format may have {_LONGEST_FORMAT} characters at most")
     if _WIDE.search(text):

@@ -1,4 +1,4 @@
-"""Frames between a process and its template helper: JSON, behind its length in four bytes."""
+"""Frames between a process and its template helper: four bytes of length, then JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def send_frame(connection: socket.socket, message: object, until_s: float | None
 
     Args:
         connection: A stream.
-        message: Anything that JSON can say.
-        until_s: On `time.monotonic`; None waits for ever.
+        message: A value that JSON can represent.
+        until_s: Deadline on `time.monotonic`; None: no deadline.
 
     Raises:
-        OSError: the other side is gone, or takes nothing for too long.
+        OSError: the other side is closed, or does not read until the deadline.
     """
     body = json.dumps(message).encode()
     _limit(connection, until_s)
@@ -30,8 +30,8 @@ def receive_frame(connection: socket.socket, until_s: float | None = None) -> An
     """Receive a message; None: the other side has closed.
 
     Raises:
-        OSError: nothing came for too long.
-        ValueError: what came is no message.
+        OSError: nothing came until the deadline.
+        ValueError: the received bytes are no message.
     """
     head = _receive(connection, 4, until_s)
     size = int.from_bytes(head, "big")
@@ -42,7 +42,7 @@ def receive_frame(connection: socket.socket, until_s: float | None = None) -> An
 
 
 def _receive(connection: socket.socket, size: int, until_s: float | None) -> bytes:
-    """`size` bytes; fewer, if the other side closes before."""
+    """Receive `size` bytes; fewer if the other side closes first."""
     received = bytearray()
     while len(received) < size:
         _limit(connection, until_s)

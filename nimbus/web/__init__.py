@@ -1,5 +1,5 @@
-"""Pages for a browser, made on the server over the API's own answers, below `/ui` of every scheduler.
+"""Pages for a browser, rendered on the server from the API's answers, below `/ui` of every scheduler.
 
-A page is one document: it is whole without scripts, and its scripts fetch the same document again when
-something has changed. It holds nothing that the API does not answer; its forms send what the API takes.
+A page is one document. It is complete without scripts; its scripts fetch the same document again after a
+change. It shows only data that the API also returns, and its forms send requests of the API.
 """

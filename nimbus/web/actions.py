@@ -1,6 +1,6 @@
-"""Forms of pages: each becomes a request to the API, of the same process and with the same headers.
+"""Forms of pages: each becomes a request to the API of the same process, with the same headers.
 
-So who may do what, what is valid, and what is kept of it are decided in one place. No script is needed.
+So permissions, validation and records are in one place. No script is needed.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from nimbus.web.pages import Pages, segment
 from nimbus.web.problems import problem_page
 
 _WAIT_S = 5
-"""For the leader's decision; a page shows that a command waits for longer."""
+"""Wait for the leader's decision. After that, the page shows the command as waiting."""
 _MOST_FIELDS = 1000
 _PASSED_ON = ("host", "cookie", "authorization", "origin", "sec-fetch-site", "x-nimbus-user")
 
 Form = Mapping[str, list[str]]
 Send = Callable[..., Awaitable[Response]]
-"""As `send` in `router`."""
+"""The type of `send` in `router`."""
 
 
 def router(pages: Pages) -> APIRouter:
-    """Build the routes; requests go to `state.api` of the application that they become part of.
+    """Build the routes. Requests go to `state.api` of their application.
 
-    They do not hold that API: FastAPI keeps the functions of thousands of routes for the life of the process,
-    and would keep with them the API of each test.
+    They have no reference to the API: FastAPI keeps the functions of thousands of routes for the life of the
+    process, and with them it would keep the API of each test.
     """
 
     async def send(
         request: Request, path: str, body: Callable[[Form], Any], place: str | None = None
     ) -> Response:
-        """Send a form to `path` of the API; then show `place` below `/ui`, or the run that it is about."""
+        """Send a form to `path` of the API, then show `place` below `/ui`, or the run of the command."""
         import httpx  # late: a scheduler starts without it
 
         text = (await request.body()).decode("utf-8", "replace")
@@ -178,7 +178,7 @@ def _start(pipeline: str, form: Form) -> dict[str, Any]:
 
 
 def _json(text: str) -> Any:
-    """What a field holds; text that is no JSON as it is, so that the leader says what is wrong with it."""
+    """The value of a field. Text that is no JSON is unchanged, so that the leader's refusal explains it."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Turns the colours of a terminal into classes; its other control sequences are left out. Pure."""
+"""Turns terminal colours into CSS classes, and drops other control sequences. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def marked_up(text: str) -> Markup:
     """The text, escaped, with `<span class>` where a terminal would change its colours."""
     parts: list[Markup] = []
     classes: set[str] = set()
-    # An odd part is the inside of a sequence.
+    # Odd parts are the contents of sequences.
     for number, part in enumerate(_SEQUENCE.split(text.replace("\r\n", "\n"))):
         if number % 2:
             classes = _after(classes, part)
@@ -32,7 +32,7 @@ def marked_up(text: str) -> Markup:
 
 
 def _after(classes: set[str], codes: str) -> set[str]:
-    """The classes that hold after a sequence. Of 256 and true colours the parameters are skipped."""
+    """The classes after a sequence. Parameters of 256 colours and true colours are skipped."""
     numbers = [int(code or 0) for code in re.split("[;:]", codes[:64]) if len(code) < 4]
     found = set(classes)
     while numbers:

@@ -1,4 +1,4 @@
-"""Puts the pages together, as an application of its own below `/ui`. Called once, by `nimbus.bootstrap`."""
+"""Builds the application of the pages below `/ui`. Called once, by `nimbus.bootstrap`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
     """Serve pages below `/ui` of `api`.
 
     Args:
-        api: With all of its own routes: forms send their requests to it.
-        services: What pages read from.
+        api: The API with all of its routes; forms send their requests to it.
+        services: The ports that pages read from.
     """
     pages = Pages(Frames(services))
     web = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
@@ -56,7 +56,7 @@ def add_pages(api: FastAPI, services: ApiServices) -> None:
 
     @web.get("/static/{version}/{name}")
     async def asset(request: Request, version: str, name: str) -> Response:
-        # No page says that there is none: strangers may ask for files, and a page says who leads.
+        # No error page: files need no authentication, and a page would show who leads.
         return pages.assets.answer(request, version, name) or Response(status_code=404)
 
     api.mount("/ui", web)

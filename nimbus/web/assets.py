@@ -1,4 +1,4 @@
-"""Scripts, style and icon: read once, served under an address that changes with their content."""
+"""Scripts, style and icon: read once, and served under a URL that changes with their content."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Assets:
             digest.update(data)
             self._files[file.name] = _Asset(data, gzip.compress(data, 9, mtime=0), _TYPES[kind])
         self.version = digest.hexdigest()[:12]
-        """Part of each address."""
+        """Version of the content, which is part of each URL."""
 
     def answer(self, request: Request, version: str, name: str) -> Response | None:
         """A file; None: there is no such file.
 
-        The version of another release gets ours, which is not to be kept: schedulers are upgraded one by one.
+        For another release's version, ours is sent without caching: schedulers are upgraded one by one.
         """
         asset = self._files.get(name)
         if asset is None:

@@ -1,4 +1,4 @@
-"""Why each attempt of a task was opened, told from those before it. Pure."""
+"""Why each attempt of a task was opened, derived from the attempts before it. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nimbus.domain.task_run import TaskRun
 
 
 def reasons(task: TaskRun) -> dict[int, str]:
-    """By the number of the attempt."""
+    """Reasons by the number of the attempt."""
     found: dict[int, str] = {}
     used = 0
     for before, attempt in zip((None, *task.attempts), task.attempts, strict=False):

@@ -1,4 +1,4 @@
-"""What an operator should look at first, each as a sentence with the page to look at. Pure."""
+"""Problems that an operator should see first: a sentence and a link to a page for each. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nimbus.web.pages import segment
 from nimbus.web.words import size
 
 LATE = timedelta(minutes=1)
-"""Of a fire time that no run was started for."""
+"""Age from which a fire time without a run is late."""
 LEAST_DISK_BYTES = 1 << 30
-"""Free on a scheduler's disk."""
+"""Free space of a scheduler's disk below which a notice is shown."""
 MOST = 20
-"""Of each kind."""
+"""Limit of notices of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Notice:
 
     text: str
     place: str
-    """Of a page, below `/ui`."""
+    """Path of a page, below `/ui`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is looked at."""
+    """The facts that notices are derived from."""
 
     now: datetime
     status: StatusModel
@@ -42,14 +42,14 @@ class Facts:
     workers: Sequence[WorkerModel]
     pipelines: Sequence[PipelineRecord]
     due: Mapping[str, datetime]
-    """By pipeline: its first fire time that is not dealt with."""
+    """By pipeline: its first fire time that is not handled."""
     backfills: Sequence[Backfill]
     runs: Sequence[ListedRun]
-    """Live ones, and those that ended lately; newest first."""
+    """Live runs, and runs that ended lately; newest first."""
 
 
 def notices(facts: Facts) -> list[Notice]:
-    """What is wrong, the worst first; empty: nothing is."""
+    """Notices of problems, the worst first; empty: there is none."""
     about = (_election, _disks, _workers, _pipelines, _backfills, _set_aside, _runs)
     parts = (part(facts) for part in about)
     return [notice for part in parts for notice in part]

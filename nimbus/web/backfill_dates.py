@@ -1,4 +1,4 @@
-"""What became of each date of a backfill, or what would: a table and a calendar. Pure."""
+"""The state of each date of a backfill, past or expected: a table and a calendar. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ShownDate:
     date: datetime
     interval: DataInterval | None
     state: str
-    """Of its run; `waiting`: it will get one; `skipped`: it gets none; `not_run`: nothing is known."""
+    """State of its run; `waiting`: it will get a run; `skipped`: it gets none; `not_run`: not known."""
     run: str | None = None
-    """Its run, or the one because of which it gets none."""
+    """Its run, or the run because of which it gets none."""
     said: str = ""
 
 
@@ -38,8 +38,8 @@ def dates_of(backfill: Backfill, after: datetime | None) -> Iterator[tuple[datet
     """The dates of the range in the order of the backfill, each with its data interval.
 
     Args:
-        backfill: Wherever it stands.
-        after: A date; those after it are wanted. None: all.
+        backfill: A backfill in any state.
+        after: Only dates after this one are returned. None: all.
     """
     if backfill.request.as_one_run:
         span = whole_range(backfill)
@@ -47,7 +47,7 @@ def dates_of(backfill: Backfill, after: datetime | None) -> Iterator[tuple[datet
             yield span.end, span
         return
     if after is not None and not backfill.request.first <= after <= backfill.request.last:
-        return  # no page leads there
+        return  # no page has a link to this
     for date in dates_left(replace(backfill, position=after)):
         yield date, interval_of_date(backfill, date)
 
@@ -59,14 +59,14 @@ def shown_date(
     index: IntervalIndex | None,
     runs: Mapping[str, ListedRun],
 ) -> ShownDate:
-    """What became of one date, or what would if the backfill came to it now.
+    """The state of one date, or its expected state if it were started now.
 
     Args:
-        backfill: That has the date.
+        backfill: The backfill of the date.
         date: The date.
         interval: Its data interval.
-        index: Of the pipeline.
-        runs: Live ones, and those that ended lately, by id.
+        index: The pipeline's index of intervals.
+        runs: Live runs, and runs that ended lately, by id.
     """
     run = backfill.run_id(date)
     if (listed := runs.get(run)) is not None:
@@ -83,7 +83,7 @@ def shown_date(
 
 
 def _is_past(backfill: Backfill, date: datetime) -> bool:
-    """Whether the backfill has dealt with a date."""
+    """True when the backfill is past a date."""
     at, request = backfill.position, backfill.request
     if at is None or request.as_one_run:
         return at is not None
@@ -116,11 +116,11 @@ _ROW = Markup('<text x="0" y="{y}">{label}</text>')
 
 
 def calendar(dates: Sequence[ShownDate], zone: tzinfo) -> Markup:
-    """Dates as boxes: a row for each day, month or year, by how far apart they are.
+    """Dates as boxes, in one row for each day, month or year, by the distance of dates.
 
     Args:
         dates: In any order, at least one.
-        zone: Whose days and months these are.
+        zone: The zone of days and months.
     """
     row_of, column_of = _layout([one.date.astimezone(zone) for one in dates])
     placed = sorted(((one.date.astimezone(zone), one.state) for one in dates), key=lambda pair: pair[0])
@@ -145,7 +145,7 @@ def calendar(dates: Sequence[ShownDate], zone: tzinfo) -> Markup:
 
 
 def _layout(dates: Sequence[datetime]) -> tuple[Callable[[datetime], str], Callable[[datetime, int], int]]:
-    """To which row a date belongs, and into which column: by itself, or by how many the row has already."""
+    """Functions for the row and the column of a date. The column may depend on the count in the row."""
     step = min((abs(two - one) for one, two in pairwise(dates)), default=timedelta(1))
     if step < timedelta(hours=23):  # 23: the day on which summer time begins
         return (lambda date: f"{date:%Y-%m-%d}"), (lambda _, count: count)

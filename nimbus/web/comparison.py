@@ -1,4 +1,4 @@
-"""A run beside an earlier one: release, parameters, durations. Pure."""
+"""Comparison of a run with an earlier one: release, parameters, durations. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nimbus.domain.task_run import TaskRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTask:
-    """How long a task took in both, in seconds; None: it did not succeed, or was not there."""
+    """Durations of a task in both runs, in seconds; None: it did not succeed, or does not exist."""
 
     name: str
     now_s: float | None
@@ -18,20 +18,20 @@ class ComparedTask:
 
     @property
     def change_s(self) -> float:
-        """How much longer it takes; 0 where one is not known."""
+        """Difference of the durations; 0 if one is not known."""
         return 0.0 if self.now_s is None or self.then_s is None else self.now_s - self.then_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What differs."""
+    """The differences of two runs."""
 
     now_s: float | None
     then_s: float | None
     parameters: tuple[tuple[str, object, object], ...]
-    """Name, value now, value then; of those that differ."""
+    """Name, new value and old value of the parameters that differ."""
     tasks: tuple[ComparedTask, ...]
-    """Those whose durations changed most first."""
+    """Tasks, with the largest change of duration first."""
 
 
 def compare(run: Run, earlier: Run) -> Comparison:
@@ -53,14 +53,14 @@ def compare(run: Run, earlier: Run) -> Comparison:
 
 
 def run_seconds(run: Run) -> float | None:
-    """From its start to its end; None: it has not ended."""
+    """Seconds from its start to its end; None: it has not ended."""
     if run.finished_at is None:
         return None
     return (run.finished_at - (run.started_at or run.created_at)).total_seconds()
 
 
 def task_seconds(task: TaskRun | None) -> float | None:
-    """Of the attempt that succeeded; None: none has."""
+    """Seconds of the successful attempt; None: there is none."""
     attempt = None if task is None else task.committed
     if attempt is None or attempt.ended_at is None:
         return None

@@ -1,4 +1,4 @@
-"""How long runs and tasks of a pipeline took. Pure."""
+"""Durations of the runs and tasks of a pipeline. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.web.comparison import run_seconds, task_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """Of a run or a task that succeeded so many times, in seconds."""
+    """Durations of a run or a task that succeeded, in seconds."""
 
     name: str
     count: int
@@ -24,11 +24,11 @@ class Durations:
 
 
 def durations(runs: Sequence[Run], tasks: Iterable[TaskName]) -> tuple[Durations | None, list[Durations]]:
-    """Of the runs that succeeded as a whole, and of each task that ever did, the longest first.
+    """Durations of the successful runs, and of each task that ever succeeded, longest first.
 
     Args:
         runs: Oldest first.
-        tasks: That are looked at.
+        tasks: The tasks to include.
     """
     succeeded = [run for run in runs if run.state is RunState.SUCCEEDED]
     of_tasks = (_of(name, runs, partial(_task_seconds, name)) for name in tasks)

@@ -1,4 +1,4 @@
-"""Fields of forms that filter a list: a form sends what is not filled in as empty text."""
+"""Fields of forms that filter a list: a form sends empty fields as empty text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nimbus.api.requests import PipelineNameText
 
 
 def none_if_empty(value: Any) -> Any:
-    """What a filter is given; None without it."""
+    """The value of a filter; None if it is empty."""
     return None if value == "" else value
 
 

@@ -1,7 +1,7 @@
 """Fire times of the catalog. Pure.
 
-They are asked for after a pipeline's position, which stands still between two fires: so `next_fire` knows the
-answer from before, of however many pipelines.
+They are computed from a pipeline's position, which does not change between two fires. So the result of
+`next_fire` stays the same for many calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nimbus.domain.catalog import PipelineRecord, PipelineState
 
 
 def due(record: PipelineRecord) -> datetime | None:
-    """The first fire time that no leader has dealt with, passed or not; None: its schedule does not fire."""
+    """The first unhandled fire time, past or future; None: its schedule does not fire."""
     schedule, position = record.profile.schedule, record.schedule_position
     if schedule is None or position is None or record.state is not PipelineState.ACTIVE:
         return None
@@ -39,7 +39,7 @@ def following(record: PipelineRecord, now: datetime, count: int) -> list[datetim
 
 
 def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:
-    """The next fire times of the catalog, of which one pipeline may have several."""
+    """The next fire times of the catalog. One pipeline may have several."""
     firsts = ((at, record.name, record) for record in records if (at := upcoming(record, now)) is not None)
     soonest = nsmallest(count, firsts, key=lambda one: one[:2])
     found = ((at, name) for _, name, record in soonest for at in following(record, now, count))

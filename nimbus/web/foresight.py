@@ -1,4 +1,4 @@
-"""What actions of pages would do, in sentences, by the rules of the leader. Pure."""
+"""Previews of the actions on pages, as sentences, by the leader's rules. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nimbus.domain.run import ListedRun, RunState
 from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
 
 _NAMED = 5
-"""Fire times."""
+"""Limit of named fire times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What one action would do."""
+    """The preview of one action."""
 
     action: str
     sentences: tuple[str, ...]
@@ -30,12 +30,12 @@ class Foreseen:
 def foresee(
     record: PipelineRecord, runs: Sequence[ListedRun], status: StatusModel, now: datetime
 ) -> list[Foreseen]:
-    """What each action that the page offers would do now, and what the schedule is about to do.
+    """Previews of the actions that the page offers now, and of the next fires of the schedule.
 
     Args:
         record: The pipeline.
-        runs: Of it, live or ended lately.
-        status: Of the cluster.
+        runs: Its runs that are live or ended lately.
+        status: The status of the cluster.
         now: The time.
     """
     live = [run for run in runs if not run.state.is_final]
@@ -66,7 +66,7 @@ def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusMode
 def _pause(record: PipelineRecord, live: Sequence[ListedRun]) -> str:
     what = "It has no schedule, so nothing changes"
     if record.profile.schedule is not None:
-        what = "Its schedule starts no run, and what it misses is not made up for"
+        what = "Its schedule starts no run, and fire times in the pause get no runs"
     return f"{what}; runs that are live go on: {len(live)}."
 
 
@@ -81,7 +81,7 @@ def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
 
 
 def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
-    """Fire times that have passed, and that no leader has dealt with yet."""
+    """Preview of fire times that have passed and are not handled yet."""
     schedule, position = record.profile.schedule, record.schedule_position
     if schedule is None or position is None:
         return
@@ -97,7 +97,7 @@ def _late(record: PipelineRecord, now: datetime) -> Iterator[str]:
 
 
 def foresee_backfill(backfill: Backfill, runs: Iterable[ListedRun]) -> list[Foreseen]:
-    """What each action that the page of a backfill offers would do now. `runs`: of all pipelines."""
+    """Previews of the actions on a backfill's page. `runs`: runs of all pipelines."""
     if backfill.state.is_over:
         return []
     live = [run for run in runs if run.backfill == backfill.id and not run.state.is_final]

@@ -1,4 +1,4 @@
-"""What every page shows around its own content: who leads, who answers, where else pages are served."""
+"""The frame of every page: the leader, the answering scheduler, and the other schedulers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Frame:
     version: str
     leader: LeaderView | None
     unavailable_since: datetime | None
-    """When a page was first refused since ZooKeeper does not answer; None: it answers."""
+    """Since when ZooKeeper does not answer; None: it answers."""
     others: Sequence[tuple[str, str]]
     """Ids and base URLs of the other schedulers."""
 
 
 class Frames:
-    """Makes frames. Any thread."""
+    """Builds frames. Any thread."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
@@ -33,7 +33,7 @@ class Frames:
         self._unavailable_since: datetime | None = None
 
     def now(self) -> Frame:
-        """The frame of a page that is made now. Raises StoreUnavailableError."""
+        """The frame of a page at this moment. Raises StoreUnavailableError."""
         me, leader = self._services.health.info(), self._services.health.leader()
         others = tuple(
             (one.id, one.address.rstrip("/"))
@@ -47,7 +47,7 @@ class Frames:
         )
 
     def unavailable(self) -> Frame:
-        """The frame of a page that says that ZooKeeper does not answer: with what is known from before."""
+        """The frame of the page about a ZooKeeper outage, from data that was read before."""
         me, now = self._services.health.info(), self._services.clock.now()
         with self._lock:
             self._unavailable_since = since = self._unavailable_since or now

@@ -1,6 +1,6 @@
 """Attempts of a run on a time axis, as SVG, with the critical path. Pure.
 
-An open attempt ends at a "now" in hundredths of the axis: a page changes only when its picture does.
+An open attempt ends at "now", rounded to hundredths of the axis, so that the page changes only visibly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Axis:
 
 
 def _axis(run: RunModel, now: datetime) -> _Axis:
-    """As long as the run, in whole steps; of a live run the end moves in steps, too."""
+    """An axis as long as the run, in whole steps. The end of a live run moves in steps, too."""
     began = run.started_at or run.created_at
     elapsed = max(((run.finished_at or now) - began).total_seconds(), 1.0)
     step = next((step for step in _STEPS_S if elapsed / step <= _TICKS), 86400.0)
@@ -47,9 +47,9 @@ def _axis(run: RunModel, now: datetime) -> _Axis:
 
 
 def critical_path(tasks: Sequence[TaskModel]) -> list[str]:
-    """The chain of tasks that made the run last: from the last end back to the need that ended last.
+    """The chain of tasks that decided the duration: from the last end, back to the need that ended last.
 
-    A task that has begun and not ended is last of all. Empty: nothing was tried.
+    A task that has begun and not ended counts as the last. Empty: no task was tried.
     """
     last = {task.name: end for task in tasks if (end := _end(task)) is not None}
     known = {task.name: task for task in tasks}
@@ -121,7 +121,7 @@ def _words(task: TaskModel) -> str:
 
 
 def _bar(attempt: AttemptModel, axis: _Axis, y: int) -> Markup:
-    """From its opening to its driver's start a line, from there to its end a bar."""
+    """A line from its opening to its driver's start, and a bar from there to its end."""
     end = attempt.ended_at or max(axis.now, attempt.opened_at)
     opened = axis.x(attempt.opened_at)
     started = axis.x(attempt.started_at or (end if attempt.ended_at else attempt.opened_at))

@@ -1,7 +1,7 @@
-"""The graph of a run as SVG: what a release fixes is laid out once, states are filled in for each page.
+"""The graph of a run as SVG: the layout is computed once for a release, states are added for each page.
 
-More than twelve tasks that have the same place in the graph are one node: a thousand side by side would be
-180,000 pixels wide.
+More than twelve tasks with the same place in the graph are drawn as one node: a thousand side by side would
+be 180,000 pixels wide.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nimbus.domain.errors import NimbusError
 from nimbus.web.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place
 
 MOST_ALIKE = 12
-"""Tasks with the same place in the graph that are drawn one by one."""
+"""Up to this number, tasks with the same place in the graph are drawn one by one."""
 MOST_EDGES = 5_000
-"""Of a folded graph. With more it is not drawn: it would be megabytes, and one black area."""
+"""Limit of edges of a folded graph. With more, it is not drawn: it would be megabytes, and unreadable."""
 _LONGEST_LABEL = 18
 _LAYOUTS_KEPT = 64
 
@@ -33,9 +33,9 @@ class Drawing:
 
     layout: Layout
     folds: Mapping[str, Sequence[str]]
-    """Nodes that stand for several tasks, by the first of them."""
+    """Tasks of folded nodes, by the first task."""
     edges: Markup
-    """Of all edges, the `d` of one SVG path."""
+    """All edges, as the attribute `d` of one SVG path."""
 
 
 class TooManyEdgesError(NimbusError):
@@ -48,7 +48,7 @@ class TooManyEdgesError(NimbusError):
 
 
 class Drawings:
-    """Drawings that were made last. Any thread."""
+    """A cache of the last drawings. Any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -58,11 +58,11 @@ class Drawings:
         """The drawing of a graph; all runs of a release share it.
 
         Args:
-            needs: Tasks with those that each needs.
-            unfolded: Folds that are drawn task by task; other names change nothing.
+            needs: For each task, the tasks that it needs.
+            unfolded: Folded nodes that are drawn task by task; other names are ignored.
 
         Raises:
-            TooManyEdgesError: it is too dense.
+            TooManyEdgesError: the graph has too many edges.
         """
         folded = self._kept_or_made(needs, frozenset())
         known = unfolded.intersection(folded.folds)
@@ -83,7 +83,7 @@ class Drawings:
 
 
 def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
-    """Fold a graph, and lay it out. TooManyEdgesError: it is too dense."""
+    """Fold a graph and compute its layout. Raises TooManyEdgesError."""
     folds = {first: names for first, names in _alike(needs).items() if first not in unfolded}
     node = {name: first for first, names in folds.items() for name in names}
     folded: dict[str, dict[str, None]] = {}
@@ -98,7 +98,7 @@ def draw(needs: Needs, unfolded: Iterable[str] = ()) -> Drawing:
 
 
 def _alike(needs: Needs) -> dict[str, list[str]]:
-    """Tasks with the same place in the graph, more than `MOST_ALIKE`, by the first of them."""
+    """Groups of more than `MOST_ALIKE` tasks with the same place in the graph, by the first task."""
     dependents: dict[str, list[str]] = {name: [] for name in needs}
     for name, of in needs.items():
         for need in of:
@@ -111,7 +111,7 @@ def _alike(needs: Needs) -> dict[str, list[str]]:
 
 
 def _places(needs: Needs, dependents: Needs) -> dict[str, int]:
-    """A number for each node: equal where all paths to it look the same."""
+    """A number for each node, which is equal for nodes with the same place in the graph."""
     numbers: dict[tuple[int, ...], int] = {}
     places: dict[str, int] = {}
     left = {name: len(of) for name, of in needs.items()}
@@ -128,7 +128,7 @@ def _places(needs: Needs, dependents: Needs) -> dict[str, int]:
 
 
 def _curve(points: Sequence[tuple[int, int]]) -> str:
-    """An edge: straight through bends, curved between layers."""
+    """An edge: straight at bends, curved between layers."""
     (x, y), *others = points
     parts = [f"M{x} {y}"]
     for number, (to_x, to_y) in enumerate(others):
@@ -144,7 +144,7 @@ def _curve(points: Sequence[tuple[int, int]]) -> str:
 
 
 def shortened(name: str, longest: int = _LONGEST_LABEL) -> str:
-    """A name that fits a label: long ones differ at their ends, so the middle is left out."""
+    """A name that fits a label. The middle is left out, because long names differ at their ends."""
     if len(name) <= longest:
         return name
     tail = longest // 2
@@ -156,7 +156,7 @@ _SAID = {"not_run": "not run"}
 
 
 def _state_of(counts: Mapping[str, int]) -> str:
-    """The state that a fold is shown in: the one that needs attention first."""
+    """The state that a folded node shows: the one that needs attention first."""
     return next((state for state in _ORDER if counts.get(state)), next(iter(counts)))
 
 
@@ -182,11 +182,11 @@ def svg(
     """The graph with the states of a run.
 
     Args:
-        drawing: Of the run's release.
-        states: Of the tasks, by name; of a graph without a run, their kinds.
-        href: Address of a task's page.
-        unfold: Address of the same page with one fold drawn task by task.
-        why: What keeps a task from computing, by name.
+        drawing: The drawing of the run's release.
+        states: States of the tasks, by name; without a run, their kinds.
+        href: Returns the URL of a task's page.
+        unfold: Returns the URL of the same page with one folded node drawn task by task.
+        why: Why a task is not computing, by name.
     """
     nodes = []
     for name, (x, y) in drawing.layout.nodes.items():
@@ -203,7 +203,7 @@ def svg(
             others = ", ".join(f"{count} {_SAID.get(one, one)}" for one, count in counts.most_common())
             title = f"{len(alike)} alike, such as {name}: {others}"
         place_of = {"x": x, "y": y, "w": NODE_WIDTH, "h": NODE_HEIGHT}
-        # Its texts are its name; a title says what they leave out.
+        # The texts give the accessible name; a title has what they leave out.
         hint = "" if label == name and name not in why else _TITLE.format(title)
         words = {"name": name, "href": target, "label": label, "said": said, "title": hint}
         nodes.append(

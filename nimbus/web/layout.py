@@ -1,7 +1,7 @@
 """Places the nodes of a directed acyclic graph in layers, top to bottom. Pure: equal graphs, equal layouts.
 
-As Sugiyama does it: layers by longest path, edges across several layers become chains of bends, sweeps by
-barycentres with swaps of neighbours order each layer, and least squares give the positions within it.
+The method is Sugiyama's: layers by longest path; edges across several layers become chains of bends; sweeps
+by barycentres with swaps of neighbours order each layer; least squares give the positions within a layer.
 
 Source: Sugiyama, Tagawa, Toda 1981; Gansner et al. 1993; de Leeuw et al. 2009.
 """
@@ -18,31 +18,31 @@ NODE_HEIGHT = 40
 _GAP_X, _GAP_Y, _BEND_WIDTH, _MARGIN = 20, 44, 0, 8
 _SWEEPS, _SWAPS, _LARGEST_TO_SWAP = 8, 3, 40_000
 _BENDS_PER_NODE = 2
-"""With more, edges are straight: a graph of so many long edges is not read edge by edge."""
+"""With more bends, edges are straight: single edges cannot be followed in such a graph."""
 _BEND_GAP = 10
 
 Node = str | tuple[str, str, int]
-"""A node's name; or a bend: of which edge, and in which layer."""
+"""A node's name, or a bend: both ends of its edge, and its layer."""
 Point = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything lies, in pixels."""
+    """Positions of nodes and edges, in pixels."""
 
     width: int
     height: int
     nodes: Mapping[str, Point]
-    """Left upper corners."""
+    """Upper left corners."""
     edges: Sequence[Sequence[Point]]
-    """From the lower side of a node, by its bends, to the upper side of the one that needs it."""
+    """Points of each edge: from the lower side of a node, through its bends, to the dependent node."""
 
 
 def place(needs: Mapping[str, Sequence[str]]) -> Layout:
-    """Lay a graph out.
+    """Compute the layout of a graph.
 
     Args:
-        needs: Nodes with those that each needs; all of them are keys, and there is no cycle.
+        needs: For each node, the nodes that it needs. All nodes are keys, and there is no cycle.
     """
     if not needs:
         return Layout(0, 0, {}, ())
@@ -67,7 +67,7 @@ def place(needs: Mapping[str, Sequence[str]]) -> Layout:
 
 
 def _depths(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Layer of each node, by its longest path. Without recursion: a chain may have any length."""
+    """Layer of each node, by its longest path. Not recursive, because a chain may have any length."""
     depth: dict[str, int] = {}
     for start in needs:
         stack = [start]
@@ -79,7 +79,7 @@ def _depths(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
                 continue
             depth.setdefault(name, max((1 + depth[need] for need in needs[name]), default=0))
             stack.pop()
-    # What needs nothing is placed just above what needs it: else the first layer takes them all.
+    # A node without needs is placed just above its dependents, so that the first layer does not get them all.
     first_use: dict[str, int] = {}
     for name, of in needs.items():
         for need in of:
@@ -127,7 +127,7 @@ def _swap(
     above: Mapping[Node, list[Node]],
     below: Mapping[Node, list[Node]],
 ) -> bool:
-    """Swap neighbours in a layer where that leaves fewer crossings; whether any was swapped."""
+    """Swap neighbours in a layer if this leaves fewer crossings. True: some were swapped."""
     swapped = False
     for place in range(len(layer) - 1):
         left, right = layer[place], layer[place + 1]
@@ -144,7 +144,7 @@ def _swap(
 
 
 def _crossings(lefts: Sequence[float], rights: Sequence[float]) -> int:
-    """Pairs of edges that cross, of a node and its right neighbour."""
+    """Number of crossing pairs of edges of a node and its right neighbour."""
     ordered = sorted(rights)
     return sum(bisect_left(ordered, left) for left in lefts)
 
@@ -152,7 +152,7 @@ def _crossings(lefts: Sequence[float], rights: Sequence[float]) -> int:
 def _middles(
     layers: Sequence[Sequence[Node]], above: Mapping[Node, list[Node]], below: Mapping[Node, list[Node]]
 ) -> dict[Node, float]:
-    """Middle of each node across the layers: near its neighbours, apart from those beside it."""
+    """Horizontal middle of each node: near its neighbours in other layers, with gaps within its layer."""
     at: dict[Node, float] = {}
     for layer in layers:
         at.update(zip(layer, _apart(layer, [0.0] * len(layer)), strict=True))
@@ -169,7 +169,7 @@ def _width(node: Node) -> int:
 
 
 def _apart(layer: Sequence[Node], wanted: Sequence[float]) -> list[float]:
-    """Positions with gaps between, as near as can be to those that are wanted, by least squares."""
+    """Positions with gaps, as near as possible to `wanted` by least squares."""
     offsets, offset = [], 0.0
     for place, node in enumerate(layer):
         if place:
@@ -216,7 +216,7 @@ def _layout(
 
 
 def crossings(layout: Layout) -> int:
-    """How many pairs of edges cross as straight lines between layers; to judge a layout by."""
+    """Number of pairs of edges that cross as straight lines between layers, as a measure of a layout."""
     found = 0
     by_layer: dict[int, list[tuple[int, int]]] = {}
     for edge in layout.edges:

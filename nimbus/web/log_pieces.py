@@ -1,4 +1,4 @@
-"""Logs in pieces that end with a line, and a search in them."""
+"""Splits logs into pieces at line ends, and searches in them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from markupsafe import Markup
 from nimbus.web.ansi import marked_up
 
 PIECE_BYTES = 64 * 1024
-"""Of one element of the page: a browser leaves out what is not on the screen by whole elements."""
+"""Size of one element of the page: a browser skips elements that are completely off the screen."""
 WINDOW_BYTES = 256 * 1024
-"""Of one answer."""
+"""Limit of one answer."""
 _LONGEST_SEARCH = 32 << 20
 _SEARCH_STEP = 4 << 20
 _MOST_HITS = 100
 _CONTEXT = 120
 
 Read = Callable[[int, int], bytes]
-"""Bytes of a log, by offset and limit."""
+"""Reads bytes of a log, by offset and limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Piece:
 
 
 def pieces(read: Read, start: int, end: int, *, whole: bool) -> list[Piece]:
-    """The log from `start` to `end`, in pieces that end with a line as far as lines are that short.
+    """The log from `start` to `end`, in pieces. A piece ends at a line end, unless the line is too long.
 
     Args:
         read: Reads the log.
         start: First byte.
-        end: First byte that is not shown; at most `WINDOW_BYTES` behind `start`.
-        whole: What is behind the last line's end is shown, too: nothing more comes.
+        end: First byte that is not shown; at most `WINDOW_BYTES` after `start`.
+        whole: True: an incomplete last line is shown, too, because the log has ended.
     """
     data = read(start, min(end - start, WINDOW_BYTES)) if end > start else b""
     whole = whole and start + len(data) >= end
@@ -56,7 +56,7 @@ def pieces(read: Read, start: int, end: int, *, whole: bool) -> list[Piece]:
 
 
 def line_start(read: Read, offset: int) -> int:
-    """Where a line begins, a little before `offset` or at it."""
+    """The start of a line at or shortly before `offset`."""
     before = max(0, offset - 4096)
     cut = read(before, offset - before).rfind(b"\n") + 1
     return before + cut if cut or before == 0 else offset
@@ -64,10 +64,10 @@ def line_start(read: Read, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A line, or a part of it, with what was looked for."""
+    """A line, or a part of it, with a match."""
 
     offset: int
-    """Of the log, where the line or the part begins."""
+    """Offset in the log of the line or part."""
     before: str
     found: str
     after: str
@@ -75,21 +75,21 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search found."""
+    """The result of a search."""
 
     hits: tuple[Hit, ...]
     searched_to: int
-    """Of the log; at its end, or where to go on."""
+    """Offset in the log up to which it was searched: the end, or where to continue."""
 
 
 def search(read: Read, wanted: str, start: int, end: int) -> Search:
-    """Look for a text in a log, whatever the case of its ASCII letters; bounded in bytes and in hits."""
+    """Search a text in a log, ignoring the case of ASCII letters. Bytes and hits are limited."""
     needle = wanted.encode("utf-8", "replace").lower()
     last = min(end, start + _LONGEST_SEARCH)
     hits: list[Hit] = []
     position = start
     while position < last and len(hits) < _MOST_HITS:
-        # A step overlaps the next one, so that nothing is missed at the border.
+        # Steps overlap, so that no match is missed at a border.
         data = read(position, _SEARCH_STEP + len(needle) - 1)
         if not data:
             break
@@ -102,7 +102,7 @@ def search(read: Read, wanted: str, start: int, end: int) -> Search:
 
 
 def _places(data: bytes, needle: bytes) -> Iterator[int]:
-    """One place in each line."""
+    """The first match in each line."""
     lowered, at = data.lower(), -1
     while needle and (at := lowered.find(needle, at + 1)) >= 0:
         yield at

@@ -1,4 +1,4 @@
-"""Turns a template and what it shows into an answer: escaped, packed, with an ETag and a strict policy."""
+"""Renders a template to an answer: escaped, compressed, with an ETag and a strict security policy."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Pages:
     def answer(
         self, request: Request, template: str, shown: Mapping[str, Any], *, status: int = 200
     ) -> Response:
-        """Render a page; 304 without it, if the browser has the same already.
+        """Render a page, or answer 304 if the browser has the same page already.
 
         Raises:
-            StoreUnavailableError: ZooKeeper does not say who leads.
+            StoreUnavailableError: ZooKeeper does not answer who leads.
         """
         frame = self._frame(status, shown.get("problem", {}).get("code"))
         who = principal()
@@ -89,7 +89,7 @@ class Pages:
             asset=f"/ui/static/{self.assets.version}",
             who=who,
             lacks=partial(_lacks, who),
-            # What answers a form has no page's address: fetched again, it would be another answer.
+            # The answer to a form is not at a page's URL: fetching it again would give another answer.
             refetched=request.method != "POST",
         )
         data = text.encode("utf-8", "replace")
@@ -114,13 +114,13 @@ class Pages:
 
 
 def _lacks(who: Principal, action: str) -> AccessRole | None:
-    """The role that an action of the API needs, such as `POST /runs`, if who asks does not have it."""
+    """The role that an API action, such as `POST /runs`, needs; None: the principal has it."""
     method, _, path = action.partition(" ")
     needed = NEEDS[f"{method} /api/v1{path}"]
     return None if who.role.includes(needed) else needed
 
 
 def _query(given: Mapping[str, Any], **changes: Any) -> str:
-    """The query string of a link: what is given, changed; what is empty is left out."""
+    """The query string of a link: `given` with `changes`; empty values are left out."""
     kept = {key: value for key, value in {**given, **changes}.items() if value not in (None, "", [])}
     return f"?{urlencode(kept, doseq=True)}" if kept else ""

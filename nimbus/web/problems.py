@@ -1,4 +1,4 @@
-"""Every refusal as a page: what happened, to what, and where to go on."""
+"""Every refusal as a page: what happened, to which object, and where to continue."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HEADINGS = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "Something went wrong",
     HTTPStatus.GATEWAY_TIMEOUT: "No answer in time",
 }
-"""Of pages, by status; others have the phrase of HTTP."""
+"""Headings of pages, by status; others have the phrase of HTTP."""
 _KEPT = ("retry-after", "allow", "location", "www-authenticate")
 
 
 def install(web: FastAPI, pages: Pages) -> None:
-    """Make `web` answer every error with a page that says what the API's problem document says."""
+    """Make `web` answer every error with a page that has the content of the API's problem document."""
     problems.install(web)
     web.add_exception_handler(HTTPException, _http)
     for kind, handler in list(web.exception_handlers.items()):
@@ -42,7 +42,7 @@ def install(web: FastAPI, pages: Pages) -> None:
 def problem_page(
     request: Request, pages: Pages, document: Mapping[str, Any], headers: Mapping[str, str]
 ) -> Response:
-    """The page of a problem document. `headers`: of the answer that had it."""
+    """The page for a problem document. `headers`: headers of its answer."""
     status = int(document["status"])
     template = "unavailable.html" if status == HTTPStatus.SERVICE_UNAVAILABLE else "problem.html"
     shown = {"problem": document, "heading": _HEADINGS.get(HTTPStatus(status), document["title"])}
@@ -56,7 +56,7 @@ def _page_of(
 ) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, exc: Exception) -> Response:
         told: Response = handler(request, exc)
-        if not asking.is_known():  # a page says who leads, which is not for strangers
+        if not asking.is_known():  # a page shows who leads, which needs authentication
             return told
         return problem_page(request, pages, json.loads(bytes(told.body)), told.headers)
 

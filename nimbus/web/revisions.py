@@ -1,4 +1,4 @@
-"""The revision of what a page shows, which its forms send along."""
+"""The revision of a page's object, which its forms send as a condition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.domain.revisions import of_backfill, of_pipeline
 
 
 def revision_shown(services: ApiServices, of: PipelineRecord | Backfill) -> str | None:
-    """None while a part of the cluster is of a release that takes no conditions."""
+    """The revision; None while the cluster's schema is 1, which has no conditions."""
     if (services.health.schema() or 1) < 2:
         return None
     return of_backfill(of) if isinstance(of, Backfill) else of_pipeline(of)

@@ -1,4 +1,4 @@
-"""The page about the scheduler that answers: versions, checks, settings, and the tokens of the cluster."""
+"""The page about the answering scheduler: versions, checks, settings, and the tokens of the cluster."""
 
 from __future__ import annotations
 

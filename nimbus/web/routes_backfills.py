@@ -1,4 +1,4 @@
-"""Pages about backfills: the list, and one backfill with what became of each of its dates."""
+"""Pages about backfills: the list, and one backfill with the state of each date."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nimbus.web.pages import Pages
 from nimbus.web.revisions import revision_shown
 
 _BACKFILLS, _DATES = 100, 200
-"""In one page."""
+"""Limits of one page."""
 
 _StateFilter = Annotated[BackfillState | None, BeforeValidator(none_if_empty)]
 _After = Annotated[AwareDatetime | None, BeforeValidator(none_if_empty)]

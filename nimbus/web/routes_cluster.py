@@ -26,10 +26,10 @@ from nimbus.web.run_grid import DAY, strip
 from nimbus.web.terms import cause, term_strip
 
 _WORKERS = 200
-"""In one page."""
+"""Limit of workers in one page."""
 _FIRES = 10
 _STRIPS = 30
-"""Pipelines whose runs of the last day are drawn."""
+"""Limit of pipelines whose runs of the last day are drawn."""
 _TERMS = 40
 
 
@@ -110,7 +110,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 
 def _strips(facts: Facts) -> dict[str, Any]:
-    """The last day of the pipelines that had runs in it, those first that ran last."""
+    """The last day of the pipelines with runs in it, newest runs first."""
     since = facts.now - DAY
     found: dict[str, list[ListedRun]] = {}
     for run in facts.runs:

@@ -1,4 +1,4 @@
-"""The page about commands: those that wait, and who asked for what, why, and what came of it."""
+"""The page about commands: waiting and decided ones, with requester, reason and outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nimbus.web.filters import PipelineFilter, none_if_empty
 from nimbus.web.pages import Pages
 
 _DECIDED, _PENDING = 100, 100
-"""In one page."""
+"""Limits of one page."""
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -38,7 +38,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         kind: Annotated[KindText | None, BeforeValidator(none_if_empty)] = None,
         by: Annotated[SubmitterText | None, BeforeValidator(none_if_empty)] = None,
         outcome: Annotated[
-            Literal["refused"] | None, BeforeValidator(none_if_empty), Query(description="Refusals alone.")
+            Literal["refused"] | None, BeforeValidator(none_if_empty), Query(description="Only refusals.")
         ] = None,
         cursor: CursorText = None,
     ) -> Response:

@@ -41,15 +41,15 @@ from nimbus.web.run_grid import grid, ticks
 from nimbus.web.start_form import fields
 
 _PIPELINES = 100
-"""In one page."""
+"""Limit of pipelines in one page."""
 _TICKS = 20
 _RUNS = 50
 _FIRES = 5
 _BACKFILLS = 5
 _TASKS = 200
-"""Rows of a grid."""
+"""Limit of rows in a grid."""
 _COLUMNS = 20
-"""Runs in the grid as a table."""
+"""Limit of runs in the grid as a table."""
 
 Filter = Annotated[
     Literal["active", "paused", "inactive", "quarantined", "failed"] | None,
@@ -58,12 +58,12 @@ Filter = Annotated[
 
 
 class Asked(BaseModel):
-    """What the address of a pipeline's page asks for."""
+    """The query of a pipeline's page."""
 
     view: Literal["runs", "table", "graph", "durations"] = "runs"
     unfold: list[str] = []
     start_like: Annotated[RunIdText | None, BeforeValidator(none_if_empty)] = None
-    """A run whose parameters fill the form."""
+    """A run whose parameters fill the start form."""
 
 
 def router(services: ApiServices, pages: Pages) -> APIRouter:
@@ -145,13 +145,13 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 
 def _last_success(runs: Iterable[ListedRun]) -> datetime | None:
-    """When the last of them succeeded."""
+    """End of the last successful run."""
     ends = (run.finished_at for run in runs if run.state is RunState.SUCCEEDED)
     return max((end for end in ends if end is not None), default=None)
 
 
 def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
-    """The last runs of each pipeline that are live or ended lately, oldest first."""
+    """The last runs of each pipeline, live or ended lately, oldest first."""
     found: defaultdict[str, list[ListedRun]] = defaultdict(list)
     for run in runs:
         found[run.pipeline].append(run)
@@ -164,7 +164,7 @@ def _by_pipeline(runs: Iterable[ListedRun]) -> dict[str, list[ListedRun]]:
 def _filter(
     state: str | None, bad: dict[str, str], runs: dict[str, list[ListedRun]]
 ) -> Callable[[PipelineRecord], bool]:
-    """Which pipelines a page shows. `failed`: whose newest run has failed."""
+    """The filter of a page. `failed`: pipelines whose newest run has failed."""
     if state is None:
         return lambda _: True
     if state == "quarantined":
@@ -175,7 +175,7 @@ def _filter(
 
 
 def _releases(record: PipelineRecord) -> dict[ReleaseDigest, str]:
-    """The releases that the catalog names, and what each is."""
+    """The releases in the catalog, each with its role."""
     found = dict.fromkeys(record.pinned, "used by a backfill") | {record.published: "the newest"}
     if record.release is None:
         return found
@@ -186,7 +186,7 @@ def _releases(record: PipelineRecord) -> dict[ReleaseDigest, str]:
 
 
 def _run_of(services: ApiServices, name: str, run_id: str) -> Run:
-    """A run of that pipeline. NotFoundError: it is of another one, or unknown."""
+    """A run of the pipeline. Raises NotFoundError if it is unknown or of another pipeline."""
     run = find_run(services, run_id)
     if run.pipeline != name:
         raise NotFoundError("unknown_run", f"run {run_id} is one of {run.pipeline}, not of {name}.")
@@ -194,7 +194,7 @@ def _run_of(services: ApiServices, name: str, run_id: str) -> Run:
 
 
 def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
-    """The newest ones of a pipeline."""
+    """The newest backfills of a pipeline."""
     of_it = (one for one in services.reader.backfills() if one.pipeline == name)
     newest = nlargest(_BACKFILLS, of_it, key=lambda one: (one.created_at, one.id))
     return [backfill_model(one) for one in newest]
@@ -203,7 +203,7 @@ def _backfills(services: ApiServices, name: str) -> list[BackfillModel]:
 def _panel(
     drawings: graph.Drawings, asked: Asked, runs: list[Run], spec: PipelineSpecModel | None
 ) -> dict[str, Any]:
-    """What the view that is asked for shows."""
+    """The content of the requested view."""
     tasks = _rows(runs, [task.name for task in spec.tasks] if spec else [])
     left_out = len(tasks[_TASKS:])
     match asked.view:

@@ -1,4 +1,4 @@
-"""Pages about releases: the list of a pipeline, one release, and how it differs from another one."""
+"""Pages about releases: the list of a pipeline, one release, and its differences from another one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from nimbus.web.pages import Pages, segment
 from nimbus.web.revisions import revision_shown
 
 _RELEASES = 50
-"""In one page."""
+"""Limit of releases in one page."""
 _CHOICES = 20
-"""Releases that a page offers to compare with."""
+"""Limit of releases that a page offers for a comparison."""
 _DIFF_CHARACTERS = 48 * 1024
-"""Of a text diff in one page."""
+"""Limit of a text diff in one page."""
 _SIGNS = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
 
 
@@ -96,7 +96,7 @@ def _text(text: TextDiffModel | None) -> dict[str, Any]:
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
-    """As many lines as have `most` characters together."""
+    """The first lines, with at most `most` characters together."""
     found: list[str] = []
     for line in lines:
         most -= len(line) + 1

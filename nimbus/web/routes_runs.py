@@ -30,7 +30,7 @@ from nimbus.web.pages import Pages, segment
 from nimbus.web.start_command import start_command
 
 MOST_EVENTS = 300
-"""On a page that does not ask for all."""
+"""Limit of events on a page, unless all are requested."""
 _RUNS = 100
 _SHOWN_FAILURES = 5
 
@@ -41,7 +41,7 @@ TaskFilter = Annotated[TaskState | None, BeforeValidator(none_if_empty)]
 
 
 class Asked(BaseModel):
-    """What the address of a run's page asks for."""
+    """The query of a run's page."""
 
     view: View = "graph"
     state: TaskFilter = None
@@ -98,7 +98,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 
 def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
-    """What every view of a run shows."""
+    """The content that every view of a run shows."""
     failed = [task for task in model.tasks if task.state is TaskState.FAILED]
     return {
         "run": model,
@@ -114,7 +114,7 @@ def _of_run(run: Run, model: RunModel, asked: Asked) -> dict[str, Any]:
 
 
 def _again(run: Run) -> dict[str, int]:
-    """How many tasks each way to run it again would run; of a live run nobody knows yet."""
+    """Number of tasks that each kind of rerun would run; empty for a live run, where it is not known yet."""
     if not run.state.is_final:
         return {}
     return {
@@ -126,7 +126,7 @@ def _again(run: Run) -> dict[str, int]:
 def _panel(
     services: ApiServices, drawings: graph.Drawings, run: Run, model: RunModel, asked: Asked
 ) -> dict[str, Any]:
-    """What the view that is asked for shows."""
+    """The content of the requested view."""
     tasks_below = f"/ui/runs/{segment(run.id)}/tasks/"
     match asked.view:
         case "graph":

@@ -1,4 +1,4 @@
-"""Finds runs, pipelines and backfills by a part of their names."""
+"""The search for runs, pipelines and backfills by a part of their names."""
 
 from __future__ import annotations
 

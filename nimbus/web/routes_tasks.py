@@ -26,7 +26,7 @@ from nimbus.web.log_pieces import WINDOW_BYTES, line_start, pieces, search
 from nimbus.web.pages import Pages, segment
 
 _TAIL_BYTES = 32 * 1024
-"""Of a log that a task's page shows without scripts."""
+"""How much of a log's end a task's page shows without scripts."""
 _CHILDREN = 200
 
 Offset = Annotated[int | None, Query(ge=0, le=1 << 53)]
@@ -44,7 +44,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
         run = find_run(services, run_id)
         if task not in run.tasks:
             raise unknown_task(run, task)
-        # Of its tasks this one alone: why others wait is not asked here.
+        # Only this task: explanations of the others are not needed here.
         one = run.tasks[TaskName(task)]
         model = shown_run(services, FoundRun(run, archived=False))
         shown = next(found for found in model.tasks if found.name == task)
@@ -87,7 +87,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
 
 
 def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, Any] | None) -> dict[str, Any]:
-    """The attempt that a page is about, as the run has it and as ZooKeeper does."""
+    """The attempt of a page, from the run and from ZooKeeper."""
     number = None if log is None else log["number"]
     shown = next((one for one in task.attempts if one.number == number), None)
     if shown is None:
@@ -102,7 +102,7 @@ def _attempt(services: ApiServices, run: Run, task: TaskModel, log: dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of a log. Without a beginning, its end."""
+    """A part of a log. Without an offset, the end of the log."""
 
     start: int | None = None
     until: int | None = None
@@ -112,7 +112,7 @@ class Part:
 def _log(
     services: ApiServices, run: Run, task: str, attempt: int | None, part: Part = Part()
 ) -> dict[str, Any]:
-    """What a page shows of a log."""
+    """The content of a page about a log."""
     try:
         number, state = known_attempt(run, task, attempt)
     except NotFoundError as exc:
@@ -121,7 +121,7 @@ def _log(
         return {"number": None, "why_none": str(exc)}
     if (gone := purged_parts(services, run).get(Purged.LOGS)) is not None:
         return {"number": None, "why_none": f"The logs of this run were {gone}."}
-    # The state was read before the size: a log that has ended does not grow beyond it for long.
+    # The state is read before the size: the log of an ended attempt soon stops growing.
     place = AttemptId(RunId(run.id), TaskName(task), number)
     size, read = services.logs.size(place), partial(services.logs.read, place)
     end = size if part.until is None else min(part.until, size)

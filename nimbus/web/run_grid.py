@@ -1,4 +1,4 @@
-"""Runs as small pictures, SVG: one path for each state, however many runs there are. Pure."""
+"""Runs as small SVG pictures, with one path for each state, whatever the number of runs. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nimbus.web.graph import shortened
 
 _CELL, _BOX, _LABEL, _TOP = 15, 12, 200, 24
 _TICK, _HEIGHT, _LEAST = 6, 16, 3
-"""Of the row of bars in a list."""
+"""Sizes of the row of bars in a list, in pixels."""
 _STRIP = 480
-"""Pixels of a day."""
+"""Width of a day, in pixels."""
 DAY = timedelta(days=1)
 
 _PATH = Markup('<path class="{}" d="{}"/>')
@@ -40,7 +40,7 @@ _TICKS = Markup('<svg class="ticks" width="{w}" height="{h}" role="img" aria-lab
 
 
 _MARKS = {
-    "succeeded": "m6 6h0",  # round: the style gives the line a round end
+    "succeeded": "m6 6h0",  # a round dot, because the style has round line ends
     "failed": "m1 1l10 10m0-10l-10 10",
     "running": "m3 1v10l8-5z",
     "queued": "m1 6a5 5 0 1 1 10 0a5 5 0 1 1-10 0m5-3v4",
@@ -49,15 +49,15 @@ _MARKS = {
     "not_run": "m2 6h8",
     "stopping": "m2 2h8v8h-8z",
 }
-"""Of states, in a box of 12 pixels, with the shapes that the icons of the states have."""
+"""Shapes of states, in a box of 12 pixels, equal to those of the icons."""
 _SQUARE = "m1 6h10"
 
 
 def mark(state: str, x: int, y: int) -> str:
-    """The shape of a state, for a path: a state is not told by its colour alone.
+    """The shape of a state, for a path, so that a state is not shown by its colour alone.
 
     Args:
-        state: Of a run or a task.
+        state: State of a run or a task.
         x: Left edge of its box.
         y: Upper edge of its box.
     """
@@ -65,7 +65,7 @@ def mark(state: str, x: int, y: int) -> str:
 
 
 def paths(boxes: Iterable[tuple[str, str]]) -> Markup:
-    """One path for each state, of all that is in it."""
+    """One path for each state, with all its boxes."""
     found: dict[str, list[str]] = {}
     for state, box in boxes:
         found.setdefault(state, []).append(box)
@@ -78,7 +78,7 @@ def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], s
     Args:
         runs: Oldest first.
         tasks: Rows; a run need not have them all.
-        href: Address of a run's page.
+        href: Returns the URL of a run's page.
     """
     width, height = _LABEL + _CELL * len(runs), _TOP + _CELL * len(tasks)
     boxes = (
@@ -119,7 +119,7 @@ def grid(runs: Sequence[Run], tasks: Sequence[TaskName], href: Callable[[str], s
 
 
 def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:
-    """Runs as a row of bars, oldest first: as high as they took long, with a foot if they failed."""
+    """Runs as a row of bars, oldest first. The height is the duration; failed runs have a foot."""
     took = [_took_s(run, now) for run in runs]
     longest = max(took, default=0.0) or 1.0
     bars = []
@@ -136,7 +136,7 @@ def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:
 
 
 def _took_s(run: ListedRun, now: datetime) -> float:
-    """Of one that goes on, in whole minutes: a page changes only when its picture does."""
+    """Seconds of a run; of a live run in whole minutes, so that the page changes only visibly."""
     if run.finished_at is not None:
         return (run.finished_at - (run.started_at or run.created_at)).total_seconds()
     if run.started_at is None:

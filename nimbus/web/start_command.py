@@ -1,4 +1,4 @@
-"""A run as the command that starts another one like it. Pure."""
+"""The command that starts another run with the same values. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.api.models_runs import RunModel
 
 
 def start_command(run: RunModel) -> str:
-    """`nimbus run start` with what the run was given, for a shell."""
+    """`nimbus run start` with the values of a run, for a shell."""
     words = ["nimbus run start", quote(run.pipeline)]
     if run.parameters:
         words.append(f"--params {quote(json.dumps(dict(run.parameters), ensure_ascii=False))}")

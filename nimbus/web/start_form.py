@@ -1,7 +1,7 @@
 """The fields of the form that starts a run, with the defaults of the pipeline's parameters. Pure.
 
-A field's name says how its text becomes a value: `json.x` by reading it as JSON, `text.x` as it is,
-`some.x` as it is, unless it is empty. A value that is left out takes the default.
+The prefix of a field's name decides how its text becomes a value: `json.x` is parsed as JSON, `text.x` is
+used unchanged, `some.x` is used unchanged unless it is empty. A missing value gets the default.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Field:
     name: str
     value: str
     options: Sequence[tuple[str, str]]
-    """Of a choice, each with how it is shown; empty: any text."""
+    """Values of a choice, each with its label; empty: any text."""
     required: bool
     hint: str
     number: bool

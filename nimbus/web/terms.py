@@ -1,6 +1,6 @@
 """Terms of leadership as a strip of bars, as SVG, the newest at the right. Pure.
 
-Terms last from seconds to months, so heights are logarithmic; the figures are in the table below the strip.
+Terms last from seconds to months, so heights are logarithmic. The table below the strip has the figures.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BARS = Markup(
 
 
 def term_strip(newest_first: Sequence[TermModel], now: datetime) -> Markup:
-    """A bar for each term, above the line as long as it lasted, below it the gap before."""
+    """A bar for each term: its duration above the line, the gap before it below."""
     terms = newest_first[::-1]
     bars = Markup("").join(_bar(number, term, now) for number, term in enumerate(terms))
     width = max(len(terms) * _STEP, _STEP)

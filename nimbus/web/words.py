@@ -1,4 +1,4 @@
-"""Figures and times in words, for pages. Pure."""
+"""Formats figures and times for pages. Pure."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def size(count: float) -> str:
 
 
 def as_json(value: object) -> str:
-    """A value as a reader knows it from a definition or a command."""
+    """A value in the form of definitions and commands."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def with_code(text: str) -> Markup:
-    """A message whose commands and keys, which stand between backticks, are shown as code."""
+    """A message in which text between backticks, such as commands and keys, is shown as code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one has no partner
+    if len(parts) % 2 == 0:  # an unpaired backtick
         return escape(text)
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
@@ -52,7 +52,7 @@ def with_code(text: str) -> Markup:
 
 
 def moment(at: datetime | None) -> Markup:
-    """A time, exact; scripts make it relative. The page itself must not change as time passes."""
+    """An exact time, which scripts make relative. The page itself must not change with time."""
     if at is None:
         return Markup("&ndash;")
     exact = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
@@ -60,12 +60,12 @@ def moment(at: datetime | None) -> Markup:
 
 
 def to_the_minute(at: datetime) -> str:
-    """A time that stands for something, such as a date of a backfill, and is never made relative."""
+    """A time that is a name, such as a date of a backfill, and is never made relative."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}Z"
 
 
 def since(start: datetime | None, end: datetime | None) -> Markup:
-    """How long something took; of what goes on, since when, which scripts count on."""
+    """A duration; without an end, the start, from which scripts count."""
     if start is None:
         return Markup("&ndash;")
     if end is not None:

@@ -801,7 +801,7 @@ def test_release_pages_say_what_storage_does_not(published: Any, web: httpx.Clie
     published.releases.bucket.unavailable = True
 
     assert "Storage does not answer" in web.get("/ui/pipelines/daily/releases").text
-    assert "storage does not say" in web.get(f"/ui/pipelines/daily/releases/{old}").text
+    assert "storage does not answer" in web.get(f"/ui/pipelines/daily/releases/{old}").text
     assert web.get(f"/ui/pipelines/daily/releases/{far}").status_code == 503
     assert web.get(f"/ui/pipelines/daily/releases/{'0' * 64}").status_code in (404, 503)
 

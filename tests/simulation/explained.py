@@ -24,7 +24,7 @@ PROMISES = (
     "gives it to a worker next",
     "the leader starts",
     "more to start",
-    "has yet to take that in",
+    "has not applied that yet",
     "renders its templates",
     "it ends next",
     "to see that all is there",

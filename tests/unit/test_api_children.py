@@ -73,8 +73,8 @@ def test_child_run_that_has_ended_is_taken_in_by_a_leader() -> None:
     stage.state.put_run(replace(child, state=RunState.SUCCEEDED, finished_at=NOW), stage.instant())
 
     assert explained(stage, leader=None) == (
-        f"0 of 1 child runs have succeeded; child run {child.id} has ended, and the leader has yet to take "
-        "that in; no scheduler leads at the moment"
+        f"0 of 1 child runs have succeeded; child run {child.id} has ended, and the leader has not "
+        "applied that yet; no scheduler leads at the moment"
     )
 
 

@@ -287,7 +287,7 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
         (
             Slots(claim=replace(CLAIM, driver=IN_CLUSTER), beating=True, progress={"silent": "Running"}),
             AROUND,
-            "its driver in target hadoop is not heard, and may live: the cluster says Running",
+            "its driver in target hadoop does not report, but may be alive: the cluster says Running",
         ),
         (Slots(claim=CLAIM, beating=True, stop_requested=True), AROUND, "asked to stop"),
         (
@@ -296,7 +296,7 @@ IN_CLUSTER = ClusterDriver(target="hadoop", id="application_1_0001")
                 end=End(attempt="r.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW),
             ),
             _around(leader=None),
-            "the leader has yet to take that in, and none leads",
+            "the leader has not applied that yet, and none leads",
         ),
         (None, AROUND, None),
     ],
@@ -331,7 +331,7 @@ def test_a_failed_task_says_how_and_those_after_it_say_what_failed() -> None:
         (
             2,
             FailureClass.ANALYSIS,
-            "failed after 1 attempt, since its retries are not for analysis: failed (analysis): exit 1",
+            "failed after 1 attempt, as its retries exclude analysis: failed (analysis): exit 1",
         ),
     ],
 )

@@ -77,9 +77,9 @@ def test_wait_for_pipelines_says_the_interval_and_what_a_failure_means() -> None
     [
         ("type: wait, waits_for: [{pipeline: p}]", "the interval before is `pipeline: self`"),
         ("type: wait, waits_for: [{pipeline: self, last: 1d}]", "self is the interval before"),
-        ("type: wait, waits_for: [{pipeline: a, last: 1d, covers: data_interval}]", "says the interval"),
-        ("type: wait, waits_for: [{pipeline: a, status: 200}]", "means nothing beside pipeline"),
-        ("type: wait, waits_for: [{file: /x, on_failed: fail}]", "means nothing beside file"),
+        ("type: wait, waits_for: [{pipeline: a, last: 1d, covers: data_interval}]", "sets the interval"),
+        ("type: wait, waits_for: [{pipeline: a, status: 200}]", "has no meaning with pipeline"),
+        ("type: wait, waits_for: [{file: /x, on_failed: fail}]", "has no meaning with file"),
         ("type: wait, waits_for: [{pipeline: a, file: /x}]", "must have one of"),
         ("type: wait", "tasks.a.waits_for: is missing"),
         ("type: wait, waits_for: [{}]", "tasks.a.waits_for[0]: must have one of s3, file, http, pipeline"),
@@ -88,7 +88,7 @@ def test_wait_for_pipelines_says_the_interval_and_what_a_failure_means() -> None
         ("type: wait, waits_for: [{file: there}]", "must be an absolute path"),
         (
             "type: wait, waits_for: [{file: /there, status: 200}]",
-            "waits_for[0].status: means nothing",
+            "waits_for[0].status: has no meaning",
         ),
         ("type: wait, waits_for: [{file: '/{{ nonsense }}'}]", "nonsense"),
         ("type: wait, waits_for: [{file: /x}], runs_on: [gpu]", "no worker runs a task of type wait"),

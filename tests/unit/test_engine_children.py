@@ -227,7 +227,7 @@ def test_child_run_that_somebody_stopped_fails_the_task_without_a_retry() -> Non
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [(PipelineState.PAUSED, "is paused"), (None, "is not in the catalog any more")],
+    [(PipelineState.PAUSED, "is paused"), (None, "is no longer in the catalog")],
 )
 def test_child_run_of_a_pipeline_that_may_not_start_is_refused(
     state: PipelineState | None, said: str

@@ -266,4 +266,4 @@ def test_fire_time_whose_run_is_there_already_is_listed() -> None:
 
     runs_at(bench, NOW + HOUR)
 
-    assert skipped(bench) == [("01T13", "01T13", 1, "run p-20260301t130000z is there already")]
+    assert skipped(bench) == [("01T13", "01T13", 1, "run p-20260301t130000z exists already")]

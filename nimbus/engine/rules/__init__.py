@@ -1,4 +1,4 @@
-"""The leader's rules. Each is asked about one subject and says a decision, or until when there is none.
+"""The leader's rules. Each takes one subject and returns a decision, or the time until which there is none.
 
 They read the state and never change it. After a crash at any point the next leader goes on from the records.
 """
@@ -42,16 +42,16 @@ _BEFORE_TASKS: tuple[Kind, ...] = (
     "late",
     "deadline",
 )
-"""What is looked at before a ready task, in this order."""
+"""Kinds that are decided before ready tasks, in this order."""
 
 
 def next_subject(state: State) -> Subject | None:
-    """What to look at next. The order of a turn: what has ended frees slots and opens the way.
+    """The subject to decide next. Ended attempts come early, because they free slots.
 
-    The record of the term comes first: nothing is decided in an epoch that has none.
+    The record of the term comes first: nothing is decided in an epoch without a record.
 
-    Before everything is read only attempts are looked after: an attempt is read together with its run, and
-    nothing else has a say in it. Which slots are free, and what comes first, follows from the whole state.
+    Until everything is read, only attempts are decided: an attempt is read together with its run, and depends
+    on nothing else. Free slots and priorities depend on the whole state.
     """
     agenda = state.agenda
     urgent = agenda.first("term", "abdication", "attempt")
@@ -67,7 +67,7 @@ def next_subject(state: State) -> Subject | None:
 
 
 def ask(state: State, subject: Subject, now: Instant) -> Answer:
-    """What the rule of a subject's kind says about it, with what follows from a run that ends by it."""
+    """The answer of a subject's rule, with the writes that follow from ended runs, and alerts."""
     answer = _asked(state, subject, now)
     if not isinstance(answer, Decision):
         return answer
@@ -95,18 +95,18 @@ def _asked(state: State, subject: Subject, now: Instant) -> Answer:
         case "alert" | "deadline" | "late":
             return _told(state, subject, now)
         case "worker":
-            return Nothing()  # the end of its back-off reopens admission, and that is all
+            return Nothing()  # the end of its back-off has reopened admission; nothing else to do
 
 
 def _next_date(state: State, subject: Subject, now: Instant) -> Answer:
-    """A schedule or a backfill, whose next date may start a run."""
+    """Rules of schedules and backfills, whose next date may start a run."""
     if subject.kind == "backfill":
         return backfills.step_backfill(state, subject.backfill, now.wall)
     return schedules.fire_schedule(state, subject.pipeline, now.wall)
 
 
 def _told(state: State, subject: Subject, now: Instant) -> Answer:
-    """What people are told, or will be."""
+    """Rules of alerts, and of lateness that raises alerts."""
     if subject.kind == "deadline":
         return deadlines.watch_deadline(state, subject.pipeline, now.wall)
     if subject.kind == "late":
@@ -115,7 +115,7 @@ def _told(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
-    """This leader's term, and what ends it."""
+    """Rules of this leader's term and of its end."""
     if subject.kind == "term":
         return terms.keep_term(state, now)
     if subject.kind == "abdication":
@@ -124,7 +124,7 @@ def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
 
 
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
-    """What waits: a queued run, a ready task, one that no worker runs, or one that starts child runs."""
+    """Rules of waiting subjects: queued runs, ready tasks, tasks without a worker, tasks with child runs."""
     if subject.kind == "wait":
         return waits.end_wait(state, subject.run, subject.task, now.wall)
     if subject.kind == "overdue":

@@ -9,7 +9,7 @@ from nimbus.engine.state import State
 
 
 def resign_as_recorded(state: State) -> Answer:
-    """Give up the epoch that the record names; one that was meant for a predecessor is done already."""
+    """Resign if the record names this epoch; a record of an earlier epoch is done."""
     asked = state.abdication
     if asked is None or asked.epoch != state.epoch or state.resigning:
         return Nothing()
@@ -21,7 +21,7 @@ def resign_as_recorded(state: State) -> Answer:
 
 
 def check_successor(state: State, name: str) -> None:
-    """Raise RefusedError if a scheduler cannot lead next, as far as its registration says."""
+    """Raise RefusedError if a scheduler cannot lead next, by its registration."""
     found = next((one for one in state.schedulers if one.id == name), None)
     if found is None:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""Whether who asked for a command may still have it done: checked in the turn that decides it."""
+"""Checks the permission of a command's principal again, in the turn that decides the command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nimbus.engine.state import State
 
 
 def check_access(state: State, queued: QueuedCommand, now: datetime) -> QueuedCommand:
-    """The command with its principal's role and teams of now.
+    """The command, with the current role and teams of its principal.
 
     Raises:
-        AccessDeniedError: the principal may not ask for it (any more).
+        AccessDeniedError: the principal does not have the permission (any more).
     """
     if queued.asked_by is None:
         return queued

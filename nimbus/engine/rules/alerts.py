@@ -1,4 +1,4 @@
-"""Alerts that are there: claimed, sent, marked; each step follows from the record that the last one left."""
+"""Existing alerts: claimed, sent, marked. Each step follows from the record that the last one wrote."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nimbus.engine.decision import Answer, Decision, Nothing, SendAlert
 from nimbus.engine.state import State
 
 MOST_ENDED = 1000
-"""Alerts that have ended and are kept for people to look at."""
+"""Limit of ended alerts that are kept for people."""
 
 
 def send_alert(state: State, alert_id: str, now: datetime) -> Answer:
-    """What to do about an alert now."""
+    """The next step of an alert."""
     alert = state.outbox.get(alert_id)
     if alert is None:
         return Nothing()
@@ -31,7 +31,7 @@ def _claim(state: State, alert: Alert, now: datetime) -> Answer:
     if alert.next_try is not None and alert.next_try > now:
         return Nothing(at=alert.next_try)
     if state.outbox.is_busy(alert.target):
-        return Nothing()  # whatever ends there puts this one on the agenda
+        return Nothing()  # the end of the alert before it puts this one on the agenda
     return _put("alert_claimed", claimed(alert, state.epoch))
 
 
@@ -47,7 +47,7 @@ def _send(state: State, alert: Alert, now: datetime) -> Answer:
         return _ended(state, "alert_not_delivered", late)
     if alert.claim in outbox.started:
         return Nothing()
-    if alert.epoch != state.epoch:  # of a leader that ended before it could say what came of it
+    if alert.epoch != state.epoch:  # claimed by an earlier leader, which did not record the result
         return _put("alert_claimed_again", claimed(alert, state.epoch))
     return Decision(name="alert_try_started", effects=(SendAlert(alert),), about=_about(alert))
 

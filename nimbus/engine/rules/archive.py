@@ -12,15 +12,15 @@ from nimbus.engine.rules.children import is_awaited
 from nimbus.engine.state import State
 
 AWAITED = timedelta(minutes=1)
-"""Until a child run that has ended is looked at again, while its parent has not taken that in."""
+"""Pause between two looks at an ended child run whose end is not yet applied to its parent."""
 MOST_REMOVED = 200
-"""Attempts that one transaction removes: some 300 kB at most, where ZooKeeper takes 1 MB."""
+"""Limit of attempts that one transaction removes: about 300 kB, where ZooKeeper accepts 1 MB."""
 
 
 def retire_run(state: State, run_id: RunId, now: datetime) -> Answer:
-    """Store a final run in history; remove it once history has it and people had time to look at it.
+    """Store a final run in history. Remove it after history has it and people had time to see it.
 
-    A new leader begins anew: to store the same bytes, or to remove what is gone, changes nothing.
+    A new leader starts again: storing the same bytes, or removing missing records, changes nothing.
     """
     finished = state.finished.get(run_id)
     if finished is None or finished.archiving:

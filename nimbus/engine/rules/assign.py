@@ -17,12 +17,12 @@ from nimbus.engine.state import State
 
 
 def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A ready task goes to the best worker: the intent is written."""
+    """Assign a ready task to the best worker, by writing the order."""
     run = state.runs[run_id]
     task = run.tasks[name]
     answer = admit(run, task, state.capacity(), now)
     if isinstance(answer, Wait):
-        return Nothing(gates=answer.gates)  # what it waits for reopens admission
+        return Nothing(gates=answer.gates)  # a free slot, worker or gate reopens admission
     worker = answer.worker
     opened = lifecycle.open_attempt(run, name, worker=worker.id, epoch=state.epoch, now=now)
     attempt = AttemptId(run_id, name, task.tried + 1)
@@ -36,9 +36,9 @@ def open_attempt(state: State, run_id: RunId, name: TaskName, now: datetime) -> 
 
 
 def fail_overdue(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A task that has waited for room as long as its `queue_timeout` allows fails, with what held it.
+    """Fail a task that has waited for room longer than its `queue_timeout`, with the reason of the wait.
 
-    Tasks that can start are started first, so one that waited too long while nobody led still may.
+    Startable tasks are started first. So a task that waited too long without a leader may still start.
     """
     run = state.runs.get(run_id)
     task = None if run is None else run.tasks[name]

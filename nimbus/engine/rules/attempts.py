@@ -1,4 +1,4 @@
-"""Open attempts: take in their ENDs, look after the silent ones, fence the lost ones."""
+"""Open attempts: applies their ENDs, supervises silent ones, fences lost ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nimbus.engine.state import State
 
 
 def supervise_attempt(state: State, attempt_id: AttemptId, now: Instant) -> Answer:
-    """Take in the END of an open attempt, or look after it."""
+    """Apply the END of an open attempt, or supervise the attempt."""
     found = state.open_attempt(attempt_id)
     if found is None:
         return Nothing()
@@ -122,5 +122,5 @@ def _closed(
 
 
 def _withdraw(attempt_id: AttemptId, attempt: Attempt) -> tuple[Write, ...]:
-    """Take back the one order that stands for an attempt: to its worker, or, later, to its reaper."""
+    """Remove the order of an attempt: that to its worker, or, later, that to its reaper."""
     return (Unassign(attempt.reaper or attempt.worker, attempt_id),)

@@ -18,19 +18,19 @@ from nimbus.engine.rules.backfills import unpinned
 from nimbus.engine.state import State
 
 MOST_KEPT = 50
-"""Backfills of a pipeline. When there are more, the oldest that is over is forgotten."""
+"""Limit of kept backfills of a pipeline. Beyond it, the oldest ended one is removed."""
 
 Changed = tuple[str, tuple[Write, ...]]
-"""What is said, and what is written."""
+"""The message of the answer, and the writes."""
 
 
 def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
-    """The release of a backfill's runs. RefusedError: it can have none."""
+    """The release of a backfill's runs. Raises RefusedError if there is none."""
     if state.schema < 2:
         raise RefusedError(
             "schema_too_old",
-            "a backfill is asked for, and the cluster's schema is 1, not 2: "
-            "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+            "a backfill is requested, and the cluster's schema is 1, not 2: "
+            "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
         )
     digest = command.digest or record.release
     if digest is None:
@@ -48,18 +48,18 @@ def created(
     spec: PipelineSpec,
     now: datetime,
 ) -> Changed:
-    """A new backfill. Its range ends now at the latest: runs of later dates are the schedule's.
+    """A new backfill. Its range ends at the latest now: the schedule starts the runs of later dates.
 
     Args:
-        state: What is known.
-        queued: The command, with who asked.
-        command: The same.
-        record: Of its pipeline.
-        spec: Of the release of its runs.
+        state: The leader's state.
+        queued: The queued command.
+        command: Its content.
+        record: The record of its pipeline.
+        spec: The definition of the release of its runs.
         now: The time.
 
     Raises:
-        RefusedError: it cannot be.
+        RefusedError: the backfill cannot be created.
     """
     request = replace(command.request, last=min(command.request.last, now))
     _check(state, command, request, spec)
@@ -81,7 +81,7 @@ def created(
 
 
 def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
-    """A backfill that is paused, resumed or cancelled. RefusedError: it cannot be."""
+    """Pause, resume or cancel a backfill. Raises RefusedError if this is not possible."""
     backfill = state.backfills.get(command.backfill)
     if backfill is None:
         raise RefusedError("unknown_backfill", f"there is no backfill {command.backfill}.")
@@ -104,7 +104,7 @@ def steered(state: State, command: SteerBackfill, now: datetime) -> Changed:
 
 
 def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> Changed:
-    """Its queued runs, at most MOST_PARALLEL, are stopped: they have done nothing yet."""
+    """Cancel a backfill. Its queued runs, at most MOST_PARALLEL, are stopped: they have not begun."""
     runs = (state.runs[run] for run in sorted(state.runs_of_backfill(backfill.id)))
     why = f"backfill {backfill.id} was cancelled"
     stops = tuple(
@@ -131,7 +131,7 @@ def check_none_open(state: State, record: PipelineRecord) -> None:
 
 
 def backfills_of(state: State, record: PipelineRecord) -> tuple[RemoveBackfill, ...]:
-    """What removes the backfills of a pipeline that is removed."""
+    """The writes that remove the backfills of a removed pipeline."""
     return tuple(RemoveBackfill(one) for one in _of(state, record))
 
 
@@ -153,9 +153,9 @@ def _check(state: State, command: CreateBackfill, request: BackfillRequest, spec
     if (spec.schedule is None) == (request.every is None):
         raise RefusedError(
             "bad_backfill",
-            f"pipeline {spec.name} has no schedule: say how far apart the dates are (`--every 1d`)."
+            f"pipeline {spec.name} has no schedule: give the distance of its dates (`--every 1d`)."
             if spec.schedule is None
-            else f"pipeline {spec.name} has a schedule, which says the dates: leave out `--every`.",
+            else f"pipeline {spec.name} has a schedule, which sets the dates: leave out `--every`.",
         )
     for one in state.backfills.values():
         overlaps = one.request.first <= request.last and request.first <= one.request.last

@@ -1,4 +1,4 @@
-"""Backfills: a date is dealt with in the transaction that moves the position past it and creates its run."""
+"""Backfills: one transaction moves the position past a date and creates the date's run."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import State
 
 MOST_AT_ONCE = 100
-"""Dates that are looked at in one step; the rest follow in the next."""
+"""Limit of dates in one step; the rest follow in the next step."""
 
 
 def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answer:
-    """Create the run of the next date, if there may be one more."""
+    """Create the run of the next date, if another run is allowed."""
     backfill = state.backfills.get(backfill_id)
     if backfill is None or backfill.state is not BackfillState.ACTIVE:
         return Nothing()
     record = state.pipelines.get(backfill.pipeline)
     if record is None or record.state is PipelineState.PAUSED or record.name in state.quarantined:
-        return Nothing()  # a change of the pipeline asks again
+        return Nothing()  # a change of the pipeline puts it on the agenda
     live = state.runs_of_backfill(backfill_id)
     if len(live) >= backfill.request.max_parallel or about_backfill(backfill_id) in state.building:
-        return Nothing()  # the end of a run asks again
+        return Nothing()  # the end of a run puts it on the agenda
     moved, found = _next(state, backfill)
     if found is not None:
         return _create(state, backfill, moved, found, now)
@@ -48,7 +48,7 @@ def step_backfill(state: State, backfill_id: BackfillId, now: datetime) -> Answe
 
 
 def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
-    """The decision; with each run of a backfill that ends by it, the backfill's counts."""
+    """The decision, with new counts of the backfills whose runs it ends."""
     known = {write.backfill.id: write.backfill for write in decision.writes if isinstance(write, PutBackfill)}
     changes = []
     for run in ended:
@@ -60,7 +60,7 @@ def noted(state: State, decision: Decision, ended: Iterable[Run]) -> Decision:
 
 
 def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[PutPipeline, ...]:
-    """The write that leaves a pipeline's record with the releases that its backfills need, if it differs."""
+    """The write that sets the releases pinned by a pipeline's backfills; empty: they are unchanged."""
     of_pipeline = (one for one in state.backfills.values() if one.pipeline == record.name)
     needed = {one.id: one for one in of_pipeline} | {changed.id: changed}
     pinned = tuple(sorted({one.release for one in needed.values() if not one.state.is_over}))
@@ -71,7 +71,7 @@ def unpinned(state: State, record: PipelineRecord, changed: Backfill) -> tuple[P
 
 
 def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, DataInterval | None] | None]:
-    """The backfill past dates that need no run, and the next one that does, if it is near."""
+    """The backfill moved past dates that need no run, and the next date that does, within the limit."""
     if backfill.request.as_one_run:
         span = whole_range(backfill) if backfill.position is None else None
         return backfill, None if span is None else (span.end, span)
@@ -87,7 +87,7 @@ def _next(state: State, backfill: Backfill) -> tuple[Backfill, tuple[datetime, D
 
 
 def _is_taken(state: State, backfill: Backfill, date: datetime) -> bool:
-    """Whether somebody has started a run by hand under the id of the date's run."""
+    """True when a run with the id of the date's run was started by hand."""
     run = backfill.run_id(date)
     return run in state.runs or run in state.finished
 
@@ -130,7 +130,7 @@ def _create(
 
 
 def _refused(moved: Backfill, before: Backfill, date: datetime, why: str) -> Decision:
-    """A date whose run cannot be made: as one whose run has failed."""
+    """Handle a date whose run cannot be built as if its run had failed."""
     if before.request.on_failure is OnFailure.PAUSE:
         return _put("backfill_refused", moved.paused(f"no run for {date:%Y-%m-%d %H:%M}Z: {why}"), before)
     counted = replace(moved, position=date, started=moved.started + 1, failed=moved.failed + 1)

@@ -1,4 +1,4 @@
-"""How commands and schedules change a pipeline's record."""
+"""Changes of a pipeline's record by commands and schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.engine.state import State
 def published(
     state: State, before: PipelineRecord | None, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
-    """The record with `release` as its newest one."""
+    """The record with `release` as its newest release."""
     if before is None:
         return PipelineRecord(
             name=release.pipeline,
@@ -37,9 +37,9 @@ def published(
 def activated(
     record: PipelineRecord, release: ReleaseOf, spec: PipelineSpec, now: datetime
 ) -> PipelineRecord:
-    """The record with `release` active. A schedule that starts or changes here has no missed fire times.
+    """The record with `release` active. A new or changed schedule starts now, without missed fire times.
 
-    Nor is one fired again: the clock of an earlier leader may have been ahead of ours.
+    No fire time is fired twice, although the clock of an earlier leader may have been ahead of ours.
     """
     profile, kept, position = profile_of(spec), record.definitions, record.schedule_position
     same = record.release is not None and _times(record.profile.schedule) == _times(profile.schedule)
@@ -57,12 +57,12 @@ def activated(
 
 
 def put(state: State, record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
-    """The write that leaves `record` in the catalog, in the newest layout that the cluster may have."""
+    """The write that puts `record` into the catalog, in the newest layout that the schema allows."""
     if state.schema > 1:
         record = replace(record, definitions=None)
     return CreatePipeline(record) if before is None else PutPipeline(record, before)
 
 
 def _times(schedule: Schedule | None) -> tuple[str, str] | None:
-    """What decides when a pipeline fires. `catchup` decides only what becomes of missed fire times."""
+    """The fields that decide the fire times. `catchup` only decides about missed ones."""
     return None if schedule is None else (schedule.cron, schedule.timezone)

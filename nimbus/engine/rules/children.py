@@ -1,8 +1,8 @@
 """Tasks that start child runs.
 
-A child is created in the transaction that says so in its parent's record. Its id is made of its parent, task,
-attempt and item, so no two leaders create it twice. Its end is an event: nothing is polled, and a task that
-waits for child runs holds no slot.
+A child run is created in the transaction that records it in its parent. Its id is derived from its parent,
+task, attempt and item, so two leaders cannot create it twice. Its end is an event: nothing is polled, and a
+task that waits for child runs takes no slot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def start_children(state: State, subject: Subject, now: datetime) -> Answer:
 
 
 def take_in_end(state: State, subject: Subject) -> Answer:
-    """Take in that the child run of an item has ended. One whose record is gone has failed."""
+    """Apply the end of an item's child run to the parent. A child run without a record has failed."""
     run = state.runs.get(subject.run)
     task = None if run is None else run.tasks.get(subject.task)
     if run is None or task is None or task.children is None or not child_runs.is_under_way(task):
@@ -63,7 +63,7 @@ def take_in_end(state: State, subject: Subject) -> Answer:
 
 
 def is_awaited(state: State, child: RunId) -> bool:
-    """Whether the parent of a run that has ended has yet to take that in."""
+    """True when the end of a child run is not yet applied to its parent."""
     found = state.finished.get(child)
     link = None if found is None else found.parent
     parent = None if link is None else state.runs.get(link.run)
@@ -82,12 +82,12 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
     name = task.spec.name
     found = state.rendered.get(about_rendering(run.id, name)) if task.spec.reads else task.spec
     if not isinstance(found, TaskSpec) or found.children is None:
-        return Nothing()  # its lists are looked up first
+        return Nothing()  # its lists are read first
     known = found.children.for_each
     lists = {key: values for key in spec.templates if isinstance(values := known[key], tuple)}
     spec = found.children
     about = {"run": run.id, "task": name, "pipeline": spec.pipeline, "items": str(spec.count)}
-    if fault := _fault(run, name, spec):  # which no retry would change
+    if fault := _fault(run, name, spec):  # a retry would not help
         failed = lifecycle.conclude_waiting(run, name, TaskState.FAILED, now, fault)
         about["reason"] = fault
         return Decision(name="child_runs_refused", writes=(PutRun(failed, run),), about=about)
@@ -96,7 +96,7 @@ def _begun(state: State, run: Run, task: TaskRun, spec: ChildSpec, now: datetime
 
 
 def _fault(run: Run, name: TaskName, spec: ChildSpec) -> str:
-    """Why no child run of a task can be started at all; empty: they can."""
+    """Why a task cannot start any child run; empty: it can."""
     if spec.release is None:
         return (
             f"pipeline {spec.pipeline} had no active release when run {run.id} was created: "
@@ -116,13 +116,13 @@ def _fault(run: Run, name: TaskName, spec: ChildSpec) -> str:
 
 
 def _depth(run: Run) -> int:
-    """Of a child run of it."""
+    """Depth of a child run of `run`."""
     return 1 + (0 if run.parent is None else run.parent.depth)
 
 
 def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
     spec, children = child_runs.parts(run, name)
-    stopping = lifecycle.must_stop(run, name)  # each child run stops itself: see `stops`
+    stopping = lifecycle.must_stop(run, name)  # child runs are stopped by their own rule: see `stops`
     index = None if stopping else children.first(ItemState.WAITING)
     under_way = children.count(ItemState.OPEN)
     if index is None and not under_way:
@@ -149,12 +149,12 @@ def _next(state: State, run: Run, name: TaskName, now: datetime) -> Answer:
 def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) -> Answer:
     subject = about_children(run.id, name)
     if subject in state.building:
-        return Nothing()  # whether it can start is asked when it is built
+        return Nothing()  # other checks follow when the run is built
     spec, children = child_runs.parts(run, name)
     record, release = _startable(state, spec)
     child = child_id(run.id, name, spec, children.attempt, index)
     if child in state.runs or child in state.finished:
-        raise RefusedError("run_exists", f"run {child} is there already, and is no child of this task.")
+        raise RefusedError("run_exists", f"run {child} exists already, and is not a child of this task.")
     draft = Draft(
         id=child,
         pipeline=record.name,
@@ -189,15 +189,15 @@ def _created(state: State, run: Run, name: TaskName, index: int, now: datetime) 
 
 
 def _startable(state: State, spec: ChildSpec) -> tuple[PipelineRecord, ReleaseDigest]:
-    """The pipeline of child runs, and their release.
+    """The pipeline of a task's child runs, and their release.
 
     Raises:
-        RefusedError: it cannot start any now.
+        RefusedError: the pipeline cannot start runs now.
     """
     name = spec.pipeline
     record = state.pipelines.get(name)
     if record is None or spec.release is None:
-        raise RefusedError("unknown_pipeline", f"pipeline {name} is not in the catalog any more.")
+        raise RefusedError("unknown_pipeline", f"pipeline {name} is no longer in the catalog.")
     if name in state.quarantined:
         raise RefusedError("quarantined", f"pipeline {name} is quarantined: {state.quarantined[name]}")
     if record.state is not PipelineState.ACTIVE:

@@ -1,4 +1,4 @@
-"""Commands: each is answered in the transaction that acts on it, so it is done exactly once."""
+"""Commands: each is answered in the transaction that carries it out, so it is done exactly once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ from nimbus.engine.rules.tokens import changed_tokens
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
-"""Live runs that a refusal names."""
+"""How many live runs a refusal names."""
 
 
 def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
@@ -104,7 +104,7 @@ def answer_command(state: State, command: CommandId, now: datetime) -> Answer:
 def _withdrawn(
     state: State, queued: QueuedCommand, stop: StopRun, starts: Iterable[QueuedCommand], now: datetime
 ) -> Decision:
-    """The stop of a run that waits for the end of the one that it repeats: it need not wait for that."""
+    """Stop a rerun that still waits for the end of the run that it repeats: refuse its start at once."""
     by = f" by {queued.submitted_by}" if queued.submitted_by else ""
     why = f"run {stop.run_id} was stopped{by} before it began: {stop.reason}"
     refused = (_consumed(state, start, now, code="withdrawn", message=why) for start in starts)
@@ -114,7 +114,7 @@ def _withdrawn(
 
 
 def refuse_command(state: State, queued: QueuedCommand, code: str, why: str, now: datetime) -> Decision:
-    """Refuse a command that could not be acted on: it must not come back for ever."""
+    """Refuse a command whose decision failed, so that it does not stay in the queue for ever."""
     return _consumed(
         state, queued, now, code=code, message=f"it could not be done, and changed nothing: {why}"
     )
@@ -201,7 +201,7 @@ def _consumed(
     code: str = "ok",
     writes: tuple[Write, ...] = (),
 ) -> Decision:
-    """The end of a command: out of the queue, outcome written, in one transaction with what it changes."""
+    """The end of a command: one transaction removes it, writes its outcome and does its changes."""
     outcome = outcome_of(state, queued, code=code, message=message, now=now)
     return Decision(
         name="command_accepted" if outcome.accepted else "command_refused",
@@ -227,10 +227,10 @@ def _known(state: State, name: PipelineName) -> PipelineRecord:
 
 
 def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
-    """A release's definition on this disk; a decision to fetch it; nothing while that is under way.
+    """A release's definition from this disk, or a decision to fetch it, or `Nothing` while it is fetched.
 
     Raises:
-        RefusedError: it cannot be had.
+        RefusedError: the release is not available.
     """
     if state.preparing.get(release.pipeline) == release:
         return Nothing()
@@ -252,7 +252,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
 
 
 def _check_schema(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if older schedulers, which may lead next, would not see the pipeline."""
+    """Raise RefusedError if older schedulers, which may lead next, cannot read the pipeline."""
     check_dates(state.schema, spec)
     for key in ("concurrency", "max_parallel_tasks", "notify", "webhook", "warn_after", "expect", "deadline"):
         if getattr(spec, key) is not None and state.schema < 2:
@@ -266,7 +266,7 @@ def _check_schema(state: State, spec: PipelineSpec) -> None:
 def _too_old(state: State, what: str, needed: int) -> str:
     return (
         f"{what}, and the cluster's schema is {state.schema}, not {needed}: "
-        "`nimbus cluster status` says who must be upgraded before the leader raises it."
+        "`nimbus cluster status` shows which daemons to upgrade before the leader raises it."
     )
 
 
@@ -366,13 +366,13 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
     if same is not None:
         if same.pipeline != record.name:
             raise RefusedError(
-                "run_exists", f"run {command.run_id} is there already, of pipeline {same.pipeline}."
+                "run_exists", f"run {command.run_id} exists already, of pipeline {same.pipeline}."
             )
         return _consumed(
             state, queued, now, message=f"run {command.run_id} was started before; nothing is started twice"
         )
     if command.rerun_of in state.runs:
-        return Nothing()  # its end puts the command on the agenda
+        return Nothing()  # the end of that run puts the command on the agenda
     release = command.release or record.release
     if release is None:
         raise RefusedError(

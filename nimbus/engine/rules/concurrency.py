@@ -1,4 +1,4 @@
-"""Runs that wait for room, and what a schedule does when its pipeline has none."""
+"""Queued runs, and scheduled runs whose pipeline has no room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     """Start the most urgent queued run that there is room for."""
     run = state.runs[run_id]
     if not state.queue.has_room(run.pipeline, is_child=run.parent is not None):
-        return Nothing()  # runs that end, and limits that change, reopen the queue
+        return Nothing()  # an ended run or a changed limit reopens the queue
     return Decision(
         name="queued_run_started",
         writes=(PutRun(lifecycle.started(run, now), run),),
@@ -28,9 +28,9 @@ def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
 
 
 def queued_if_full(state: State, run: Run) -> Run:
-    """A new run as it is created. Queued ones that could start have started before: see `next_subject`.
+    """A new run, queued if there is no room for it.
 
-    A cluster of schema 1 has no queued runs.
+    Queued runs that can start are started before: see `next_subject`. A cluster of schema 1 has no queue.
     """
     if run.state.is_final or state.schema == 1:
         return run
@@ -40,15 +40,15 @@ def queued_if_full(state: State, run: Run) -> Run:
 
 
 def is_skipped(state: State, record: PipelineRecord) -> bool:
-    """Whether a fire of a pipeline starts no run, since scheduled ones fill it."""
+    """True when a fire starts no run, because `when_full` is `skip` and a scheduled run is live."""
     return _when_full(state, record) is WhenFull.SKIP and bool(_scheduled(state, record))
 
 
 def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tuple[PutRun, ...]:
-    """The stop of the run that a new scheduled one replaces, if there is one.
+    """The stop of the run that a new scheduled run replaces, if there is one.
 
-    A queued one is replaced first. With none queued, a run that is being stopped, or that cleans up, makes
-    the room by itself. A new run that is not queued needs none.
+    A queued run is replaced first. If none is queued, and a run is being stopped or cleans up, that run will
+    make room, so no other is stopped. A new run that is not queued needs no room.
     """
     if by.state is not RunState.QUEUED or _when_full(state, record) is not WhenFull.REPLACE:
         return ()
@@ -63,7 +63,7 @@ def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tu
 
 
 def _when_full(state: State, record: PipelineRecord) -> WhenFull | None:
-    """None: there is room, or only the cluster has none."""
+    """The setting of a full pipeline; None: it has room, even if the cluster has none."""
     concurrency = record.profile.concurrency
     if concurrency is None or len(state.live_runs_of(record.name)) < concurrency.limit:
         return None

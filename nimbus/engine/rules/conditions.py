@@ -1,4 +1,4 @@
-"""Whether what a command would change is still as its client had read it (`If-Match`)."""
+"""Checks that the object of a command still has a revision that its client named (`If-Match`)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from nimbus.engine.state import State
 
 
 class Target(NamedTuple):
-    """What a command changes."""
+    """The object that a command changes."""
 
     name: str
     revision: str | None
-    """None: it is not there."""
+    """None: the object does not exist."""
 
 
 def check_unchanged(state: State, queued: QueuedCommand) -> None:
-    """Raise RefusedError if a command names revisions, and none of them stands.
+    """Raise RefusedError if a command names revisions, and none is the current one.
 
-    The state has all that this term has decided, and it is written in the same order under the same epoch:
-    nothing can change the record between this look and the transaction that does the command.
+    The state includes all decisions of this term, and they are written in the same order under the same
+    epoch. So nothing can change the record between this check and the transaction of the command.
     """
     if not queued.if_match:
         return
@@ -48,12 +48,12 @@ def check_unchanged(state: State, queued: QueuedCommand) -> None:
     if not {target.revision, revisions.ANY} & set(queued.if_match):
         raise RefusedError(
             "changed",
-            f"{target.name} was changed since it was read: nothing was done. Read it again, and decide anew.",
+            f"{target.name} was changed since it was read: nothing was done. Read it again, then decide.",
         )
 
 
 def target_of(state: State, command: Command | Unreadable) -> Target:
-    """What a command changes, with its revision. What has no revision is as if it were not there."""
+    """The object of a command, with its revision. An object without a revision has None."""
     settings = state.settings
     match command:
         case (

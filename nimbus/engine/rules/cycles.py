@@ -1,4 +1,4 @@
-"""Pipelines whose tasks start runs of each other for ever."""
+"""Refuses pipelines whose tasks would start runs of each other without end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.engine.state import State
 
 
 def check_cycles(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if runs of a definition would start runs of it again, as far as is known."""
+    """Raise RefusedError if runs of a pipeline would start runs of the same pipeline, by the catalog."""
     ways: dict[PipelineName, tuple[PipelineName, ...]] = {name: (spec.name, name) for name in spec.children}
     edge = list(ways)
     while edge:

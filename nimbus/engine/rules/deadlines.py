@@ -1,6 +1,6 @@
-"""Deadlines of pipelines: notes, once each, that one will be missed or was, also if no run was ever there.
+"""Deadlines of pipelines: records once that a deadline was or will be missed, even if there is no run.
 
-What is noted in the pipeline's health is told by `nimbus.engine.rules.raised`.
+It is recorded in the pipeline's health. `nimbus.engine.rules.raised` raises the alert.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nimbus.engine.state import State
 
 
 def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
-    """Note that the last deadline was missed, or that the next one will be."""
+    """Record that the last deadline was missed, or that the next one will be."""
     record = state.pipelines.get(name)
     if record is None or not _is_watched(state, record):
         return Nothing()
@@ -32,7 +32,7 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
         return Nothing()
     health = state.health.get(name) or PipelineHealth(name=name)
     passed, coming = last_until(schedule, deadline, now), first_after(schedule, deadline, now)
-    # A deadline that stood in no record when it passed was not there to be kept.
+    # A deadline that was set after its time had passed does not count.
     if passed > record.updated_at and health.missed != passed:
         fire = fire_of(schedule, deadline, passed)
         if fire is not None and _lacks(state, record, schedule, fire, passed):
@@ -44,14 +44,14 @@ def watch_deadline(state: State, name: PipelineName, now: datetime) -> Answer:
 
 
 def _is_watched(state: State, record: PipelineRecord) -> bool:
-    """Whether its schedule fires, or would if nobody had paused it, and people want to be told."""
+    """True when the pipeline is active or paused, and a notification rule asks for `late`."""
     if state.schema < 2 or record.state is PipelineState.INACTIVE:
         return False
     return any(AlertEvent.LATE in rule.on for rule in state.policy.alerts.of(record.profile.notify))
 
 
 def _lacks(state: State, record: PipelineRecord, schedule: Schedule, fire: datetime, until: datetime) -> bool:
-    """Whether it is known that no run of a fire time had succeeded by a moment."""
+    """True when certainly no run of the fire time had succeeded at `until`."""
     interval, index = interval_of(schedule, fire), state.intervals.get(record.name)
     if interval is None:
         return False
@@ -66,7 +66,7 @@ def _lacks(state: State, record: PipelineRecord, schedule: Schedule, fire: datet
 def _foretold_at(
     state: State, record: PipelineRecord, schedule: Schedule, deadline: time, coming: datetime
 ) -> datetime | None:
-    """From when on it is foreseen that the next deadline is missed; None: it is not, or that is noted."""
+    """When the next deadline will be predicted as missed; None: it is not predicted, or already recorded."""
     health = state.health.get(record.name)
     usual, fire = fastest(health), fire_of(schedule, deadline, coming)
     if health is None or usual is None or fire is None or health.foretold == coming:

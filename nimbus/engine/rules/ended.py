@@ -1,4 +1,4 @@
-"""Which runs end by a decision."""
+"""Runs that end by a decision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.domain.writes import CreateRun, PutRun, Write
 
 
 def ended_runs(writes: Sequence[Write]) -> list[Run]:
-    """Runs that are final once these writes are done."""
+    """Runs that these writes make final."""
     return [
         write.run for write in writes if isinstance(write, (CreateRun, PutRun)) and write.run.state.is_final
     ]

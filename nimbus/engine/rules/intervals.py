@@ -1,4 +1,4 @@
-"""The index of intervals: it changes in the transaction that ends a run, so it is written once and fenced."""
+"""The index of intervals. It changes in the transaction that ends a run, so each change is fenced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.engine.state import State
 
 
 def noted(state: State, decision: Decision, ended: Iterable[Run], now: Instant) -> Decision:
-    """The decision; with each run that ends by it, and that has a data interval, its pipeline's index."""
+    """The decision, with the new index of each pipeline whose run with a data interval it ends."""
     changed: dict[str, PutIntervals] = {}
     for run in ended:
         if run.data_interval is None or not _stands_for_it(run):
@@ -28,6 +28,6 @@ def noted(state: State, decision: Decision, ended: Iterable[Run], now: Instant) 
 
 
 def _stands_for_it(run: Run) -> bool:
-    """Whether a run stands for its whole interval: child runs, and runs with tasks left out, do a part."""
+    """True when a run covers its whole interval. Child runs and runs with left-out tasks do only a part."""
     left_out = bool(run.selected) and any(task.left_out for task in run.tasks.in_order())
     return run.parent is None and not left_out

@@ -1,4 +1,4 @@
-"""Notes that a run or a task is late, once for each; `nimbus.engine.rules.raised` tells people of it."""
+"""Records once that a run or a task is late. `nimbus.engine.rules.raised` raises the alert."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nimbus.engine.state import State
 
 
 def note_late(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """Note what of a run's time, or of one of its tasks', is over. `name` is empty for the run as a whole."""
+    """Record the lateness of a run or of one of its tasks. `name` is empty for the whole run."""
     run = state.runs.get(run_id)
     if run is None:
         return Nothing()

@@ -1,4 +1,4 @@
-"""What an alert says of something that is late."""
+"""Texts of alerts about lateness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.domain.task_run import TaskRun
 
 
 def deadline_words(pipeline: PipelineName, deadline: datetime, *, is_over: bool) -> str:
-    """Of a pipeline. `deadline`: local."""
+    """Text about a pipeline. `deadline`: in local time."""
     at = f"{deadline:%Y-%m-%d %H:%M %Z}"
     if is_over:
         return f"pipeline {pipeline} is late: no run of its last fire time succeeded by its deadline, {at}"
@@ -23,7 +23,7 @@ def deadline_words(pipeline: PipelineName, deadline: datetime, *, is_over: bool)
 
 
 def late_words(run: Run, what: Lateness) -> str:
-    """Of a run."""
+    """Text about a run."""
     match what:
         case Lateness.WARN_AFTER if run.warn_after is not None:
             why = f"it has been under way for more than {format_duration(run.warn_after)} (warn_after)"
@@ -41,7 +41,7 @@ def late_words(run: Run, what: Lateness) -> str:
 
 
 def task_late_words(run: Run, task: TaskRun, attempt: int) -> str:
-    """Of a task."""
+    """Text about a task."""
     longest = format_duration(task.spec.warn_after) if task.spec.warn_after is not None else ""
     what = f"attempt {attempt} of task {task.spec.name}" if task.spec.kind.uses_worker else task.spec.name
     does = "has lasted" if task.spec.kind.uses_worker else "has waited"

@@ -1,4 +1,4 @@
-"""Commands that change a live run, and nothing else."""
+"""Commands that change only a live run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from nimbus.engine.state import State
 
 
 def _live(state: State, run_id: RunId, otherwise: str) -> Run:
-    """The run that a command is about.
+    """The live run of a command.
 
     Args:
-        state: What is known.
+        state: The leader's state.
         run_id: Its id.
-        otherwise: What is the case when it is not live, for the refusal.
+        otherwise: The end of the refusal's message, if the run is not live.
 
     Raises:
-        RefusedError: it is not live.
+        RefusedError: the run is not live.
     """
     if run_id in state.finished:
         raise RefusedError("run_finished", f"run {run_id} has ended already: {otherwise}.")
@@ -41,10 +41,10 @@ def _live(state: State, run_id: RunId, otherwise: str) -> Run:
 def changed_run(
     state: State, command: LiveRunCommand, by: str, now: datetime
 ) -> tuple[str, tuple[Write, ...]]:
-    """What is said about a command, and what it writes.
+    """The message of the answer to a command, and its writes.
 
     Raises:
-        RefusedError: it cannot be done.
+        RefusedError: the command cannot be carried out.
     """
     match command:
         case StopRun():
@@ -107,6 +107,6 @@ def _check_layout(run: Run, what: str) -> None:
     if run.layout == 1:
         raise RefusedError(
             "schema_too_old",
-            f"run {run.id} was started while the cluster's schema was 1, whose records cannot say that "
+            f"run {run.id} was started while the cluster's schema was 1, whose records cannot show that "
             f"{what}: stop it, or let it end.",
         )

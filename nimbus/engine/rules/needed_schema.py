@@ -1,4 +1,4 @@
-"""What of a definition's schedule and dates a cluster of schema 1 does not know."""
+"""Refuses features of schedules and dates that a cluster of schema 1 does not know."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def _refuse(has: str) -> None:
     raise RefusedError(
         "schema_too_old",
         f"{has}, and the cluster's schema is 1, not 2: "
-        "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+        "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
     )

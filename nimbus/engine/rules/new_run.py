@@ -1,6 +1,6 @@
-"""A new run. It is built as an effect: its definition is on the disk, and a template can compute for long.
+"""Builds a new run, as an effect: the definition is on disk, and a template may take long.
 
-The command or schedule that starts the run waits for the result; everything else goes on.
+Only the command or schedule that starts the run waits for the result.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from nimbus.engine.state import State
 
 
 def built(state: State, subject: Subject, draft: Draft, parent: Run | None = None) -> Run | Answer:
-    """The run that a draft asks for; a decision to build it; nothing while that is under way.
+    """The run of a draft, or a decision to build it, or `Nothing` while it is being built.
 
     Args:
-        state: What is known.
-        subject: What starts the run. It waits for one run at a time.
-        draft: What is asked for. The answer may be of an earlier draft of the same run, with its times.
-        parent: Of a child run.
+        state: The leader's state.
+        subject: The subject that starts the run. It waits for one run at a time.
+        draft: The request. The result may be from an earlier draft of the same run, with its times.
+        parent: The parent of a child run.
 
     Raises:
-        RefusedError: it cannot be built.
+        RefusedError: the run cannot be built.
     """
     if subject in state.building:
         return Nothing()
@@ -44,7 +44,7 @@ def built(state: State, subject: Subject, draft: Draft, parent: Run | None = Non
 
 
 def pinned(state: State, run: Run) -> Run:
-    """The run with the releases of its child runs, which are those that are active now."""
+    """The run with its child runs pinned to the active releases."""
     names = {task.spec.children.pipeline for task in run.tasks.in_order() if task.spec.children is not None}
     if not names:
         return run

@@ -1,4 +1,4 @@
-"""What became of a command, as it is kept."""
+"""Builds the outcome record of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.engine.state import State
 def outcome_of(
     state: State, queued: QueuedCommand, *, code: str, message: str, now: datetime
 ) -> CommandOutcome:
-    """The outcome of a command; any code but `ok` is that of a refusal."""
+    """The outcome of a command; every code except `ok` is a refusal."""
     return CommandOutcome(
         command=queued.id,
         accepted=code == "ok",
@@ -31,7 +31,7 @@ def outcome_of(
 
 
 def _names(state: State, queued: QueuedCommand) -> dict[str, str]:
-    """As the command says; of one that activates the newest release, with the digest of that."""
+    """Names in the command; if it activates the newest release, also that release's digest."""
     found, command = names_in(queued.command), queued.command
     if (
         isinstance(command, ActivatePipeline)
@@ -43,7 +43,7 @@ def _names(state: State, queued: QueuedCommand) -> dict[str, str]:
 
 
 def _pipeline(state: State, queued: QueuedCommand) -> PipelineName | None:
-    """The one that a command names, or that of its run or backfill."""
+    """The pipeline that a command names, or that of its run or backfill."""
     names = ("pipeline", "run_id", "backfill")
     pipeline, run_id, backfill_id = (getattr(queued.command, name, None) for name in names)
     of = state.runs.get(run_id) if run_id else state.backfills.get(backfill_id) if backfill_id else None

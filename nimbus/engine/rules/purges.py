@@ -1,4 +1,4 @@
-"""Commands that ask for a purge. Nothing of it is done here: see `nimbus.engine.purge_orders`."""
+"""Purge commands. Nothing is deleted here: see `nimbus.engine.purge_orders`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nimbus.engine.state import State
 
 
 def purge_ordered(state: State, queued: QueuedCommand, command: PurgeRuns, now: datetime) -> str | Answer:
-    """What is said once storage has the order; a decision to store it; nothing while that is under way.
+    """The answer after the order is stored, or a decision to store it, or `Nothing` while it is being stored.
 
     Raises:
-        RefusedError: it cannot be.
+        RefusedError: the purge is not possible.
     """
     if command.run_id in state.runs:
         raise RefusedError("run_live", f"run {command.run_id} has not ended.")

@@ -1,6 +1,6 @@
-"""Alerts that a decision raises: they are written in its transaction, so none is lost and none is made twice.
+"""Alerts that a decision raises. They are written in its transaction, so none is lost or created twice.
 
-This is asked about every decision, whatever rule made it: how a run ends decides what is told of it, not why.
+Every decision passes here, whatever rule made it: the alert depends on how a run ends, not on the rule.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from nimbus.engine.rules.late_words import deadline_words, late_words, task_late
 from nimbus.engine.state import State
 
 MOST_WAITING = 200
-"""Alerts that wait for one target. Further ones are counted in one that stands for them."""
+"""Limit of waiting alerts of one target. Further ones are only counted, in the newest one."""
 
 
 @dataclass(slots=True)
 class _Raised:
-    """What follows from the writes of one decision."""
+    """Collects the alerts and health records that follow from the writes of one decision."""
 
     state: State
     now: datetime
     alerts: dict[str, tuple[Alert, bool]] = field(default_factory=dict)
-    """By id, with whether it is new."""
+    """Alerts by id; True: the alert is new."""
     health: dict[PipelineName, PipelineHealth] = field(default_factory=dict)
 
     def run(self, before: Run | None, run: Run) -> None:
@@ -71,7 +71,7 @@ class _Raised:
                 self._raise(rules, AlertEvent.LATE, health.name, about, f"{at:%Y%m%dt%H%M%S}{part}")
 
     def _late(self, rules: tuple[NotifyRule, ...], before: Run | None, run: Run) -> None:
-        if before is None:  # nothing of a new run is over
+        if before is None:  # a new run cannot be late
             return
         late = [found for found in run.late if found not in before.late]
         if run.finished_at is not None and run.state is not RunState.STOPPED:
@@ -150,7 +150,7 @@ class _Raised:
 
 
 def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
-    """The decision, with the alerts that it raises. A cluster of schema 1 has none."""
+    """The decision, with the alerts that it raises. A cluster of schema 1 has no alerts."""
     if state.schema < 2:
         return decision
     raised = _Raised(state, now)
@@ -177,12 +177,12 @@ def with_alerts(state: State, decision: Decision, now: datetime) -> Decision:
 
 
 def _still_says(alert: Alert, now: datetime) -> bool:
-    """Whether an alert of the same id stands for this cause, too; else it is of an earlier run of that id."""
+    """True when an existing alert covers the new cause. False: it is about an earlier run with that id."""
     return alert.ended_at is None or alert.ended_at + KEEP_SENT > now
 
 
 def _lost(before: Run | None, run: Run) -> dict[WorkerId, str]:
-    """Workers that lost attempts of a run, and why."""
+    """Workers that lost attempts of a run, with the reasons."""
     lost = {}
     for was, task in run.tasks.changes_since(None if before is None else before.tasks):
         if was is None or was.open_attempt is None or not task.attempts:

@@ -1,7 +1,7 @@
-"""Has the templates of a ready task rendered that take results of others.
+"""Starts the rendering of a ready task's templates that read results of other tasks.
 
-It is an effect, since a template can compute for long. The results are final, so any leader renders the same,
-and nothing is stored before the order of the attempt, which has the texts.
+It is an effect, because a template may take long. The results are final, so every leader renders the same
+texts. They are stored only in the order of the attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nimbus.engine.state import State
 
 
 def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """Ask for a task's texts; end the task if they cannot be had, or if its condition is false."""
+    """Start rendering a task; end the task if rendering fails, or if its condition is false."""
     run, subject = state.runs[run_id], about_rendering(run_id, name)
     if subject in state.rendering:
         return Nothing()
@@ -34,4 +34,4 @@ def render_task(state: State, run_id: RunId, name: TaskName, now: datetime) -> A
     if not found.is_wanted:
         skipped = lifecycle.conclude_waiting(run, name, TaskState.SKIPPED, now)
         return Decision(name="task_skipped", writes=(PutRun(skipped, run),), about=about)
-    return Nothing()  # it is among the ready tasks
+    return Nothing()  # the task is in the ready queue now

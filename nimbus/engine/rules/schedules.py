@@ -1,4 +1,4 @@
-"""Schedules: a fire time is dealt with in the transaction that moves the pipeline's position past it."""
+"""Schedules: one transaction moves the pipeline's position past a fire time and creates its run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from nimbus.engine.rules.new_run import built
 from nimbus.engine.state import Built, State
 
 MISFIRE_GRACE = timedelta(minutes=1)
-"""A fire time seen this late, as after a takeover, is still on time for `catchup: none`."""
+"""A fire time that is this late, for example after a takeover, is still on time for `catchup: none`."""
 SUBMITTED_BY = "schedule"
-"""Who asked for the run of a fire time."""
+"""The requester of a scheduled run."""
 MOST_AT_ONCE = 1000
-"""Missed fire times that are looked at in one step; the rest follow in the next."""
+"""Limit of missed fire times in one step; the rest follow in the next step."""
 
 
 def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
@@ -46,23 +46,23 @@ def fire_schedule(state: State, name: PipelineName, now: datetime) -> Answer:
         return Nothing(at=next_fire(schedule, record.schedule_position))
     begun = state.built.get(subject)
     if begun is not None and begun.draft.release != record.release:
-        begun = None  # another release became active meanwhile
+        begun = None  # another release has become active since
     return _fired(state, record, _next(schedule, passed, begun, now), now)
 
 
 class _Step(NamedTuple):
-    """What becomes of fire times that have passed, oldest first."""
+    """The results of passed fire times, oldest first."""
 
     skipped: tuple[datetime, ...]
     why: str
     due: datetime | None = None
-    """The next one, which starts a run."""
+    """The next fire time that starts a run."""
 
 
 def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None, now: datetime) -> _Step:
     why = f"missed, and catchup is {schedule.catchup}"
     if begun is not None and (due := begun.draft.logical_date) in passed:
-        return _Step(passed[: passed.index(due)], why, due)  # was due when the run was asked for
+        return _Step(passed[: passed.index(due)], why, due)  # it was due when the build began
     if schedule.catchup_window is not None:
         window = max(schedule.catchup_window, MISFIRE_GRACE)
         if too_old := tuple(fire for fire in passed if now - fire > window):
@@ -70,15 +70,15 @@ def _next(schedule: Schedule, passed: tuple[datetime, ...], begun: Built | None,
     if schedule.catchup is CatchUp.ALL:
         return _Step((), why, passed[0])
     if len(passed) == MOST_AT_ONCE:
-        return _Step(passed[:-1], why)  # the last may be the latest of all: the next look decides
+        return _Step(passed[:-1], why)  # the last may be the latest of all: the next step decides
     on_time = schedule.catchup is CatchUp.LATEST or now - passed[-1] <= MISFIRE_GRACE
     return _Step(passed[:-1], why, passed[-1]) if on_time else _Step(passed, why)
 
 
 def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tuple[datetime, ...], int]:
-    """Of the first `MOST_AT_ONCE` fire times that have passed: which start runs, and how many are skipped.
+    """Which of the first `MOST_AT_ONCE` passed fire times start runs, and how many are skipped.
 
-    What the leader does with them, if nothing else forbids it: see `fire_schedule`.
+    This is the leader's own rule, without its other conditions: see `fire_schedule`.
     """
     passed, starting, skipped = fires_between(schedule, position, now, MOST_AT_ONCE), [], 0
     while passed:
@@ -92,7 +92,7 @@ def caught_up(schedule: Schedule, position: datetime, now: datetime) -> tuple[tu
 
 
 def _moved(record: PipelineRecord, fires: tuple[datetime, ...], why: str, now: datetime) -> PipelineRecord:
-    """The record with its position past fire times that are skipped; as it was, if there are none."""
+    """The record with its position moved past skipped fire times; unchanged if there are none."""
     if not fires:
         return record
     skips = record.skips.with_fires(fires, why, after=record.schedule_position, now=now)
@@ -110,7 +110,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         )
         return replace(_skipped(state, record, full), name="fire_skipped_full")
     draft = Draft(
-        # Made of the fire time, so that no two leaders can start its run twice.
+        # The id is derived from the fire time, so that two leaders cannot start its run twice.
         id=RunId(f"{record.name}-{due:%Y%m%dt%H%M%Sz}"),
         pipeline=record.name,
         release=record.release,
@@ -123,7 +123,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         submitted_by=SUBMITTED_BY,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
-        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} is there already", now))
+        return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
     try:
         run = built(state, about_pipeline(record.name), draft)
     except RefusedError as exc:
@@ -155,7 +155,7 @@ def _skipped(state: State, before: PipelineRecord, record: PipelineRecord) -> De
 
 
 def _about(before: PipelineRecord, record: PipelineRecord) -> dict[str, str]:
-    """For log lines: how many fire times are skipped, and the newest entry of the list of those."""
+    """Fields of log lines: how many fire times are skipped, and the newest entry in their list."""
     position = record.schedule_position
     about = {"pipeline": str(record.name), "position": "" if position is None else position.isoformat()}
     if count := record.skips.total - before.skips.total:

@@ -1,4 +1,4 @@
-"""The leader raises the cluster's schema when everybody has known the newest one for long enough."""
+"""Raises the cluster's schema after all schedulers and workers have known the newest one long enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.engine.state import State
 def raise_schema(state: State, now: Instant) -> Answer:
     """Raise the schema and resign: the write makes this term's fencing token stale.
 
-    The resignation follows from the record, so it is done if the answer to the write is lost, too.
+    The resignation follows from the written record, so it also happens if the reply to the write is lost.
     """
     if state.none_older_since is None:
         return Nothing()

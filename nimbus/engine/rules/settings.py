@@ -23,21 +23,21 @@ from nimbus.domain.settings import MOST_CORDONED, MOST_POOLS, MOST_VARIABLE_BYTE
 from nimbus.engine.state import State
 
 MOST_NAMED = 5
-"""Runs that a refusal names."""
+"""How many runs a refusal names."""
 
 
 def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, str]:
     """The settings after a command, and the answer to its client.
 
     Raises:
-        RefusedError: it cannot be done.
+        RefusedError: the command cannot be carried out.
     """
     before = state.settings
     match command:
         case SetPool(pool=pool, size=size):
             if pool not in before.pools and len(before.pools) >= MOST_POOLS:
                 raise RefusedError("too_many_pools", f"there are {MOST_POOLS} pools: remove one first.")
-            said = f"pool {pool} has {size}" + ("" if size else ": nothing takes of it any more")
+            said = f"pool {pool} has {size}" + ("" if size else ": no new attempt gets room in it")
             return replace(before, pools={**before.pools, pool: size}), said
         case RemovePool(pool=pool):
             return _without_pool(state, pool), f"pool {pool} is removed"
@@ -47,13 +47,13 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
             if name not in before.variables:
                 raise RefusedError("unknown_variable", f"there is no variable {name}: see `nimbus var list`.")
             others = {other: value for other, value in before.variables.items() if other != name}
-            return replace(before, variables=others), f"vars.{name} is removed; runs that are there keep it"
+            return replace(before, variables=others), f"vars.{name} is removed; existing runs keep it"
         case CordonWorker(worker=worker, reason=reason):
             if worker not in before.cordoned and len(before.cordoned) >= MOST_CORDONED:
                 raise RefusedError(
                     "too_many_cordoned", f"{MOST_CORDONED} workers are cordoned: uncordon one."
                 )
-            said = f"worker {worker} is given nothing new; what it has goes on"
+            said = f"worker {worker} gets no new attempts; its open attempts go on"
             return replace(before, cordoned={**before.cordoned, worker: reason}), said
         case UncordonWorker(worker=worker):
             rest = {other: why for other, why in before.cordoned.items() if other != worker}
@@ -63,7 +63,7 @@ def changed(state: State, command: SettingsCommand) -> tuple[ClusterSettings, st
 
 
 def check_pools(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if a task takes of a pool that does not exist."""
+    """Raise RefusedError if a task uses a pool that does not exist."""
     for task in spec.tasks:
         for pool in sorted(task.pools.keys() - state.settings.pools.keys()):
             raise RefusedError(
@@ -80,7 +80,7 @@ def check_variables(state: State, spec: PipelineSpec) -> None:
             raise RefusedError(
                 "schema_too_old",
                 f"vars.{name} is used, and the cluster's schema is {state.schema}, not 2: "
-                "`nimbus cluster status` says who must be upgraded before the leader raises it.",
+                "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
             )
         if name not in state.settings.variables:
             raise RefusedError("unknown_variable", f"{unknown_variable(name)}.")
@@ -91,14 +91,14 @@ def _with_variable(before: ClusterSettings, name: str, value: str) -> ClusterSet
     if len(json.dumps(variables)) > MOST_VARIABLE_BYTES:
         raise RefusedError(
             "too_many_variables",
-            f"all variables would take more than {MOST_VARIABLE_BYTES} bytes: remove some, or put what is "
-            "long into a file of the release.",
+            f"all variables would take more than {MOST_VARIABLE_BYTES} bytes: remove some, or put long "
+            "values into a file of the release.",
         )
     return replace(before, variables=variables)
 
 
 def check_targets(state: State, spec: PipelineSpec) -> None:
-    """Raise RefusedError if alerts are to go to a target that this leader does not know."""
+    """Raise RefusedError if a notification rule names a target that this leader does not know."""
     for rule in spec.notify or ():
         if rule.to not in state.policy.alerts.targets:
             raise RefusedError(
@@ -117,7 +117,7 @@ def _without_pool(state: State, pool: str) -> ClusterSettings:
         raise RefusedError(
             "pool_in_use",
             f"tasks of {len(users)} live runs need pool {pool} ({named}); "
-            f"`nimbus pool set {pool} 0` lets nothing more take of it.",
+            f"`nimbus pool set {pool} 0` stops further attempts from using it.",
         )
     return replace(
         state.settings, pools={name: size for name, size in state.settings.pools.items() if name != pool}

@@ -1,4 +1,4 @@
-"""Runs that must end: overdue ones, and those whose open attempts are still to be stopped."""
+"""Runs that must end: overdue runs, and runs with open attempts that must stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nimbus.engine.state import State
 
 
 def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
-    """A run past its deadline fails. Each open attempt that must stop is asked, once, to end."""
+    """Fail a run past its deadline. Request once that each open attempt that must stop ends."""
     run = state.runs.get(run_id)
     if run is None:
         return Nothing()
@@ -35,7 +35,7 @@ def stop_run(state: State, run_id: RunId, now: Instant) -> Answer:
 
 
 def _follow_parent(state: State, run: Run, now: Instant) -> Decision | None:
-    """What a child run does as its parent does: it is stopped, paused or resumed with it."""
+    """Stop, pause or resume a child run together with its parent."""
     link = run.parent
     parent = None if link is None else state.runs.get(link.run)
     if link is None or parent is None:

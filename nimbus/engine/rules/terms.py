@@ -1,4 +1,4 @@
-"""The leader records its term: with its first decision, and when it has read the state."""
+"""Writes the record of the leader's term: at its first decision, and after the state is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.engine.state import State
 
 
 def keep_term(state: State, now: Instant) -> Answer:
-    """Open this leader's term, and close the one before if its leader did not; later say what was adopted."""
+    """Open this leader's term, and close an open term before it. Later add what was adopted."""
     keeper = state.terms
     if keeper is None:
         return Nothing()

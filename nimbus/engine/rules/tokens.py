@@ -1,4 +1,4 @@
-"""Commands that let somebody in, or out."""
+"""Commands that create or revoke tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.domain.settings import ClusterSettings
 def changed_tokens(
     before: ClusterSettings, command: TokenCommand, asked_by: str, now: datetime
 ) -> tuple[ClusterSettings, str]:
-    """The settings with one token more or less. Expired ones go when another one comes.
+    """The settings with one token added or removed. A new token also removes expired ones.
 
     Raises:
         RefusedError: there is no such token, there are too many, or another one has this id.

@@ -1,4 +1,4 @@
-"""Tasks that no worker runs. Each ends once: by a person, by what is there, or by its timeout."""
+"""Tasks that no worker runs: each ends by a person, by existing data, by ended runs, or by its timeout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
 SOMEBODY = "somebody"
-"""Who has approved, if nobody said it."""
+"""The approver, if the command has no name."""
 
 
 def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
-    """A task succeeds when all is there that it waits for. It fails if it waited longer than its timeout."""
+    """End a task: it succeeds when its conditions are met, and fails when its timeout passes."""
     run = state.runs.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
         return Nothing()
@@ -63,7 +63,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answ
 
 
 def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
-    """Whether people want to be told that a task waits for an approval, and it is not noted that they are."""
+    """True when an alert about a waiting approval is requested and not yet raised."""
     if task.asked or task.spec.kind is not TaskKind.APPROVAL or run.layout == 1:
         return False
     return any(AlertEvent.WAITING_FOR_APPROVAL in rule.on for rule in state.policy.alerts.of(run.notify))
@@ -79,10 +79,10 @@ def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: st
 
 
 def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tuple[str, tuple[PutRun, ...]]:
-    """What is said of a person's decision about an approval, and what it writes.
+    """The message of the answer to an approval or rejection, and its writes.
 
     Raises:
-        RefusedError: nothing waits for this decision.
+        RefusedError: no task waits for this decision.
     """
     run = state.runs.get(command.run_id)
     if run is None:
@@ -108,7 +108,7 @@ def decided(state: State, command: DecideApproval, by: str, now: datetime) -> tu
 
 
 def _same(task: TaskRun, command: DecideApproval, by: str) -> bool:
-    """Whether the decision is the one that a caller sends again, since it got no answer."""
+    """True when the command repeats the decision that was made, for example after a lost reply."""
     settled, approved = task.settled, task.state is TaskState.SUCCEEDED
     wanted = brief(by or SOMEBODY), brief(command.reason), command.approved
     return settled is not None and (settled.by, settled.reason, approved) == wanted

@@ -1,10 +1,10 @@
-"""What the leader knows, with the indexes that its rules ask. Changed by one thread, the engine's.
+"""The leader's state, with the indexes for its rules. Only the engine thread changes it.
 
-`apply` takes in what a decision wrote, `put_*` what was read. Each costs what it touches, and puts on the
-agenda what must be looked at again because of it.
+`apply` applies a decision's writes, `put_*` applies records that were read. The cost depends only on the
+changed records. Each call puts the affected subjects on the agenda.
 
-`facts` holds what is known, with the indexes and the questions about them. Each other module takes in what is
-new about one subject; its class names, as its bases, those that it tells of it.
+`facts` holds the records, the indexes and the queries. Each other module updates one kind of subject; the
+bases of its class are the kinds that are updated with it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = ["Built", "State"]
 
 
 class State(Runs, Alerts, Terms):
-    """Everything that rules may look at. They read it and never change it."""
+    """The whole state that rules read. They never change it."""
 
     def apply(self, decision: Decision, now: Instant) -> None:
-        """Take in a decision."""
+        """Apply a decision to the state."""
         for write in decision.writes:
             self._apply_write(write, now)
         for effect in decision.effects:
@@ -54,7 +54,7 @@ class State(Runs, Alerts, Terms):
                 case RenderTask(run, task):
                     self.rendering.add(about_rendering(run.id, task))
                 case LookAt() | ArchiveOutcomes() | ArchiveTerms():
-                    pass  # part of no decision: see `Looks` and `Reign.tend`
+                    pass  # not part of a decision: see `Looks` and `Reign.tend`
                 case ResignLeadership():
                     self.resigning = True
                 case SendAlert(alert):
@@ -72,7 +72,7 @@ class State(Runs, Alerts, Terms):
     def _apply_write(self, write: w.Write, now: Instant) -> None:
         match write:
             case w.CreateAttempt() | w.Assign() | w.Unassign():
-                pass  # the run's record says what follows from them
+                pass  # their consequences are in the run's record
             case w.PutRun(run, _) | w.CreateRun(run):
                 self.put_run(run, now)
             case w.RemoveRun(run_id):
@@ -98,7 +98,7 @@ class State(Runs, Alerts, Terms):
                 self.forget_backfill(backfill.id)
             case w.PutAbdication(abdication):
                 if self.abdication is not None and self.abdication.to:
-                    self.resigning = False  # the one that it named has left the queue, so we lead on
+                    self.resigning = False  # the named successor has left the queue, so we lead on
                 self.put_abdication(abdication)
             case w.CreateTerm(term) | w.PutTerm(term):
                 self._put_term(term)
@@ -110,7 +110,7 @@ class State(Runs, Alerts, Terms):
                 self._apply_alert(write)
 
     def keep_from(self, before: State) -> None:
-        """Keep what ZooKeeper does not hold, before everything is read anew: news may come meanwhile."""
+        """Copy from `before` what ZooKeeper does not have, before everything is read again."""
         self.quarantined = before.quarantined
         self.terms = before.terms
         self.set_aside = dict(before.set_aside)
@@ -129,7 +129,7 @@ class State(Runs, Alerts, Terms):
         self.outbox.keep_from(before.outbox)
 
     def take_census(self) -> None:
-        """Everything was read: what was kept about things that are gone is forgotten."""
+        """Note that everything is read. Drop what was kept about subjects that no longer exist."""
         self.census_taken = True
         if self.terms is not None:
             self.agenda.add(ABOUT_TERM)
@@ -161,7 +161,7 @@ class State(Runs, Alerts, Terms):
         return subject.command in self.commands or subject.pipeline in self.pipelines
 
     def dismiss(self, subject: Subject) -> None:
-        """Do not ask about a subject that is set aside. It comes back when it is read again."""
+        """Remove a subject that is set aside from the agenda. Reading it again brings it back."""
         if subject.kind == "task":
             self.ready.discard(subject.run, subject.task)
         elif subject.kind == "queue":
@@ -170,7 +170,7 @@ class State(Runs, Alerts, Terms):
             self.agenda.done(subject)
 
     def postpone(self, subject: Subject, until: Nothing) -> None:
-        """There is nothing to decide about a subject now."""
+        """Apply the answer that there is nothing to decide about a subject now."""
         if subject.kind == "task":
             self.ready.close(subject.run, subject.task, until.gates)
             return
@@ -186,7 +186,7 @@ class State(Runs, Alerts, Terms):
             self.agenda.look_after(subject, until.after_s)
 
     def wake(self, now: Instant) -> None:
-        """Put on the agenda what a timer says."""
+        """Put the subjects of due timers on the agenda."""
         for subject in self.agenda.pop_due(now):
             match subject.kind:
                 case "task":

@@ -1,4 +1,4 @@
-"""Takes in alerts, and how pipelines fare."""
+"""Updates alerts, and the health of pipelines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.engine.state.catalog import Catalog
 
 
 class Alerts(Catalog):
-    """Alerts that are not told yet, or were a while ago."""
+    """Alerts that are waiting, being sent or ended, and health."""
 
     def _apply_alert(self, write: w.Write) -> None:
         match write:
@@ -26,10 +26,10 @@ class Alerts(Catalog):
             case w.RemoveHealth(name):
                 self.health.pop(name, None)
             case _:
-                pass  # slots: the run's record says what follows from them
+                pass  # slots: their consequences are in the run's record
 
     def put_alerts(self, alerts: Iterable[Alert], health: Iterable[PipelineHealth]) -> None:
-        """Take in all alerts, and how pipelines fare, as they were read."""
+        """Replace all alerts and health records by those that were read."""
         kept = {alert.id: alert for alert in alerts}
         for gone in self.outbox.ids() - kept.keys():
             self.forget_alert(gone)
@@ -39,19 +39,19 @@ class Alerts(Catalog):
         self.health = {one.name: one for one in health}
 
     def put_alert(self, alert: Alert) -> None:
-        """Take in an alert."""
+        """Add or replace an alert."""
         freed = self.outbox.put(alert)
         self.agenda.add(about_alert(alert.id))
         if freed is not None:
             self.agenda.add(about_alert(freed))
 
     def forget_alert(self, alert: str) -> None:
-        """An alert is out of ZooKeeper."""
+        """Remove an alert that is no longer in ZooKeeper."""
         self.agenda.forget(about_alert(alert))
         if (freed := self.outbox.remove(alert)) is not None:
             self.agenda.add(about_alert(freed))
 
     def alert_tried(self, claim: Claim, failure: Failure | None) -> None:
-        """A try to send an alert has ended."""
+        """Record the result of a try to send an alert."""
         if self.outbox.answer(claim, failure):
             self.agenda.add(about_alert(claim[0]))

@@ -1,4 +1,4 @@
-"""Takes in what becomes of open attempts, and who is registered."""
+"""Updates open attempts, and registered workers and schedulers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class OpenAttempts(Facts):
     """Open attempts, their slots and workers."""
 
     def put_slots(self, attempt: AttemptId, slots: Slots, now: Instant) -> None:
-        """Take in what there is of an open attempt."""
+        """Update the slots of an open attempt."""
         if self.slots.get(attempt, slots) != slots:
             self.slots[attempt] = slots
             self._note_silence(attempt, now)
 
     def put_schedulers(self, schedulers: Collection[SchedulerInfo], now: Instant) -> None:
-        """Take in who may lead next, after the workers: since when all of them know a newer schema."""
+        """Update schedulers, after the workers, and note since when all of them know a newer schema."""
         self.schedulers = tuple(schedulers)
         upgraded = schedulers and not older_than(NEWEST_SCHEMA, schedulers, self.workers.registered.values())
         if self.schema >= NEWEST_SCHEMA or not upgraded:
@@ -39,19 +39,19 @@ class OpenAttempts(Facts):
         self.agenda.add(ABOUT_SCHEMA)
 
     def put_workers(self, workers: Iterable[WorkerInfo], now: Instant) -> None:
-        """Take in who is registered."""
+        """Update the registered workers."""
         self._registered = tuple(workers)
         changed = self.workers.register(self.settings.applied_to(self._registered))
         for worker in changed:
             for attempt in sorted(self.workers.open_on(worker)):
                 self._note_silence(attempt, now)
-        if changed:  # who looks for a silent attempt may have come or gone
+        if changed:  # the possible reapers of silent attempts have changed
             for attempt in self.silent_since:
                 self.agenda.add(about_attempt(attempt))
         self.ready.reopen()
 
     def put_settings(self, settings: ClusterSettings, now: Instant) -> None:
-        """Take in what operators have set."""
+        """Update the cluster settings."""
         for pool in self.settings.pools.keys() | settings.pools.keys():
             self.ready.open(Gate("pool", pool))
         self.settings = settings
@@ -76,9 +76,9 @@ class OpenAttempts(Facts):
             self.ready.open(Gate("pool", pool))
 
     def _note_silence(self, attempt_id: AttemptId, now: Instant) -> None:
-        """Start, keep or stop the clock of an attempt without a sign of life, and look at the attempt.
+        """Start, keep or clear the time of an attempt's silence, and put the attempt on the agenda.
 
-        Before CLAIM the sign is the worker's registration, afterwards the runner's beat.
+        The sign of life is the worker's registration before CLAIM, and the runner's beat afterwards.
         """
         found = self.open_attempt(attempt_id)
         if found is None:

@@ -1,4 +1,4 @@
-"""Takes in pipelines, their data intervals, and backfills."""
+"""Updates pipelines, their data intervals, and backfills."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nimbus.engine.state.tasks import WaitingTasks
 
 
 class Catalog(WaitingTasks):
-    """Pipelines and what is asked of them; tasks that wait for their runs are looked at."""
+    """Pipelines and backfills. An update puts tasks that wait for their runs on the agenda."""
 
     def put_pipeline(self, record: PipelineRecord) -> None:
-        """Take in a pipeline's record. A run was built for one position of its schedule."""
+        """Add or replace a pipeline. A run that was built for another schedule position is dropped."""
         before = self.pipelines.get(record.name)
         if before is not None and before.schedule_position != record.schedule_position:
             self.built.pop(about_pipeline(record.name), None)
@@ -33,7 +33,7 @@ class Catalog(WaitingTasks):
             self.agenda.add(about_deadline(name))
 
     def forget_pipeline(self, name: PipelineName) -> None:
-        """A pipeline is out of the catalog."""
+        """Remove a pipeline that is no longer in the catalog."""
         subject = about_pipeline(name)
         self.pipelines.pop(name, None)
         self.last_success.pop(name, None)
@@ -41,12 +41,12 @@ class Catalog(WaitingTasks):
         self.built.pop(subject, None)
         self.agenda.forget(subject)
         self.agenda.forget(about_deadline(name))
-        for rerun in chain.from_iterable(self._reruns.values()):  # they stand in no line of the pipeline
+        for rerun in chain.from_iterable(self._reruns.values()):  # they are in no line of the pipeline
             if about_command(rerun) not in self.set_aside:
                 self.agenda.add(about_command(rerun))
 
     def put_backfill(self, backfill: Backfill) -> None:
-        """Take in a backfill. A run was built for one position of it."""
+        """Add or replace a backfill. A run that was built for another position is dropped."""
         before, subject = self.backfills.get(backfill.id), about_backfill(backfill.id)
         if before is not None and (before.position, before.state) != (backfill.position, backfill.state):
             self.built.pop(subject, None)
@@ -56,7 +56,7 @@ class Catalog(WaitingTasks):
         self.agenda.add(subject)
 
     def forget_backfill(self, backfill: BackfillId) -> None:
-        """A backfill is not kept any more."""
+        """Remove a backfill."""
         subject = about_backfill(backfill)
         found = self.backfills.pop(backfill, None)
         if found is not None:
@@ -71,7 +71,7 @@ class Catalog(WaitingTasks):
                 self.agenda.add(about_backfill(backfill))
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex | None) -> None:
-        """Take in what became of a pipeline's data intervals; None: there is no index."""
+        """Replace the index of a pipeline's data intervals; None: there is no index."""
         if index is None:
             self.intervals.pop(name, None)
         else:
@@ -80,7 +80,7 @@ class Catalog(WaitingTasks):
         self._look_at_deadline(name)
 
     def put_quarantine(self, quarantined: Mapping[PipelineName, str]) -> None:
-        """Take in which pipelines cannot run."""
+        """Replace the set of quarantined pipelines."""
         changed = self.quarantined.keys() ^ quarantined.keys()
         self.quarantined = dict(quarantined)
         for name in changed & self.pipelines.keys():

@@ -1,4 +1,4 @@
-"""Takes in commands that wait, and what was prepared for them."""
+"""Updates waiting commands, and the results of their effects."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from nimbus.engine.state.facts import Facts
 
 
 class WaitingCommands(Facts):
-    """Commands, in the lines in which they are looked at."""
+    """Waiting commands, in the lines in which they are answered."""
 
     def put_abdication(self, abdication: Abdication | None) -> None:
-        """Take in the last abdication that was accepted."""
+        """Set the last accepted abdication."""
         self.abdication = abdication
         self.agenda.add(ABOUT_ABDICATION)
 
     def put_command(self, queued: QueuedCommand) -> None:
-        """Take in a command that waits."""
+        """Add a waiting command."""
         if queued.id not in self.commands:
             self.commands[queued.id] = queued
             if isinstance(queued.command, StartRun) and queued.command.rerun_of is not None:
@@ -36,14 +36,14 @@ class WaitingCommands(Facts):
             self.line_up(queued.id)
 
     def line_up(self, command: CommandId) -> None:
-        """Look at a command when it is the first in its lines. One that is set aside stands in none."""
+        """Append a command to its lines, and put it on the agenda. One that is set aside gets no line."""
         if about_command(command) in self.set_aside or command not in self.commands:
             return
         self.lines.join(self.commands[command])
         self._look_at_command(command)
 
     def _leave_lines(self, command: CommandId) -> None:
-        """Let later commands of the same lines be looked at."""
+        """Remove a command from its lines, and put the commands that are first now on the agenda."""
         for first in self.lines.leave(self.commands[command]):
             self._look_at_command(first)
 
@@ -51,7 +51,7 @@ class WaitingCommands(Facts):
         self.agenda.add(about_command(command), urgent=is_urgent(self.commands[command].command))
 
     def drop_command(self, command: CommandId) -> None:
-        """A command is out of the queue."""
+        """Remove a command that has left the queue."""
         subject = about_command(command)
         self.agenda.forget(subject)
         self.building.discard(subject)
@@ -71,21 +71,21 @@ class WaitingCommands(Facts):
             del self._reruns[run]
 
     def put_aside(self, subject: Subject, why: str) -> None:
-        """Ask no rule about a subject for a while. A command lets those behind it pass."""
+        """Call no rule for a subject for a while. Commands behind a command that is set aside may pass."""
         self.set_aside[subject] = why
         if subject.kind == "command" and subject.command in self.commands:
             self._leave_lines(subject.command)
 
     def release_prepared(self, release: ReleaseOf, result: PipelineSpec | Refusal) -> None:
-        """A release is on this disk, or cannot be had."""
+        """Record that a release is on this disk, or is not available."""
         if self.preparing.get(release.pipeline) != release:
-            return  # an earlier reign asked for it
+            return  # an earlier reign started it
         del self.preparing[release.pipeline]
         self.prepared[release.pipeline] = release, result
         if (first := self.lines.first(release.pipeline)) is not None:
             self._look_at_command(first)
 
     def purge_stored(self, command: CommandId, answer: Refusal | None) -> None:
-        """Storage keeps what a command asks for, or it is refused."""
+        """Record that the order of a purge command is stored, or refused."""
         if self.purges.stored(command, answer):
             self.agenda.add(about_command(command))

@@ -1,4 +1,4 @@
-"""What the leader knows, with the indexes that its rules ask, and questions about it."""
+"""The leader's records, with the indexes and queries for its rules."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from nimbus.engine.workers import Workers
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What became of a draft."""
+    """The result of building a draft."""
 
     draft: Draft
     result: Run | Refusal | None
-    """None: it could not be built yet. It is tried again; its fire time is kept."""
+    """None: it could not be built yet. It is tried again, with the same fire time."""
 
 
 class Facts:
-    """All that is known. The classes that are made of this one change it."""
+    """All records and indexes. Subclasses update them."""
 
     def __init__(self, *, epoch: int, schema: int, policy: Policy | None = None) -> None:
         self.epoch = epoch
         self.schema = schema
-        """Of the cluster: the form of what is written, the layout of new runs."""
+        """The cluster's schema: it decides the form of records and the layout of new runs."""
         self.policy = policy or Policy()
         self.agenda = Agenda()
         self.census_taken = False
-        """Everything was read. Before, only attempts of the runs that were read are decided about."""
+        """True after everything is read. Until then, only attempts of runs that are read are decided."""
         self._read: dict[RunId, Run] = {}
-        """Before the census: what was read and changed of runs so far, final ones too."""
+        """Until `take_census`: all runs that were read or changed so far, including final ones."""
 
         self.pipelines: dict[PipelineName, PipelineRecord] = {}
         self.quarantined: Mapping[PipelineName, str] = {}
@@ -69,47 +69,47 @@ class Facts:
         self.intervals: dict[PipelineName, IntervalIndex] = {}
 
         self.terms: TermKeeper | None = None
-        """None: nothing is recorded of this term."""
+        """None: this term is not recorded."""
         self.schedulers: tuple[SchedulerInfo, ...] = ()
-        """Those that are registered."""
+        """Registered schedulers."""
         self.abdication: Abdication | None = None
-        """The last one that was accepted, whatever its epoch."""
+        """The last accepted abdication, of any epoch."""
         self.resigning = False
-        """The abdication of this epoch is being done."""
+        """True while this leader resigns because of an abdication."""
 
         self.commands: dict[CommandId, QueuedCommand] = {}
-        """That wait, oldest first."""
+        """Waiting commands, oldest first."""
         self.lines = CommandLines()
-        """Of those that are not set aside."""
+        """Lines of the commands that are not set aside."""
         self._reruns: defaultdict[RunId, dict[CommandId, None]] = defaultdict(dict)
-        """Of those, the ones that repeat a run: they wait for its end."""
+        """Waiting commands that start a rerun, by the run that they repeat and whose end they wait for."""
         self.preparing: dict[PipelineName, ReleaseOf] = {}
         self.prepared: dict[PipelineName, tuple[ReleaseOf, PipelineSpec | Refusal]] = {}
-        """Of the first command in the pipeline's line; the next one asks the disk again."""
+        """Results for the first command of each pipeline's line. The next command reads the disk again."""
 
         self.purges = PurgeOrders()
 
         self.building: set[Subject] = set()
-        """What waits for the run that it starts."""
+        """Subjects whose run is being built."""
         self.built: dict[Subject, Built] = {}
 
         self.rendering: set[Subject] = set()
-        """Ready tasks that wait for their texts."""
+        """Ready tasks whose templates are being rendered."""
         self.rendered: dict[Subject, TaskSpec | Refusal] = {}
-        """Of waiting tasks."""
+        """Results of rendering, for waiting tasks."""
 
         self.runs: dict[RunId, Run] = {}
         """Runs that are not final."""
         self.live = LiveCounts()
-        """Of these."""
+        """Counts of these runs."""
         self.finished: dict[RunId, Finished] = {}
         self.last_success: dict[PipelineName, datetime] = {}
-        """When the last run of a pipeline ended that succeeded, as far as this leader has seen its record.
-        Runs of backfills do not count: they say nothing of what is current."""
+        """End of each pipeline's last successful run whose record this leader has seen. Runs of backfills do
+        not count, because they process old data."""
         self._runs_of: defaultdict[PipelineName, set[RunId]] = defaultdict(set)
         self._runs_of_backfill: defaultdict[BackfillId, set[RunId]] = defaultdict(set)
         self._backfills_of: defaultdict[PipelineName, set[BackfillId]] = defaultdict(set)
-        """Those that are not over."""
+        """Backfills that have not ended."""
         self._needs: dict[RunId, Needs] = {}
         self.queue = RunQueue(self._limit_of, self.policy.max_running)
         self.ready = ReadyTasks()
@@ -118,24 +118,24 @@ class Facts:
         """Tasks that wait for runs of a pipeline."""
 
         self.none_older_since: float | None = None
-        """Elapsed seconds at the moment from which on all that are registered know a newer schema."""
+        """Since when all registered processes know a newer schema, in elapsed seconds; None: not all do."""
 
         self.settings = ClusterSettings()
         self._registered: tuple[WorkerInfo, ...] = ()
-        """As they say themselves; `workers` has them as the settings make them."""
+        """Registrations as read; `workers` has them with the settings applied, such as cordons."""
         self.workers = Workers()
         self.pools = PoolUse()
         self.slots: dict[AttemptId, Slots] = {}
-        """Of every open attempt."""
+        """Slots of every open attempt."""
         self.silent_since: dict[AttemptId, float] = {}
-        """Open attempts without a sign of life, with the elapsed seconds when this leader first missed it."""
+        """Silent open attempts, with the time when this leader noticed it, in elapsed seconds."""
 
         self.outbox = Outbox()
         self.health: dict[PipelineName, PipelineHealth] = {}
-        """Of pipelines that something is known of: see `PipelineHealth`."""
+        """Health of the pipelines that have a record: see `PipelineHealth`."""
 
         self.set_aside: dict[Subject, str] = {}
-        """What no rule is asked about for a while, since deciding about it failed, and how."""
+        """Subjects that are left out for a while because a decision failed, with the error."""
 
     def live_runs_of(self, pipeline: PipelineName) -> Collection[RunId]:
         """Runs of a pipeline that are not final."""
@@ -155,7 +155,7 @@ class Facts:
             raise LookupError(f"tasks need some that the run does not have: {self._needs[run].unknown}")
 
     def open_attempt(self, attempt: AttemptId) -> tuple[Run, Attempt] | None:
-        """A run and its open attempt; None if it is not open (any more)."""
+        """A run and its open attempt; None if the attempt is not open (any more)."""
         run = self.runs.get(attempt.run)
         task = None if run is None else run.tasks.get(attempt.task)
         current = None if task is None else task.open_attempt
@@ -164,7 +164,7 @@ class Facts:
         return run, current
 
     def waiting_reruns(self, stop: QueuedCommand) -> list[QueuedCommand]:
-        """Commands ahead of a stop that start its run once another run has ended, which has not."""
+        """Older commands that start the run of `stop`, and still wait for the end of the repeated run."""
         ahead = (self.commands[command] for command in self.lines.ahead_of(stop))
         return [
             one for one in ahead if isinstance(one.command, StartRun) and one.command.rerun_of in self.runs
@@ -172,7 +172,7 @@ class Facts:
 
     def _limit_of(self, pipeline: PipelineName) -> int | None:
         record = self.pipelines.get(pipeline)
-        if record is None:  # so its limit is not known
+        if record is None:  # its limit is not known
             return 0
         concurrency = record.profile.concurrency
         return None if concurrency is None else concurrency.limit
@@ -183,14 +183,14 @@ class Facts:
         return None if found is None else about_queued(found)
 
     def capacity(self) -> Capacity:
-        """What ready tasks may take."""
+        """The capacity for ready tasks."""
         return self.workers.capacity(self.settings.pools, self.pools.used)
 
     def rendered_task(self, run: RunId, task: TaskRun) -> TaskSpec:
-        """A ready task with its texts.
+        """A ready task with rendered templates.
 
         Raises:
-            LookupError: its templates take results of others, and it is not rendered.
+            LookupError: its templates read results of other tasks, and are not rendered.
         """
         found = self.rendered.get(about_rendering(run, task.spec.name)) if task.spec.reads else task.spec
         if not isinstance(found, TaskSpec):
@@ -198,11 +198,11 @@ class Facts:
         return found
 
     def next_ready(self) -> Subject | None:
-        """The most urgent task that could start, while there may be a slot for it."""
+        """The most urgent ready task for which there may be a slot."""
         found = self.ready.first()
         return None if found is None else about_task(*found)
 
     def upstream(self, name: PipelineName) -> Upstream:
-        """What is known of the runs of a pipeline that tasks wait for."""
+        """Facts about the runs of a pipeline, for tasks that wait for them."""
         live = tuple(self.runs[run] for run in self.live_runs_of(name))
         return Upstream(self.intervals.get(name), live, name in self.pipelines)

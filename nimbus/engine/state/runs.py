@@ -1,4 +1,4 @@
-"""Takes in runs: one that moved puts on the agenda what must be looked at because of it."""
+"""Updates runs, and puts the subjects that a change affects on the agenda."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from nimbus.engine.state.tasks import WaitingTasks
 
 
 class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
-    """Runs, their tasks and child runs, until they are out of ZooKeeper."""
+    """Runs, their tasks and child runs, until they are removed from ZooKeeper."""
 
     def put_run(
         self, run: Run, now: Instant, slots: Mapping[AttemptId, Slots] = MappingProxyType({})
     ) -> None:
-        """Take in a run; a final one leaves but for what is still to be done about it.
+        """Add or replace a run. Of a final run, only what is needed to archive and remove it is kept.
 
         Args:
-            run: What was read, or decided.
-            now: When.
-            slots: Of its open attempts, if they were read; those that are not in it are taken for empty.
+            run: The run, as read or decided.
+            now: The current time.
+            slots: Slots of its open attempts, if they were read; missing ones are empty.
         """
         if not self.census_taken:
             self._read[run.id] = run
@@ -56,7 +56,7 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
             self._put_finished(run)
             return
         marked = before is not None and before.state is RunState.QUEUED and before.tasks is not run.tasks
-        if before is None or marked:  # of a queued run `_put_tasks` does not tell what ended
+        if before is None or marked:  # for a queued run `_put_tasks` does not report ended tasks
             self._needs[run.id] = Needs(run)
         if before is None:
             self._runs_of[run.pipeline].add(run.id)
@@ -127,13 +127,13 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
                 self._put_readiness(run, run.tasks[name])
 
     def _look_at_children(self, run: Run, task: TaskRun) -> None:
-        """Look at a task that waits for child runs, and at each of these: it follows its parent."""
+        """Put a task that waits for child runs on the agenda, and these runs, which follow their parent."""
         self.agenda.add(about_children(run.id, task.spec.name))
         for index in () if task.children is None else task.children.having(ItemState.OPEN):
             self.agenda.add(about_run(child_of(run, task.spec.name, index) or run.id))
 
     def _put_children(self, run: Run, was: TaskRun | None, task: TaskRun) -> None:
-        """Look at a task whose items moved; at all open ones, when the run is read: some may have ended."""
+        """Put a task whose items moved on the agenda; after reading the run, also all open items."""
         subject = about_children(run.id, task.spec.name)
         self.agenda.add(subject)
         if was is None and task.children is not None:
@@ -155,7 +155,7 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
             self.agenda.add(about_child(run.parent.run, run.parent.task, run.parent.index))
 
     def forget_run(self, run_id: RunId) -> None:
-        """A run is out of ZooKeeper."""
+        """Remove a run that is no longer in ZooKeeper."""
         self._forget_live(run_id)
         self._read.pop(run_id, None)
         self.finished.pop(run_id, None)
@@ -194,25 +194,25 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         self.built.pop(subject, None)
 
     def run_archived(self, run_id: RunId) -> None:
-        """History has a run."""
+        """Record that history has a run."""
         found = self.finished.get(run_id)
-        if found is not None and found.archiving:  # not one that an earlier reign asked for
+        if found is not None and found.archiving:  # else an earlier reign started it
             self.finished[run_id] = replace(found, archiving=False, archived=True)
             self.agenda.add(about_finished(run_id))
 
     def run_built(self, subject: Subject, built: Built) -> None:
-        """A run is built, or cannot be."""
-        if subject in self.building:  # not what an earlier reign asked for
+        """Record that a run is built, or cannot be built."""
+        if subject in self.building:  # else an earlier reign started it
             self.building.discard(subject)
             self.built[subject] = built
             self.agenda.add(subject)
 
 
 def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:
-    """Whether a task begins or ceases to wait."""
+    """True when a task begins or stops to wait."""
     return was.state is not task.state and TaskState.WAITING in (was.state, task.state)
 
 
 def _where(run: Run) -> tuple[object, ...]:
-    """What decides whether a run must be looked at as a whole."""
+    """The fields whose change puts the whole run on the agenda."""
     return run.state, run.verdict, run.deadline

@@ -1,4 +1,4 @@
-"""Takes in which tasks wait, and for what: for a slot, their texts, data, or runs of other pipelines."""
+"""Updates waiting tasks: for a slot, for rendering, for data, or for runs of other pipelines."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from nimbus.engine.state.facts import Facts
 
 
 class WaitingTasks(Facts):
-    """Tasks whose needs are met, and that have not started."""
+    """Tasks whose needs are met and that have not started."""
 
     def _put_readiness(self, run: Run, task: TaskRun) -> None:
-        """Queue a task whose needs are met, now or when its pause is over; or take it out of the queue."""
+        """Queue a task whose needs are met, now or after its pause; or remove it from the queue."""
         subject = about_task(run.id, task.spec.name)
         waits = task.state is TaskState.WAITING and run.opens_tasks
         if not task.spec.kind.uses_worker:
@@ -73,12 +73,12 @@ class WaitingTasks(Facts):
             self.looks.want(subject, looks)
 
     def _look_at_awaiting(self, name: PipelineName) -> None:
-        """A run of a pipeline has ended: look at the tasks that wait for it."""
+        """Put the tasks that wait for runs of a pipeline on the agenda."""
         for subject in sorted(self._awaiting.get(name, ())):
             self.agenda.add(subject)
 
     def data_seen(self, look: Look, seen: Seen, now: Instant) -> None:
-        """Somebody looked at data that tasks wait for, or did wait for."""
+        """Apply the result of a look-up of data."""
         for subject in self.looks.seen(look, seen, now):
             self.agenda.add(subject)
 
@@ -96,9 +96,9 @@ class WaitingTasks(Facts):
             self.ready.add(run, task)
 
     def task_rendered(self, run: RunId, task: TaskName, result: TaskSpec | Refusal | None) -> None:
-        """A ready task has its texts, or cannot have them; None: not now, and it is asked for again."""
+        """Record the result of rendering; None: it failed for now, and is tried again."""
         subject = about_rendering(run, task)
-        if subject in self.rendering:  # else it waits no more, or an earlier reign asked
+        if subject in self.rendering:  # else it no longer waits, or an earlier reign started it
             self.rendering.discard(subject)
             if result is not None:
                 self.rendered[subject] = result

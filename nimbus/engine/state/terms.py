@@ -1,4 +1,4 @@
-"""Takes in the records of terms."""
+"""Updates the records of terms."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Terms(Facts):
     """This term and the one before."""
 
     def put_terms(self, newest: Iterable[Term]) -> None:
-        """Take in the newest terms, as read."""
+        """Set the newest terms, as read."""
         if self.terms is not None:
             self.terms.put(self.epoch, newest)
             self.agenda.add(ABOUT_TERM)
 
     def _put_term(self, term: Term) -> None:
-        """A term was written: ours, or the one before."""
+        """Set a term that was written: ours, or the one before."""
         if self.terms is not None and term.epoch == self.epoch:
             self.terms.own = term
         elif self.terms is not None:

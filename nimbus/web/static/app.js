@@ -8,9 +8,9 @@ keys.begin();
 logs.begin();
 addEventListener("nimbus:shown", logs.begin);
 live.begin();
-// A graph that does not fit is shown from its middle: its roots are there.
+// A graph that does not fit is scrolled to its middle, where its roots are.
 const graph = document.getElementById("graph")?.parentElement;
 if (graph) graph.scrollLeft = (graph.scrollWidth - graph.clientWidth) / 2;
-// On a narrow screen the navigation is one line: the present page is in sight.
+// On a narrow screen the navigation is one line: scroll it to the current page.
 const nav = document.getElementById("nav"), present = nav?.querySelector("[aria-current]");
 if (present) nav.scrollLeft = present.offsetLeft - nav.offsetLeft - 8;

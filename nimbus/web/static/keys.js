@@ -1,4 +1,4 @@
-// Keys: everything that a page offers can be reached without a pointer.
+// Keys: every function of a page works without a pointer.
 const THEMES = ["auto", "light", "dark"];
 let going = false;
 
@@ -16,7 +16,7 @@ function step(by) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-/** The node of a drawing that lies next in a direction: down and up in the next layer, else in the same one. */
+/** The next node of a drawing in a direction: up and down to the next layer, left and right in the same layer. */
 function walk(from, [right, down]) {
   const box = (node) => node.querySelector("rect, text").getBoundingClientRect();
   const here = box(from);
@@ -43,7 +43,7 @@ function pressed(event) {
   const does = {
     "/": () => document.getElementById("q").focus(),
     "?": () => document.getElementById("keys").showModal(),
-    g: () => { going = true; }, // until the next key, however long that takes
+    g: () => { going = true; }, // until the next key, without a time limit
     j: () => step(1), k: () => step(-1), t: theme,
   }[event.key];
   const link = goes || document.querySelector(`[data-hotkey="${CSS.escape(event.key)}"]`);

@@ -1,4 +1,4 @@
-// Keeps pages live. One tab holds one stream for all: a browser allows six connections to a host. Hidden tabs hold none.
+// Keeps pages up to date. One tab opens one stream for all tabs, because a browser allows six connections to a host. Hidden tabs open none.
 import { refresh, reachable, topics } from "./page.js";
 
 const POLL = 5000, SILENT = 12000, LOOK = 30000;
@@ -12,7 +12,7 @@ function say(state) {
   if (shown.dataset.live !== state) { shown.dataset.live = state; shown.textContent = words; }
 }
 
-/** A page without topics is not fetched again: it shows what never changes, or answers a form. A log follows itself. */
+/** A page without topics is not fetched again: its content never changes, or it answers a form. A log follows itself. */
 function state() {
   if (!topics().length) return document.querySelector("[data-log]") ? undefined : say("still");
   say(!reachable() ? "no" : performance.now() - heard < SILENT ? "yes" : "poll");
@@ -31,7 +31,7 @@ function receive({ data }) {
   } else {
     heard = data.alive ? performance.now() : -Infinity;
     if (data.topic) changed(data.topic);
-    // What happened while no stream was open is on the page that is fetched now.
+    // The page is fetched now, so it includes changes from while no stream was open.
     if (data.again && !document.hidden && topics().length) refresh().then(state);
     state();
   }
@@ -89,7 +89,7 @@ function tick() {
   channel.postMessage({ tab: me, want: topics() });
   receive({ data: { tab: me, want: topics() } });
   if (release && source?.readyState === EventSource.OPEN) tell({ alive: true });
-  // A stream that is open says nothing while ZooKeeper is away, so a page looks for itself now and then.
+  // An open stream sends nothing during a ZooKeeper outage, so a page also polls at long intervals.
   const now = performance.now();
   if (now - heard > SILENT || !reachable() || now - looked > LOOK) {
     looked = now;

@@ -1,4 +1,4 @@
-// A log that grows, and its earlier parts, so that the browser's own search finds what is in the window.
+// A growing log and its earlier parts. The browser's own search finds text in the loaded window.
 import { get } from "./page.js";
 
 const WINDOW = 2 << 20, STEP = 256 << 10, EVERY = 2000;
@@ -9,17 +9,17 @@ async function pieces(log, query) {
   return found && { ...found.dataset, parts: [...found.querySelectorAll("pre")].map((pre) => document.importNode(pre, true)) };
 }
 
-// Whether the reader wants the end: until they scroll up, and again when they are there. Where the end is does not
-// tell: a part that was not drawn yet has an estimated height.
+// True while the reader follows the end: until they scroll up, and again after they scroll back. The scroll position
+// alone does not show this, because a part that is not drawn yet has an estimated height.
 let following = true, top = 0;
 
 const wholePage = () => location.pathname.endsWith("/log");
 const held = (log) => Number(log.dataset.end) - Number(log.dataset.start);
 
-/** Some times: what comes into view is drawn, and may be higher than was estimated. */
+/** Scrolls several times: a part that comes into view is drawn, and may be higher than estimated. */
 function toEnd(log, times = 5) {
   log.scrollTop = log.scrollHeight;
-  top = log.scrollTop; // less, by what is in view
+  top = log.scrollTop; // the browser reduces it by the height of the view
   if (times) requestAnimationFrame(() => following && toEnd(log, times - 1));
 }
 
@@ -34,12 +34,12 @@ function show(log, { end, state }) {
   if (shown) shown.textContent = end;
 }
 
-/** Adds what has come since; whether there was anything. */
+/** Adds new bytes; true when there were any. */
 async function grow(log, tail) {
   if (tail && !following && held(log) >= 2 * WINDOW) return false;
   const more = await pieces(log, `offset=${log.dataset.end}`);
   if (!more) return false;
-  scrolled({ target: log }); // the reader may have gone up, and the event not be here yet
+  scrolled({ target: log }); // the reader may have scrolled up, before the event has arrived
   if (tail && following && Number(more.size) - Number(more.end) > WINDOW) return skip(log);
   if (more.parts.length) log.querySelector(".empty")?.remove();
   log.append(...more.parts);
@@ -55,7 +55,7 @@ async function grow(log, tail) {
   return more.parts.length > 0;
 }
 
-/** Adds earlier parts until the window is full; what the reader sees stays where it is. */
+/** Adds earlier parts until the window is full. The visible part does not move. */
 async function fill(log) {
   while (log.isConnected && Number(log.dataset.start) > 0 && held(log) < WINDOW) {
     const start = Number(log.dataset.start), from = Math.max(0, start - STEP);
@@ -68,7 +68,7 @@ async function fill(log) {
   }
 }
 
-/** Goes to the end: piece by piece, a reader would be minutes behind a task that writes fast. */
+/** Jumps to the end: piece by piece, a reader would be minutes behind a task that writes fast. */
 async function skip(log) {
   const end = await pieces(log, "");
   if (!end) return false;

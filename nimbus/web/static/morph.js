@@ -1,4 +1,4 @@
-// Makes one tree like another and keeps the nodes that stay: focus, selection, scroll and open details survive.
+// Changes one tree into another and keeps equal nodes, so that focus, selection, scroll and open details survive.
 const OWN = new Set(["open", "data-exact", "data-live"]);
 
 function key(node) { return node.nodeType === 1 ? node.id || node.dataset?.key || null : null; }

@@ -1,4 +1,4 @@
-// Fetches this page again and takes over what differs. An answer in the form of a document needs no trusted type.
+// Fetches this page again and applies the differences. A response of type "document" needs no trusted type.
 import { morph } from "./morph.js";
 import { show } from "./times.js";
 
@@ -11,14 +11,14 @@ export function get(url, headers = {}) {
     request.open("GET", url);
     request.responseType = "document";
     request.timeout = 30000;
-    request.setRequestHeader("Accept", "text/html"); // who has to log in is led there
+    request.setRequestHeader("Accept", "text/html"); // the server redirects to the login page if necessary
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.onloadend = () => resolve(request);
     request.send();
   });
 }
 
-/** Whether the notice is new. One that stands is left alone: it would be read out again, and lose the focus. */
+/** Shows a notice; true when it is new. An equal one is kept: it would be read out again, and lose the focus. */
 function say(text) {
   if (notice.dataset.said === text) return false;
   notice.dataset.said = text;
@@ -37,7 +37,7 @@ function unreachable() {
   }
 }
 
-/** Whether the page is what the scheduler shows now. Calls while one is under way count as one. */
+/** Fetches this page and applies the differences. Calls during a refresh are merged into one more refresh. */
 export async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
@@ -47,7 +47,7 @@ export async function refresh() {
     if (wait > 0) await new Promise((done) => setTimeout(done, wait));
     const began = performance.now();
     const request = await get(location.href, tag ? { "If-None-Match": tag } : {});
-    // Never more than a quarter of the time: a page of a thousand tasks is work for both sides.
+    // At most a quarter of the time is spent on updates: a page of a thousand tasks is costly for both sides.
     notBefore = performance.now() + 3 * (performance.now() - began);
     take(request);
   } while (again && !document.hidden);
@@ -59,10 +59,10 @@ function take(request) {
   if (request.status === 304) return say("");
   const place = request.responseURL && new URL(request.responseURL).pathname;
   if (place && place !== location.pathname) return location.assign(request.responseURL); // to log in
-  // Not asked for where there is no body: the browser would make a document that says so, with inline styles.
+  // Not read if there is no body: the browser would build an error document with inline styles.
   const fresh = request.status ? request.response : null;
   if (!fresh?.getElementById("main")) return unreachable();
-  // A page that says so itself is shown anew; any other one is kept.
+  // A page that is itself an error page is replaced; any other page is kept.
   if (request.status >= 500 && !document.getElementById("unavailable")) return say(`${fresh.getElementById("why")?.textContent.trim()} What is shown is from before.`);
   tag = request.getResponseHeader("ETag");
   say("");

@@ -1,4 +1,4 @@
-// Times: relative as they pass, exact in the title, and exact in place where the focus or the pointer is.
+// Times: shown relative to now; exact in the title, and in place while focused or under the pointer.
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
 export function span(seconds) {
