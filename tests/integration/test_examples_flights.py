@@ -324,6 +324,7 @@ def test_flights_refuse_months_that_are_no_range_before_spark_starts(
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_whole_year_has_every_flight_and_every_cancellation(tmp_path: Path, wheel_path: Path) -> None:
     run = Run(tmp_path, wheel_path, DEFAULTS)
     run.finish("ingest_flights")
