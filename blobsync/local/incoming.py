@@ -2,7 +2,8 @@
 
 The file is locked by whoever receives the object, so that a host fetches it once: see `partials`. Nothing in
 it is trusted: chunks found there are hashed before they are left out, and all is verified before it gets its
-name.
+name. Its room on the disk is set aside before its first byte is fetched, so an object for which there is no
+room takes none from others.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from blobsync.local.objects import ObjectFiles
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.objects import StoredObject
 
-_RESERVE_FROM_BYTES = 1 << 20
-
 
 def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     """See `blobsync.LocalStore.receive`. OSError passes through."""
@@ -43,23 +42,25 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     try:
         if objects.has(item):  # installed by another just now
             path.unlink(missing_ok=True)
-            _let_go(objects, fd)
+            _close(objects, path, fd)
             return None
-        found = os.fstat(fd)
-        if found.st_size > item.size_bytes:
+        if os.fstat(fd).st_size > item.size_bytes:
             os.ftruncate(fd, 0)
-        if item.size_bytes >= _RESERVE_FROM_BYTES:
-            base.disk.need_room(item.size_bytes - found.st_blocks * 512, f"receiving {item.name}")
-            base.step("receive-reserve")
-            reserve(fd, item.size_bytes)
+        base.disk.need_room(item.size_bytes - os.fstat(fd).st_blocks * 512, f"receiving {item.name}")
+        base.step("receive-reserve")
+        reserve(fd, item.size_bytes)
         return Incoming(objects, item, path, fd)
     except BaseException:
         with contextlib.suppress(OSError):
-            _let_go(objects, fd)
+            _close(objects, path, fd)
         raise
 
 
-def _let_go(objects: ObjectFiles, fd: int) -> None:
+def _close(objects: ObjectFiles, path: Path, fd: int) -> None:
+    """Close the file. What is in it stays; a file without bytes is removed, with the room it may hold."""
+    with contextlib.suppress(OSError):
+        if os.fstat(fd).st_size == 0:
+            path.unlink(missing_ok=True)
     objects.partials.release(fd)
     os.close(fd)
 
@@ -101,10 +102,7 @@ class Incoming:
         """Let go of the file; what is in it stays. Safe to repeat."""
         if self._open:
             self._open = False
-            with contextlib.suppress(OSError):
-                if os.fstat(self.fd).st_size == 0:  # nothing came: nothing to keep
-                    self._path.unlink(missing_ok=True)
-            _let_go(self._objects, self.fd)
+            _close(self._objects, self._path, self.fd)
 
     def missing(self) -> list[tuple[int, int]]:
         """Ranges to fetch, `(start, size)`: those of chunks that are not here, or the rest of the object.

@@ -11,6 +11,7 @@ import pytest
 
 from blobsync.disk_advice import DiskCondition
 from blobsync.errors import LocalStoreError
+from blobsync.local import disk_state, incoming
 from blobsync.local.store import LocalStore
 from tests.local_store_samples import Sample, bring, fill, sample
 
@@ -142,3 +143,20 @@ def test_store_that_vanished_as_a_whole_is_trouble_of_the_disk(tmp_path: Path, r
             local.receive(release.packs[0])
 
         assert local.disk_state().condition is DiskCondition.FAILING
+
+
+@pytest.mark.parametrize("why", ["too little is free", "it cannot be set aside"])
+def test_object_without_room_is_refused_before_it_is_fetched_and_takes_none_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    pack = sample({"b": os.urandom(5000)}).packs[0]
+    if why == "too little is free":
+        monkeypatch.setattr(disk_state, "free_bytes", lambda _root: pack.size_bytes - 1)
+    else:
+        monkeypatch.setattr(incoming, "reserve", refuse)
+    with LocalStore(tmp_path) as local:
+        with pytest.raises(LocalStoreError, match="make room"):
+            local.receive(pack)
+
+        assert local.disk_state().condition is DiskCondition.FULL
+    assert list((tmp_path / "partial").iterdir()) == []

@@ -493,7 +493,7 @@ def test_step_names_are_told_in_the_order_of_an_install(tmp_path: Path) -> None:
     with LocalStore(tmp_path, on_step=steps.append) as local:
         ((pack, data),) = packed([b"some bytes"]).items()
         bring(local, pack, data)
-    assert steps == ["receive-open", "verify", "fsync", "rename", "fsync-folder", "index"]
+    assert steps == ["receive-open", "receive-reserve", "verify", "fsync", "rename", "fsync-folder", "index"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", "delete", "lie"])
