@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.errors import SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
@@ -23,9 +23,9 @@ from blobsync.sync.holds import Holds
 from blobsync.sync.meter import Meter, SyncProgress
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
-from blobsync.sync.release_inspector import Inspection, Look, ReleaseInspector
-from blobsync.sync.table import SyncTable
-from blobsync.sync.transfers import Arrival, Fetch, Transfers
+from blobsync.sync.release_inspector import Inspection, ReleaseInspector
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from blobsync.sync.transfers import Arrival, Transfers
 from blobsync.sync.waits import Waits
 
 _log = Log(__name__)
@@ -76,6 +76,7 @@ class SyncLoop:
         self._inbox: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._table = SyncTable(retry, look_every_s, urgent_fetches=fetches)
         self._disk_watch = DiskWatch(retry)
+        self._disk_question: Future[None] | None = None
         self._looking = self._fetching = 0
         self._window = fetches
         self._publish_due_s = self._warned_s = float("-inf")
@@ -91,7 +92,7 @@ class SyncLoop:
 
         def step(now_s: float) -> None:
             self._table.want(refs, now_s)
-            self._hold(lambda: self._holds.want(refs))
+            self._holds.want(refs)
 
         self._inbox.put(step)
 
@@ -113,7 +114,7 @@ class SyncLoop:
 
     def disk_turned(self) -> None:
         """The disk has failed, or takes bytes again."""
-        self._inbox.put(lambda _now_s: self._hold(self._holds.settle))
+        self._inbox.put(lambda _now_s: self._holds.settle())
 
     def stop(self) -> None:
         """End the thread."""
@@ -164,7 +165,7 @@ class SyncLoop:
             yield self._inbox.get()
 
     def _wait_s(self) -> float | None:
-        dues = (self._table.next_due_s(*self._free()), self._disk_watch.next_due_s())
+        dues = (self._table.next_due_s(*self._free()), self._disk_watch.due_s)
         times = [due for due in dues if due is not None]
         if self._dirty or self._fetching:
             times.append(self._publish_due_s)
@@ -182,7 +183,7 @@ class SyncLoop:
             for wait in waits:
                 wait.look_failed(result, began_s)
             return
-        self._hold(self._holds.settle)
+        self._holds.settle()
         self._table.looked(job.ref, result.known, result.missing, now_s)
         if result.asked_store:
             self._table.back_offs.store_answered(now_s)
@@ -202,14 +203,14 @@ class SyncLoop:
             case Arrival.ELSEWHERE:
                 self._table.elsewhere(name, now_s)
             case Arrival.HERE | Arrival.FETCHED:
-                self._hold(self._holds.settle)
+                self._holds.settle()
                 self._table.fetched(name, now_s)
                 if result is Arrival.FETCHED:
                     self._table.back_offs.store_answered(now_s)
                 for wait in waits:
                     wait.came(name)
 
-    def _failed(self, job: Look | Fetch, what: str, error: BaseException, now_s: float) -> None:
+    def _failed(self, job: Job, what: str, error: BaseException, now_s: float) -> None:
         failure = failure_of(error)
         self._table.failed(job, failure, now_s)
         if failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}:
@@ -220,14 +221,7 @@ class SyncLoop:
         log = _log.warning if loud else _log.debug
         log("sync_failed", what=what, state=failure.state.value, reason=failure.reason)
 
-    @staticmethod
-    def _hold(write: Callable[[], None]) -> None:
-        try:
-            write()
-        except BlobSyncError as exc:  # the looks will meet the same disk, and tell it in readiness
-            _log.warning("holds_not_written", error=str(exc))
-
-    def _start(self, job: Look | Fetch) -> None:
+    def _start(self, job: Job) -> None:
         began_s = time.monotonic()
         if isinstance(job, Look):
             self._looking += 1
@@ -243,16 +237,13 @@ class SyncLoop:
 
     def _watch_disk(self, now_s: float) -> None:
         """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
-        self._disk_watch.seen(self._local.disk_state().ok, now_s)
-        if not self._disk_watch.is_due(now_s):
+        if not self._disk_watch.is_due(self._local.disk_state().ok, now_s):
             return
-        if self._table.back_offs.waits_for_disk:  # that asks it, with more bytes than we would
-            self._disk_watch.asked(now_s)
+        if self._table.back_offs.waits_for_disk:  # the next fetch asks it, with more bytes
             return
-        self._disk_watch.asking()
-        with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
-            asked = self._looks.submit(self._local.ask_disk)
-            asked.add_done_callback(lambda _: self._inbox.put(self._disk_watch.asked))
+        if self._disk_question is None or self._disk_question.done():  # one at a time: a disk may hang
+            with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
+                self._disk_question = self._looks.submit(self._local.ask_disk)
 
     def _publish(self, now_s: float) -> None:
         if not (self._table.turned or now_s >= self._publish_due_s):

@@ -11,23 +11,8 @@ from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifes
 from blobsync.local.missing_objects import MissingObjects
 from blobsync.local.releases import KeptRelease
 from blobsync.local.store import LocalStore
-from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest, ReleaseRef
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Find out what a release lacks.
-
-    Attributes:
-        ref: The release.
-        known: What it is, if that is known; else it is read, from here if it was kept.
-        fresh_layout: Read its layout anew from the object store: a pack that it names is not to be had.
-    """
-
-    ref: ReleaseRef
-    known: KeptRelease | None
-    fresh_layout: bool = False
+from blobsync.sync.table import Look
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +53,14 @@ class ReleaseInspector:
         found = job.known if job.known is not None else self._local.kept(job.ref)
         if found is not None and not job.fresh_layout:
             try:
-                return self._kept(found, self._local.missing_kept(found), asked_store=False)
+                return self._inspection(found, asked_store=False)
             except InvalidLayoutError:  # the packs it names are here, and not enough
                 pass
             except BlobMissingError:  # its manifest was damaged
                 found = None
         manifest = self._manifest(job.ref, found)
-        found = KeptRelease(manifest, self._layout(manifest))
-        return self._kept(found, self._local.missing(manifest, found.layout), asked_store=True)
+        layout = fetch_layout(self._store, job.ref.name, job.ref.digest)
+        return self._inspection(KeptRelease(manifest, layout), asked_store=True)
 
     def is_here(self, ref: ReleaseRef) -> bool:
         """Tell whether a release is complete here, without the object store.
@@ -95,10 +80,8 @@ class ReleaseInspector:
                 return found.manifest
         return fetch_manifest(self._store, ref.name, ref.digest)
 
-    def _layout(self, manifest: Manifest) -> Layout:
-        return fetch_layout(self._store, manifest.ref.name, manifest.digest)
-
-    def _kept(self, found: KeptRelease, missing: MissingObjects, *, asked_store: bool) -> Inspection:
+    def _inspection(self, found: KeptRelease, *, asked_store: bool) -> Inspection:
+        missing = self._local.missing_kept(found)
         if not missing:
             return Inspection(self._complete(found), missing, asked_store)
         if missing.artifacts and not missing.objects:

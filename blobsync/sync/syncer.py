@@ -2,7 +2,7 @@
 
 Where to read on: `Syncer` starts the thread of `loop`, which owns the table of what to do (`table`, `agenda`)
 and calls the listeners. A wanted release is looked at (`release_inspector`); the objects that it lacks are
-fetched and verified (`transfers`, `sources`); a look that finds nothing missing makes it ready (`readiness`).
+fetched and verified (`transfers`); a look that finds nothing missing makes it ready (`readiness`).
 `ensure` is a want that goes first, a wait (`waits`) and a pin (`holds`).
 
 Threads: `blobsync-syncer` is the loop. `blobsync-look-<n>` find out what is missing, `blobsync-fetch-<n>`
@@ -31,7 +31,6 @@ from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.release_inspector import ReleaseInspector
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.sources import ObjectSource, RangeCopier, Sources
 from blobsync.sync.transfers import Transfers
 from blobsync.sync.waits import CLOSED, Wait, Waits
 
@@ -56,7 +55,6 @@ class Syncer:
         look_interval: How often the files of ready releases are looked at, without reading them.
         threads: How many transfers at a time; several may be of one large blob.
         bandwidth_bytes_per_s: Of all of them together; None: no limit.
-        peers: Asked before the object store; see `blobsync.sync.sources`.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Syncer:
         look_interval: timedelta = timedelta(seconds=30),
         threads: int = THREADS,
         bandwidth_bytes_per_s: float | None = None,
-        peers: Sequence[ObjectSource] = (),
     ) -> None:
         _check(scrub_interval, look_interval, threads)
         self._local, self._retry = local, retry
@@ -82,14 +79,11 @@ class Syncer:
         self._holds = Holds(local)
         self._waits = Waits()
         self._inspector = ReleaseInspector(store, local)
-        meter = Meter()
-        self._copier = RangeCopier(
-            Sources(store, peers), Throttle(bandwidth_bytes_per_s, self._stopping), meter
-        )
+        meter, throttle = Meter(), Throttle(bandwidth_bytes_per_s, self._stopping)
         self._loop = SyncLoop(
             local,
             self._inspector,
-            Transfers(local, self._copier, self._fetches, meter),
+            Transfers(store, local, self._fetches, throttle, meter),
             self._looks,
             self._holds,
             self._waits,
@@ -160,7 +154,7 @@ class Syncer:
 
     def scrub_progress(self) -> ScrubProgress:
         """How far this process's scrub is. From memory; never waits."""
-        return self._scrubber.tally.progress
+        return self._scrubber.progress
 
     def subscribe_progress(self, listener: Callable[[SyncProgress], None]) -> Callable[[], None]:
         """Be told of progress while there is any, some ten times a second. As `subscribe`."""

@@ -11,9 +11,7 @@ from blobsync import DiskState, ReleaseRef, ReleaseState, RetryPolicy
 from blobsync.local.missing_objects import MissingObjects
 from blobsync.local.releases import KeptRelease
 from blobsync.sync.readiness import Failure
-from blobsync.sync.release_inspector import Look
-from blobsync.sync.table import Job, SyncTable
-from blobsync.sync.transfers import Fetch
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample
 
 SAMPLES: list[Sample] = [

@@ -9,9 +9,7 @@ from blobsync.local.missing_objects import MissingObjects
 from blobsync.local.releases import KeptRelease
 from blobsync.release.objects import StoredObject
 from blobsync.sync.readiness import Failure
-from blobsync.sync.release_inspector import Look
-from blobsync.sync.table import Job, SyncTable
-from blobsync.sync.transfers import Fetch
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
