@@ -169,7 +169,7 @@ def _data(release: ReleaseReadiness) -> dict[str, Any]:
 
 def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
     kept = refs.kept_in_store(local, ref)
-    missing = local.missing(kept.manifest, kept.layout)
+    missing = local.missing(kept)
     return {
         "name": ref.name,
         "digest": ref.digest,

@@ -90,7 +90,7 @@ class KeptRecord:
         )
 
 
-class KeptRelease:
+class Release:
     """What a release is, and which packs have its small files. A value: equal if release and layout are.
 
     Args:
@@ -110,7 +110,7 @@ class KeptRelease:
     @classmethod
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
-    ) -> KeptRelease:
+    ) -> Release:
         """One that was complete here once. Its manifest is read when it is asked for, each time."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
@@ -148,13 +148,13 @@ class KeptRelease:
         return self._record
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeptRelease) and (self.ref, self.layout) == (other.ref, other.layout)
+        return isinstance(other, Release) and (self.ref, self.layout) == (other.ref, other.layout)
 
     def __hash__(self) -> int:
         return hash((self.ref, self.layout))
 
     def __repr__(self) -> str:
-        return f"KeptRelease({self.ref}, {len(self.layout.packs)} packs)"
+        return f"Release({self.ref}, {len(self.layout.packs)} packs)"
 
 
 def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
@@ -195,19 +195,19 @@ class ReleaseFiles:
             if found is not None:
                 self._remember(self._path(ref, ".json"), identity(found), manifest)
         if self._record(ref, data) is None:
-            record = KeptRelease(manifest, layout).record
+            record = Release(manifest, layout).record
             self._base.install_document(self._path(ref, ".record"), record.encode())
 
-    def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+    def kept(self, ref: ReleaseRef) -> Release | None:
         """See `blobsync.LocalStore.kept`. OSError passes through."""
         layout = self.layout(ref)
         if layout is None:
             return None
         record = self._record(ref, layout.encode())
         if record is not None:
-            return KeptRelease.recorded(ref, layout, record, partial(self._need, ref))
+            return Release.recorded(ref, layout, record, partial(self._need, ref))
         manifest = self.manifest(ref)
-        return None if manifest is None else KeptRelease(manifest, layout)
+        return None if manifest is None else Release(manifest, layout)
 
     def _need(self, ref: ReleaseRef) -> Manifest:
         manifest = self.manifest(ref)

@@ -35,7 +35,7 @@ from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
 from blobsync.local.missing_objects import MissingCache, MissingObjects, objects_of
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.releases import KeptRelease, ReleaseFiles
+from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
 from blobsync.release.layout import Layout
@@ -149,32 +149,24 @@ class LocalStore:
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
 
-    def missing(self, manifest: Manifest, layout: Layout) -> MissingObjects:
+    def missing(self, release: Release) -> MissingObjects:
         """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
 
+        Of a release that was complete here, the manifest is read only if an object is missing.
+
         Raises:
+            BlobMissingError: the manifest must be read, and is damaged or gone.
             InvalidLayoutError: all packs are here, and a file is in none of them.
             InvalidManifestError: it pairs the name of a blob that is here with the SHA-256 of other bytes;
                 known only with `verify="sha256"`.
             LocalStoreError: the disk does not say.
         """
-        with self._base.disk.errors(f"looking for files of {manifest.ref}"):
-            return self._missing.missing(manifest, layout)
-
-    def missing_kept(self, kept: KeptRelease) -> MissingObjects:
-        """As `missing`. Of a release that was complete here, the manifest is read only if need be.
-
-        Raises:
-            BlobMissingError: it must be read, and is damaged or gone.
-            InvalidLayoutError, InvalidManifestError, LocalStoreError: as of `missing`.
-        """
-        with self._base.disk.errors(f"looking for files of {kept.ref}"):
-            if kept.is_recorded and all(self._objects.sound(item) for item in kept.objects):
+        with self._base.disk.errors(f"looking for files of {release.ref}"):
+            if release.is_recorded and all(self._objects.sound(item) for item in release.objects):
                 return MissingObjects()
-            manifest = kept.manifest
-        return self.missing(manifest, kept.layout)
+            return self._missing.missing(release.manifest, release.layout)
 
-    def keep(self, manifest: Manifest, layout: Layout) -> None:
+    def keep(self, release: Release) -> None:
         """Record a release, so that it is known here without the object store. A new layout replaces the old.
 
         Raises:
@@ -182,12 +174,12 @@ class LocalStore:
             InvalidLayoutError: as of `missing`.
             LocalStoreError: the disk failed.
         """
-        self._require(manifest, layout)
-        with self._base.disk.errors(f"keeping {manifest.ref}"):
-            self._releases.keep(manifest, layout)
+        self._require(release)
+        with self._base.disk.errors(f"keeping {release.ref}"):
+            self._releases.keep(release.manifest, release.layout)
         self._base.ask_disk()  # since all may have been written long ago
 
-    def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+    def kept(self, ref: ReleaseRef) -> Release | None:
         """A release that was complete here once; None: it was not, or its record was damaged.
 
         Raises:
@@ -215,10 +207,10 @@ class LocalStore:
             BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        layout = self._layout(manifest)
-        self._require(manifest, layout)
+        release = Release(manifest, self._layout(manifest))
+        self._require(release)
         with self._base.disk.errors(f"materialising {manifest.ref}"):
-            return self._trees.materialise(manifest, layout)
+            return self._trees.materialise(manifest, release.layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
         """Stream a file of a kept release, without a tree. Verified: see `has`.
@@ -254,7 +246,7 @@ class LocalStore:
         for item in objects_of(manifest, layout):
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)
-        return self.missing(manifest, layout)
+        return self.missing(Release(manifest, layout))
 
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
         """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.
@@ -292,9 +284,10 @@ class LocalStore:
             raise BlobMissingError(f"{manifest.ref} is not kept here; sync it first")
         return layout
 
-    def _require(self, manifest: Manifest, layout: Layout) -> None:
-        if missing := self.missing(manifest, layout):
+    def _require(self, release: Release) -> None:
+        if missing := self.missing(release):
+            files = len(release.manifest.artifacts)
             raise BlobMissingError(
-                f"{manifest.ref} lacks {len(missing.artifacts)} of {len(manifest.artifacts)} files here, in "
+                f"{release.ref} lacks {len(missing.artifacts)} of {files} files here, in "
                 f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
             )

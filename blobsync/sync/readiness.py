@@ -18,7 +18,7 @@ from blobsync.errors import (
     StoreUnavailableError,
 )
 from blobsync.local.disk_state import DiskState
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.manifest import Artifact, ReleaseRef, Role
 from blobsync.retry import WRONG_BYTES
@@ -156,7 +156,7 @@ _WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILA
 
 def readiness_of(
     ref: ReleaseRef,
-    known: KeptRelease | None,
+    known: Release | None,
     missing_files: tuple[Artifact, ...] | None,
     look: Failure | None,
     fetches: Mapping[str, Failure | None],
@@ -185,7 +185,7 @@ def readiness_of(
     return ReleaseReadiness(ref, worst.state, missing, missing_bytes, worst.reason, count)
 
 
-def total_bytes(releases: Iterable[KeptRelease]) -> int:
+def total_bytes(releases: Iterable[Release]) -> int:
     """Of the files of these releases, as of `Readiness.total_bytes`."""
     small, blobs = 0, dict[str, int]()
     for release in releases:

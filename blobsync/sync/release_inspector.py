@@ -9,7 +9,7 @@ from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.missing_objects import MissingObjects
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.sync.table import Look
@@ -25,7 +25,7 @@ class Inspection:
         asked_store: Whether the object store was asked, and answered.
     """
 
-    known: KeptRelease
+    known: Release
     missing: MissingObjects
     asked_store: bool
 
@@ -60,7 +60,7 @@ class ReleaseInspector:
                 found = None
         manifest = self._manifest(job.ref, found)
         layout = fetch_layout(self._store, job.ref.name, job.ref.digest)
-        return self._inspection(KeptRelease(manifest, layout), asked_store=True)
+        return self._inspection(Release(manifest, layout), asked_store=True)
 
     def is_here(self, ref: ReleaseRef) -> bool:
         """Tell whether a release is complete here, without the object store.
@@ -70,18 +70,18 @@ class ReleaseInspector:
         """
         found = self._local.kept(ref)
         try:
-            return found is not None and not self._local.missing_kept(found)
+            return found is not None and not self._local.missing(found)
         except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
             return False
 
-    def _manifest(self, ref: ReleaseRef, found: KeptRelease | None) -> Manifest:
+    def _manifest(self, ref: ReleaseRef, found: Release | None) -> Manifest:
         with contextlib.suppress(BlobMissingError):
             if found is not None:
                 return found.manifest
         return fetch_manifest(self._store, ref.name, ref.digest)
 
-    def _inspection(self, found: KeptRelease, *, asked_store: bool) -> Inspection:
-        missing = self._local.missing_kept(found)
+    def _inspection(self, found: Release, *, asked_store: bool) -> Inspection:
+        missing = self._local.missing(found)
         if not missing:
             return Inspection(self._complete(found), missing, asked_store)
         if missing.artifacts and not missing.objects:
@@ -91,10 +91,10 @@ class ReleaseInspector:
             )
         return Inspection(found, missing, asked_store)
 
-    def _complete(self, found: KeptRelease) -> KeptRelease:
+    def _complete(self, found: Release) -> Release:
         """Keep it, unless it is kept like this. What is given needs no manifest in memory."""
         kept = self._local.kept(found.ref)
         if kept is not None and kept == found and kept.is_recorded:
             return kept
-        self._local.keep(found.manifest, found.layout)
+        self._local.keep(found)
         return self._local.kept(found.ref) or found

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, SyncerClosedError
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
@@ -158,7 +158,7 @@ class Scrubber:
                 yield partial(self._object, item)
         yield partial(self._description, kept)
 
-    def _description(self, kept: KeptRelease) -> None:
+    def _description(self, kept: Release) -> None:
         """The manifest, which a look does not read, and the tree that it describes."""
         try:
             manifest = kept.manifest

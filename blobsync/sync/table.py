@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from blobsync.local.disk_state import DiskState
 from blobsync.local.missing_objects import MissingObjects
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Artifact, ReleaseRef
 from blobsync.release.objects import StoredObject
@@ -46,7 +46,7 @@ class Look:
     """
 
     ref: ReleaseRef
-    known: KeptRelease | None
+    known: Release | None
     fresh_layout: bool = False
 
 
@@ -66,7 +66,7 @@ class _Release:
     wanted: int | None = None
     """Its order among the wanted ones; None: it is not wanted."""
     awaited: bool = False
-    known: KeptRelease | None = None
+    known: Release | None = None
     missing_files: tuple[Artifact, ...] | None = ()
     """At the last look that was answered; None: nothing is missing."""
     missing: set[str] = field(default_factory=set)
@@ -189,7 +189,7 @@ class SyncTable:
         times = (self._looks.next_due_s(looks), self._fetches.next_due_s(fetches))
         return min((due for due in times if due is not None), default=None)
 
-    def looked(self, ref: ReleaseRef, known: KeptRelease, missing: MissingObjects, now_s: float) -> None:
+    def looked(self, ref: ReleaseRef, known: Release, missing: MissingObjects, now_s: float) -> None:
         """A look found what the release lacks; nothing: it is complete, and kept."""
         release = self._releases.get(ref)
         if release is None:  # not wanted any more

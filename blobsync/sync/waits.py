@@ -23,7 +23,7 @@ from blobsync.errors import (
     StoreUnavailableError,
     SyncerClosedError,
 )
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
@@ -44,12 +44,12 @@ class Wait:
         self.ref = ref
         self._began_s, self._until_s = time.monotonic(), until_s
         self._changed = threading.Condition()
-        self._complete: KeptRelease | None = None
+        self._complete: Release | None = None
         self._error: BaseException | None = None
         self._failures: dict[str, tuple[int, BaseException]] = {}
         """By what failed: how often, and the last error. What failed last is at the end."""
 
-    def found(self, complete: KeptRelease) -> None:
+    def found(self, complete: Release) -> None:
         """A look found the release complete."""
         with self._changed:
             self._complete = complete
@@ -85,7 +85,7 @@ class Wait:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def complete(self) -> KeptRelease:
+    def complete(self) -> Release:
         """Wait for the next look that finds the release complete.
 
         Raises:

@@ -42,7 +42,7 @@ class StoredReleases:
         """See the protocol. False, too, if the disk does not say."""
         try:
             kept = self._local.kept(_ref(release))
-            return kept is not None and not self._local.missing_kept(kept)
+            return kept is not None and not self._local.missing(kept)
         except BlobSyncError:
             return False
 

@@ -48,7 +48,7 @@ def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> No
         case _:
             for item, data in release.objects.items():
                 bring(local, item, data)
-            local.keep(release.manifest, release.layout)
+            local.keep(release.known)
             local.materialise(release.manifest)
 
 

@@ -64,7 +64,7 @@ class Work:
     def _bring(self, local: LocalStore, release: Sample) -> None:
         for item, data in release.objects.items():
             bring(local, item, data)
-        local.keep(release.manifest, release.layout)
+        local.keep(release.known)
         self._tell("kept", release)
 
     def _tell(self, what: str, release: Sample) -> None:
@@ -99,11 +99,11 @@ def check(work: Work) -> None:
         for release in work.kept():
             kept = local.kept(release.manifest.ref)
             assert kept is not None, "a release that was kept is not known any more"
-            assert not local.missing_kept(kept), "a release that was kept lacks objects"
+            assert not local.missing(kept), "a release that was kept lacks objects"
         for ref in local.releases():
             (release,) = (item for item in RELEASES if item.manifest.ref == ref)
             kept = local.kept(ref)
-            if kept is not None and not local.missing_kept(kept):
+            if kept is not None and not local.missing(kept):
                 assert kept.manifest == release.manifest
                 assert contents(local.materialise(kept.manifest)) == release.files
         for release in RELEASES:

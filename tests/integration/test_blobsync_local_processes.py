@@ -21,7 +21,7 @@ wanted, until = release(), time.monotonic() + 120
 with LocalStore(Path(sys.argv[1])) as local:
     print("ready", flush=True)
     sys.stdin.readline()
-    while (lacking := local.missing(wanted.manifest, wanted.layout)) and time.monotonic() < until:
+    while (lacking := local.missing(wanted.known)) and time.monotonic() < until:
         for item in lacking.objects:
             incoming = local.receive(item)
             if incoming is None:
@@ -32,7 +32,7 @@ with LocalStore(Path(sys.argv[1])) as local:
                     incoming.took(start, size)
                 incoming.install()
                 print(item.name, flush=True)
-    local.keep(wanted.manifest, wanted.layout)
+    local.keep(wanted.known)
     print(local.materialise(wanted.manifest))
 """
 

@@ -50,7 +50,7 @@ def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_no
 ) -> None:
     monkeypatch.setattr(os, "fsync", refuse)
 
-    local.keep(release.manifest, release.layout)
+    local.keep(release.known)
 
     assert local.disk_state().condition is DiskCondition.FULL
     assert [path.name for path in local.context.session.new_path().parent.iterdir()] == ["lock"]
@@ -59,7 +59,7 @@ def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_no
 def test_disk_that_takes_bytes_again_is_noticed_though_nothing_is_to_be_written(
     local: LocalStore, release: Sample
 ) -> None:
-    local.keep(release.manifest, release.layout)
+    local.keep(release.known)
 
     assert local.disk_state().ok
 

@@ -12,6 +12,7 @@ import pytest
 from blake3 import blake3
 
 from blobsync.errors import BlobMissingError, BlobSyncError
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.layout import Layout, Pack
@@ -131,7 +132,7 @@ def test_hostile_layout_on_the_disk_is_not_followed(sandbox: Path, local: LocalS
                 local.materialise(release.manifest)
     assert refused >= 200
 
-    local.keep(release.manifest, release.layout)
+    local.keep(release.known)
     assert contents(local.materialise(release.manifest)) == GOOD
 
 
@@ -153,12 +154,12 @@ def test_layout_that_lies_about_the_size_of_a_pack_costs_nobody_that_pack(
     assert not local.has(lying)
     with pytest.raises(BlobSyncError):
         bring(local, lying, (good.objects[pack] + bytes(1000))[: lying.size_bytes])
-    assert local.missing(other, layout).objects == (lying,)
+    assert local.missing(Release(other, layout)).objects == (lying,)
     with pytest.raises(BlobSyncError):
-        local.keep(other, layout)
+        local.keep(Release(other, layout))
 
     assert local.has(pack)
-    assert not local.missing(good.manifest, good.layout)
+    assert not local.missing(good.known)
     assert contents(local.materialise(good.manifest)) == GOOD
 
 
@@ -178,7 +179,7 @@ def test_manifest_that_lies_about_the_size_of_a_blob_costs_nobody_that_blob(
         assert not local.has(lying)
         assert local.has(blob)
         assert not local.has(lying)
-        assert not local.missing(release.manifest, release.layout)
+        assert not local.missing(release.known)
 
 
 def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: Sample) -> None:
@@ -189,17 +190,17 @@ def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: S
     lying = Manifest("q", tuple(items))
 
     with pytest.raises(BlobSyncError):
-        local.keep(lying, good.layout)
+        local.keep(Release(lying, good.layout))
     with pytest.raises(BlobSyncError):
         local.materialise(lying)
-    assert not local.missing(good.manifest, good.layout)
+    assert not local.missing(good.known)
 
 
 def test_manifest_that_wants_what_no_pack_has_gets_no_tree(local: LocalStore, good: Sample) -> None:
     wanting = Manifest("q", (*good.manifest.artifacts, Artifact("x", 7, "7" * 64, Role.CODE, False)))
 
     with pytest.raises(BlobSyncError):
-        local.keep(wanting, good.layout)
+        local.keep(Release(wanting, good.layout))
     with pytest.raises(BlobSyncError):
         local.materialise(wanting)
     assert local.kept(wanting.ref) is None

@@ -60,7 +60,7 @@ def check_and_go_on(root: Path) -> None:
             for item, data in release.objects.items():
                 if local.has(item):
                     assert local.object_path(item).read_bytes() == data
-            if local.kept(release.manifest.ref) and not local.missing(release.manifest, release.layout):
+            if local.kept(release.manifest.ref) and not local.missing(release.known):
                 assert contents(local.materialise(release.manifest)) == dict(release.files)
         assert list((root / "quarantine").iterdir()) == []
         everything(local)
@@ -150,7 +150,7 @@ def test_disk_that_fails_any_call_is_told_clearly_harms_nothing_and_heals(
                     assert local.disk_state().condition is CONDITIONS[error]
                     assert local.disk_state().reason == str(exc)
             assert contents(tree) == dict(old.files)
-            assert not local.missing(old.manifest, old.layout)
+            assert not local.missing(old.known)
 
             assert contents(local.materialise(fill(local, new).manifest)) == dict(new.files)
             assert local.disk_state().ok

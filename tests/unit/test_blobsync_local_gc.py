@@ -39,7 +39,7 @@ def kept(local: LocalStore, *names: str, name: str = "p") -> Sample:
 
 
 def lacking(local: LocalStore, release: Sample) -> list[str]:
-    return [item.path for item in local.missing(release.manifest, release.layout).artifacts]
+    return [item.path for item in local.missing(release.known).artifacts]
 
 
 def test_collection_marks_first_and_removes_after_the_grace(local: LocalStore) -> None:

@@ -232,7 +232,7 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
         assert local.has(pack)
         with pytest.raises(BlobMissingError):
             local.materialise(release.manifest)
-        assert local.missing(release.manifest, release.layout).objects == (pack,)
+        assert local.missing(release.known).objects == (pack,)
         fill(local, release)
     assert contents(local.materialise(release.manifest)) == FILES
 
@@ -251,7 +251,7 @@ def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalSto
 
     with pytest.raises(StopError):
         local.verify(release.manifest, on_progress=stop)
-    assert not local.missing(release.manifest, release.layout)
+    assert not local.missing(release.known)
 
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
@@ -286,4 +286,4 @@ def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalSt
 
     with pytest.raises(BlobMissingError):
         local.materialise(release.manifest)
-    assert local.missing(release.manifest, release.layout).objects == (pack,)
+    assert local.missing(release.known).objects == (pack,)

@@ -30,7 +30,7 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.blob import CHUNK_BYTES
 from blobsync.sync.waits import Wait
 from tests.local_store_samples import sample
@@ -203,7 +203,7 @@ def test_disk_that_hangs_does_not_make_a_call_outlast_its_time(rig: Rig, what: s
     p, healed = rig.publish("p", a="1"), threading.Event()
 
     class Hanging(LocalStore):
-        def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+        def kept(self, ref: ReleaseRef) -> Release | None:
             if what == "kept":
                 healed.wait(60)
             return super().kept(ref)
