@@ -22,7 +22,7 @@ _ANSWERS = 256
 
 @dataclass(frozen=True, slots=True)
 class MissingObjects:
-    """What is not here, or not verified. False when nothing is.
+    """What of a release is not here, or not verified. False when nothing is missing.
 
     Attributes:
         objects: Packs and large blobs to fetch, in the order of the layout and the manifest.

@@ -65,13 +65,13 @@ class ObjectFiles:
         return self.check(item)
 
     def sound(self, item: StoredObject) -> bool:
-        """As `has`; and whoever made `item` did not pair its name with the SHA-256 of other bytes.
+        """As `has`; and `item` pairs its name with the SHA-256 of the same bytes.
 
-        That is known only where SHA-256 is computed too. The file stays: it is `item` that lies, and others
-        may name the file rightly.
+        That is known only where SHA-256 is computed too. A file that `item` describes wrongly stays: other
+        manifests may describe it rightly.
 
         Raises:
-            InvalidManifestError: they did.
+            InvalidManifestError: the SHA-256 is of other bytes.
             OSError: the disk does not say.
         """
         if not self.has(item):
@@ -114,7 +114,7 @@ class ObjectFiles:
                 if isinstance(named, Pack) and self._was_whole(named, before):
                     verify_pack_bytes(FileReader(fd), named, on_progress)
                     sha256 = None
-                elif from_disk:  # slowly: nobody waits for it, and it makes nobody wait
+                elif from_disk:  # slowly: the scrub must not hold up other threads
                     sha256 = verify_object(
                         FileReader(fd),
                         before.size_bytes,
@@ -125,7 +125,7 @@ class ObjectFiles:
                     )
                 else:
                     sha256 = self.verify(fd, named, on_progress)
-                    os.fdatasync(fd)  # whoever put it there may not have waited for the disk
+                    os.fdatasync(fd)  # the process that wrote it may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now
             return False
@@ -137,12 +137,12 @@ class ObjectFiles:
                 raise
             self.base.quarantine(path, f"it cannot be read: {exc}")
             return False
-        if unchanged:  # else written to meanwhile: nobody knows
+        if unchanged:  # else it was written to meanwhile
             self.note_verified(item, before, sha256)
         return unchanged and named == item
 
     def _was_whole(self, pack: Pack, found: FileIdentity) -> bool:
-        """Whether each member of this file was hashed once: then the same bytes have the same members.
+        """True if each member of this file was hashed once: then the same bytes have the same members.
 
         Where SHA-256 is asked for, BLAKE3 does not stand for it.
         """
@@ -177,9 +177,10 @@ class ObjectFiles:
 
 
 def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:
-    """The object of that name, which says what bytes it has, whatever size somebody claims.
+    """The object of that name with the size that its file has.
 
-    So a layout or manifest that lies about a size never has a sound file thrown away.
+    The name alone says what the bytes must be, so a manifest or layout with a wrong size never makes a sound
+    file count as damaged.
     """
     if isinstance(item, Blob) and chunk_count(size_bytes) != len(item.chunks):
         return item

@@ -91,7 +91,10 @@ class KeptRecord:
 
 
 class Release:
-    """What a release is, and which packs have its small files. A value: equal if release and layout are.
+    """A release as this host knows it: its manifest, and the packs that have its small files.
+
+    Either both were read just now; or it was complete here once, and its manifest is read from the disk when
+    it is asked for. Equal if release and layout are.
 
     Args:
         manifest: What it is.
@@ -111,7 +114,7 @@ class Release:
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
     ) -> Release:
-        """One that was complete here once. Its manifest is read when it is asked for, each time."""
+        """A release that was complete here once. Its manifest is read each time when it is asked for."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
         made._record, made._read = record, read
@@ -119,7 +122,7 @@ class Release:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was complete here: when its objects are here, so are all files."""
+        """True if it was complete here once: then all its files are here when all its objects are."""
         return self._read is not None
 
     @property
@@ -137,12 +140,12 @@ class Release:
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
-        """What it consists of here, each once."""
+        """Packs and large blobs of the release, each once."""
         return (*self.layout.packs, *self.record.blobs)
 
     @property
     def record(self) -> KeptRecord:
-        """What is to be known of it without its manifest."""
+        """What a look needs of the manifest."""
         if self._record is None:
             self._record = _record_of(self.manifest, self.layout)
         return self._record

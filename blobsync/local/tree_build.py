@@ -1,4 +1,4 @@
-"""Makes one tree in a folder that nobody else sees."""
+"""Makes one tree in a folder of this session alone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _log = Log(__name__)
 
 
 class Holds:
-    """Keeps the list in the local store up to date.
+    """Keeps the list of this session in the local store up to date.
 
     Args:
         local: The store.

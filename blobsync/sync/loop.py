@@ -1,6 +1,6 @@
-"""The thread `blobsync-syncer`: it owns the table, starts what is due, and tells what has changed.
+"""The thread `blobsync-syncer`: it owns the table, starts jobs that are due, and tells listeners of changes.
 
-Whatever blocks is done on other threads, which put their result on the inbox.
+It never blocks but on its inbox. Looks and fetches run on other threads, which put their results there.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ LOOK_THREADS = 3
 _LOOKS = LOOK_THREADS - 1
 """Looks under way at a time: in an outage each waits for a timeout. The other thread is for `ensure`."""
 _PUBLISH_EVERY_S = 0.1
-"""While objects arrive by the thousand, counts are told no more often, and take no more than a tenth of the
-time. That a release is ready, or is so no more, is told at once."""
+"""Counts are told at most this often, and take at most a tenth of the time. That a release became ready, or
+is not ready any more, is told at once."""
 
 Step = Callable[[float], None]
-"""What the thread does next; told the time."""
+"""A change of the loop's state, with the time as its argument. It runs on the loop's thread."""
 
 
 class SyncLoop:
-    """See the module. Its public parts may be used on any thread, and return at once; but for `run`.
+    """See the module. Every method but `run` may be called on any thread, and returns at once.
 
     Args:
         local: The local store.
         inspector: Finds out what a release lacks.
-        transfers: Bring objects.
+        transfers: Fetches objects.
         looks: Threads for looks.
-        holds: Protect what is wanted.
+        holds: Protects wanted releases.
         waits: Calls of `ensure`.
-        meter: Counts what the transfers bring.
+        meter: Counts the bytes of the transfers.
         retry: Back-off of each look and fetch.
         look_every_s: How often a ready release is looked at again.
         fetches: How many objects are under way at a time; as many more, if a call of `ensure` needs them.
@@ -88,7 +88,7 @@ class SyncLoop:
         self.progress_listeners: Listeners[SyncProgress] = Listeners()
 
     def want(self, refs: Collection[ReleaseRef]) -> None:
-        """The wanted set is this now."""
+        """Replace the wanted set."""
 
         def step(now_s: float) -> None:
             self._table.want(refs, now_s)
@@ -97,11 +97,11 @@ class SyncLoop:
         self._inbox.put(step)
 
     def ensure(self, ref: ReleaseRef) -> None:
-        """Somebody waits for this release: look at it now, and fetch what it lacks first."""
+        """A call of `ensure` waits for this release: look at it now, and fetch first what it lacks."""
         self._inbox.put(partial(self._table.ensure, ref))
 
     def end_ensure(self, ref: ReleaseRef) -> None:
-        """A call of `ensure` for this release has ended; others may wait for it still."""
+        """A call of `ensure` for this release has ended; other calls may still wait for it."""
         self._inbox.put(lambda now_s: None if ref in self._waits else self._table.end_ensure(ref, now_s))
 
     def retry_now(self) -> None:
@@ -109,11 +109,11 @@ class SyncLoop:
         self._inbox.put(self._table.back_offs.retry_now)
 
     def damaged(self, name: str) -> None:
-        """The scrub has put an object away."""
+        """The scrub has moved an object to quarantine."""
         self._inbox.put(partial(self._table.damaged, name))
 
     def disk_turned(self) -> None:
-        """The disk has failed, or takes bytes again."""
+        """The disk has failed, or works again."""
         self._inbox.put(lambda _now_s: self._holds.settle())
 
     def stop(self) -> None:
@@ -139,13 +139,13 @@ class SyncLoop:
             while self._turn():
                 pass
         except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
-            # Nobody may believe in a readiness that is not kept up: from now on nothing is ready.
+            # Readiness is not kept up to date any more, so from now on no release is ready.
             _log.exception("syncer_failed")
             self._tell(Readiness())
             self._waits.close("this syncer failed, as its log says; make a new one")
 
     def _turn(self) -> bool:
-        """Take what has come, start what is due, tell what has changed. False: told to stop."""
+        """Run the steps of the inbox, start due jobs, tell of changes. False: `stop` was called."""
         for step in self._steps():
             if step is None:
                 return False

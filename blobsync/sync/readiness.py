@@ -80,8 +80,8 @@ class MissingArtifact(NamedTuple):
         role: What it is for.
         size_bytes: Its size.
         sha256: Its digest.
-        state: Why it is not here. A small file waits for one of the packs that are missing; nobody knows for
-            which, so it counts as absent only when all of them are.
+        state: Why it is not here. Which of the missing packs has a small file is not known, so such a file is
+            absent only when all of them are.
     """
 
     path: str
@@ -126,7 +126,7 @@ class Readiness:
     """How the disk does. While it is not well, what is here stays ready, and nothing more comes."""
 
     def is_ready(self, ref: ReleaseRef) -> bool:
-        """Whether every file of this release is here and verified. A release nobody wanted is not."""
+        """True if every file of this release is here and verified. False for a release that is not wanted."""
         found = self.releases.get(ref)
         return found is not None and found.state is ReleaseState.READY
 

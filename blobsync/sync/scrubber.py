@@ -115,7 +115,7 @@ class Scrubber:
                 self._stopping.wait(self._interval_s)
 
     def _wait_s(self) -> float:
-        # Overdue, and not ours: somebody else is at it.
+        # Overdue, and not our turn: another process scrubs.
         due_s = self._turn.due_in_s()
         return due_s if due_s > 0 else min(self._interval_s, _ASK_AGAIN_S)
 
@@ -209,7 +209,7 @@ class ScrubTurn:
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Whether it is our turn: a round is due, and nobody else is at it. One that ends well is noted.
+        """True if a round is due and no other process scrubs. The end of a whole round is noted.
 
         Raises:
             OSError: the file cannot be opened.

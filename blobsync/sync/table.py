@@ -92,8 +92,8 @@ class SyncTable:
     Args:
         retry: Waits after failures.
         look_every_s: How often a ready release is looked at again: someone may have removed a file.
-        urgent_fetches: How many more fetches may run than `start_due` is told, if somebody waits for them.
-            Of looks, one.
+        urgent_fetches: How many fetches may run beyond what `start_due` is told, if calls of `ensure` wait
+            for them. Of looks, one.
         rng: Uniform in [0, 1).
     """
 
@@ -117,7 +117,7 @@ class SyncTable:
         self._sizes: dict[str, int] | None = None
         self._total_bytes = 0
         self.turned = False
-        """Whether a release became ready, or is so no more, since somebody set this to False."""
+        """True when a release became ready, or stopped being ready, since this was set to False."""
 
     def needing(self, name: str) -> Set[ReleaseRef]:
         """The releases that lack this object."""
@@ -150,7 +150,7 @@ class SyncTable:
             self.back_offs.retry_now(now_s)
 
     def ensure(self, ref: ReleaseRef, now_s: float) -> None:
-        """Somebody waits for a release: look at it now, wanted or not, and fetch what it lacks first."""
+        """A call waits for a release: look at it now, wanted or not, and fetch what it lacks first."""
         release = self._releases.setdefault(ref, _Release())
         release.awaited = True
         self._looks.add(ref, URGENT, now_s).failures = 0
@@ -160,7 +160,7 @@ class SyncTable:
             self._fetches.retry(name, now_s)
 
     def end_ensure(self, ref: ReleaseRef, now_s: float) -> None:
-        """Nobody waits for it any more: forget it, unless it is wanted."""
+        """No call waits for it any more: forget it, unless it is wanted."""
         release = self._releases.get(ref)
         if release is None or release.wanted is None:
             self._forget(ref)
@@ -170,7 +170,7 @@ class SyncTable:
             self._reorder(release.missing, now_s)
 
     def damaged(self, name: str, now_s: float) -> None:
-        """An object, or the manifest of that digest, was damaged and was put away: look at what needs it."""
+        """An object, or the manifest of that digest, went to quarantine: look at all that need it."""
         self._quarantined_count += 1
         for ref, release in self._releases.items():
             objects = () if release.known is None else release.known.objects
@@ -178,14 +178,14 @@ class SyncTable:
                 self._looks.move(ref, now_s)
 
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
-        """Jobs to start now, at most so many of each kind, and urgent ones beyond that: see `Agenda.take`."""
+        """Jobs to start now, at most this many of each kind, and urgent ones beyond: see `Agenda.take`."""
         found = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
         jobs: list[Job] = [Look(ref, release.known, release.fresh_layout) for ref, release in found]
         names = self._fetches.take(now_s, fetches)
         return [*jobs, *(Fetch(self._missing[name].item, self._fetches[name].order) for name in names)]
 
     def next_due_s(self, looks: int = 1, fetches: int = 1) -> float | None:
-        """When `start_due` with these has something again, as far as time alone decides."""
+        """When `start_due` with these arguments gives a job; None: not before another call changes that."""
         times = (self._looks.next_due_s(looks), self._fetches.next_due_s(fetches))
         return min((due for due in times if due is not None), default=None)
 
@@ -229,7 +229,7 @@ class SyncTable:
             self.back_offs.failed(self._looks, job.ref, failure, now_s)
 
     def readiness(self, disk: DiskState) -> Readiness:
-        """How things stand. What has not changed since the last call is the same object again."""
+        """How the wanted releases stand. A release that has not changed is the same object as last time."""
         for ref in self._dirty & self._releases.keys():
             release = self._releases[ref]
             if release.wanted is None:

@@ -98,7 +98,7 @@ class Transfers:
                 result = self._here_or_elsewhere(item)
             else:
                 self._bring_chunks(job, incoming, ended)
-        except BaseException as exc:  # noqa: BLE001 - told to whoever asked
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
             ended(exc)
         else:
             if result is not None:
@@ -138,7 +138,7 @@ class Transfers:
         missing = list[tuple[int, int]]()
         try:
             missing = self._missing(incoming)
-        except BaseException as exc:  # noqa: BLE001 - told to whoever asked
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
             errors.append(exc)
         left += len(missing)
         for start, size in missing:
@@ -183,7 +183,7 @@ class Transfers:
 def _installed(incoming: Incoming, errors: list[BaseException]) -> Arrival | BaseException:
     try:
         _install(incoming, errors)
-    except BaseException as exc:  # noqa: BLE001 - told to whoever asked
+    except BaseException as exc:  # noqa: BLE001 - given to `ended`
         return exc
     return Arrival.FETCHED
 

@@ -1,7 +1,7 @@
 """Calls of `ensure` that wait for a release. Thread-safe.
 
-The thread `blobsync-syncer` tells them what it finds and what fails. Each decides for itself which failure
-ends it: one that will not heal by itself, or the last one when its time is over.
+The thread `blobsync-syncer` tells each of them what was found and what failed. A failure that cannot heal by
+itself ends the call at once; else the last failure is its error when its time is over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Wait:
         self._complete: Release | None = None
         self._error: BaseException | None = None
         self._failures: dict[str, tuple[int, BaseException]] = {}
-        """By what failed: how often, and the last error. What failed last is at the end."""
+        """How often each thing failed, and its last error. The newest failure is at the end."""
 
     def found(self, complete: Release) -> None:
         """A look found the release complete."""
@@ -57,7 +57,7 @@ class Wait:
             self._changed.notify_all()
 
     def came(self, name: str) -> None:
-        """An object of the release is here: what it failed with is no reason any more."""
+        """An object of the release is here: its failures do not count any more."""
         with self._changed:
             self._failures.pop(name, None)
 
@@ -76,7 +76,7 @@ class Wait:
             self._failed(name, error, tries=2 if moved else 1)
 
     def folder_failed(self, error: BlobSyncError) -> int:
-        """The release could not be given as a folder. Says how often, so far."""
+        """The folder of the release could not be made. Returns how often, so far."""
         return self._failed(_FOLDER, error, tries=1)
 
     def end(self, error: BaseException) -> None:
@@ -136,7 +136,7 @@ class Wait:
         return max(0.0, self._until_s - time.monotonic())
 
     def _late(self) -> BaseException:
-        """What kept it: what will not heal by itself, else what failed last."""
+        """The error of a call that is late: a failure that cannot heal by itself, else the newest one."""
         with self._changed:
             errors = [error for _, error in reversed(self._failures.values())]
         late = StoreUnavailableError(
@@ -158,7 +158,7 @@ class Waits:
             return ref in self._waits
 
     def of(self, refs: Iterable[ReleaseRef]) -> list[Wait]:
-        """Those that wait for one of these releases."""
+        """The calls that wait for one of these releases."""
         with self._lock:
             return [wait for ref in refs for wait in self._waits.get(ref, ())]
 
@@ -188,7 +188,7 @@ class Waits:
                     del self._waits[ref]
 
     def close(self, why: str = CLOSED) -> None:
-        """End those that wait now, and refuse new ones."""
+        """End all calls that wait now, and refuse new ones."""
         with self._lock:
             self._closed = self._closed or why
             waits = [wait for waits in self._waits.values() for wait in waits]
