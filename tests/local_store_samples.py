@@ -104,7 +104,7 @@ def fill(local: LocalStore, release: Sample) -> Sample:
     """Bring all of a release, and keep it."""
     for item, data in release.objects.items():
         bring(local, item, data)
-    local.keep(release.known)
+    assert not local.keep(release.known)
     return release
 
 

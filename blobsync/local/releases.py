@@ -184,12 +184,17 @@ class ReleaseFiles:
         self._lock = threading.Lock()
         self._parsed: OrderedDict[tuple[Path, FileIdentity], Manifest] = OrderedDict()
 
-    def keep(self, manifest: Manifest, layout: Layout) -> None:
-        """Write both, the manifest last but for the record. Of a release that is complete.
+    def keep(self, release: Release) -> None:
+        """Write the files of a complete release that are missing or damaged: layout, manifest, record.
 
-        OSError passes through.
+        Of a release that has a record, the manifest is not read. OSError passes through.
         """
-        ref, data = manifest.ref, layout.encode()
+        ref, layout = release.ref, release.layout
+        if release.is_recorded:
+            kept = self.kept(ref)
+            if kept is not None and kept.is_recorded and kept == release:
+                return
+        manifest, data = release.manifest, layout.encode()
         if self.layout(ref) != layout:
             self._base.install_document(self._path(ref, ".layout"), data)
         if self.manifest(ref) is None:
@@ -198,8 +203,7 @@ class ReleaseFiles:
             if found is not None:
                 self._remember(self._path(ref, ".json"), identity(found), manifest)
         if self._record(ref, data) is None:
-            record = Release(manifest, layout).record
-            self._base.install_document(self._path(ref, ".record"), record.encode())
+            self._base.install_document(self._path(ref, ".record"), release.record.encode())
 
     def kept(self, ref: ReleaseRef) -> Release | None:
         """See `blobsync.LocalStore.kept`. OSError passes through."""

@@ -33,12 +33,11 @@ from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.missing_objects import MissingCache, MissingObjects, objects_of
+from blobsync.local.missing_objects import MissingObjects, missing_objects, objects_of
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
-from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
 
@@ -70,7 +69,6 @@ class LocalStore:
             index = VerifiedIndex(root / "verified", session.new_path())
             self._base = StoreContext(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
-        self._missing = MissingCache(self._objects)
         self._releases = ReleaseFiles(self._base)
         self._trees = Trees(self._base, self._objects)
 
@@ -150,9 +148,10 @@ class LocalStore:
             return incoming.receive(self._objects, item)
 
     def missing(self, release: Release) -> MissingObjects:
-        """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
+        """What of a release is not here and verified.
 
-        Of a release that was complete here, the manifest is read only if an object is missing.
+        Of one that was complete here, each pack and blob is looked at, no file is read. Else, or if an object
+        is missing, the manifest and the tables of packs are read.
 
         Raises:
             BlobMissingError: the manifest must be read, and is damaged or gone.
@@ -164,20 +163,27 @@ class LocalStore:
         with self._base.disk.errors(f"looking for files of {release.ref}"):
             if release.is_recorded and all(self._objects.sound(item) for item in release.objects):
                 return MissingObjects()
-            return self._missing.missing(release.manifest, release.layout)
+            return missing_objects(self._objects, release.manifest, release.layout)
 
-    def keep(self, release: Release) -> None:
-        """Record a release, so that it is known here without the object store. A new layout replaces the old.
+    def keep(self, release: Release) -> MissingObjects:
+        """Record a release that is complete, so that it is known here without the object store.
+
+        A new layout replaces the old. A release that is recorded already costs no write.
+
+        Returns:
+            What it lacks: then it is not recorded.
 
         Raises:
-            BlobMissingError: not all of it is here; that comes first.
-            InvalidLayoutError: as of `missing`.
+            BlobMissingError, InvalidLayoutError, InvalidManifestError: as of `missing`.
             LocalStoreError: the disk failed.
         """
-        self._require(release)
-        with self._base.disk.errors(f"keeping {release.ref}"):
-            self._releases.keep(release.manifest, release.layout)
-        self._base.ask_disk()  # since all may have been written long ago
+        missing = self.missing(release)
+        if not missing:
+            with self._base.disk.errors(f"keeping {release.ref}"):
+                self._releases.keep(release)
+            if not release.is_recorded:
+                self._base.ask_disk()  # since all may have been written long ago
+        return missing
 
     def kept(self, ref: ReleaseRef) -> Release | None:
         """A release that was complete here once; None: it was not, or its record was damaged.
@@ -207,8 +213,12 @@ class LocalStore:
             BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        release = Release(manifest, self._layout(manifest))
-        self._require(release)
+        release = self._kept(manifest.ref)
+        if missing := self.missing(release):
+            raise BlobMissingError(
+                f"{release.ref} lacks {len(missing.artifacts)} of {len(manifest.artifacts)} files here, in "
+                f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
+            )
         with self._base.disk.errors(f"materialising {manifest.ref}"):
             return self._trees.materialise(manifest, release.layout)
 
@@ -220,10 +230,8 @@ class LocalStore:
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.
         """
+        kept = self._kept(ref)
         with self._base.disk.errors(f"reading {path} of {ref}"):
-            kept = self._releases.kept(ref)
-            if kept is None:
-                raise BlobMissingError(f"{ref} is not kept here; sync it first")
             yield from reading.read(self._objects, kept, path)
 
     def verify(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
@@ -242,7 +250,7 @@ class LocalStore:
             BlobMissingError: it was not kept.
             LocalStoreError: the disk failed.
         """
-        layout = self._layout(manifest)
+        layout = self._kept(manifest.ref).layout
         for item in objects_of(manifest, layout):
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)
@@ -277,17 +285,8 @@ class LocalStore:
         with self._base.disk.errors(f"verifying the tree of {manifest.ref}"):
             self._trees.scrub(manifest, on_progress)
 
-    def _layout(self, manifest: Manifest) -> Layout:
-        with self._base.disk.errors(f"reading the layout of {manifest.ref}"):
-            layout = self._releases.layout(manifest.ref)
-        if layout is None:
-            raise BlobMissingError(f"{manifest.ref} is not kept here; sync it first")
-        return layout
-
-    def _require(self, release: Release) -> None:
-        if missing := self.missing(release):
-            files = len(release.manifest.artifacts)
-            raise BlobMissingError(
-                f"{release.ref} lacks {len(missing.artifacts)} of {files} files here, in "
-                f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
-            )
+    def _kept(self, ref: ReleaseRef) -> Release:
+        kept = self.kept(ref)
+        if kept is None:
+            raise BlobMissingError(f"{ref} is not kept here; sync it first")
+        return kept

@@ -24,7 +24,7 @@ from blobsync.sync.meter import Meter, SyncProgress
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
 from blobsync.sync.release_inspector import Inspection, ReleaseInspector
-from blobsync.sync.table import Fetch, Job, Look, SyncTable
+from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
 from blobsync.sync.transfers import Arrival, Transfers
 from blobsync.sync.waits import Waits
 
@@ -81,7 +81,7 @@ class SyncLoop:
         self._window = fetches
         self._publish_due_s = self._warned_s = float("-inf")
         self._dirty = False
-        self._totals = (0, 0, 0, 0)
+        self._objects = ObjectCounts()
         self._told_progress = SyncProgress()
         self.readiness = Readiness()
         self.listeners: Listeners[Readiness] = Listeners()
@@ -122,13 +122,13 @@ class SyncLoop:
 
     def progress(self) -> SyncProgress:
         """See `blobsync.Syncer.progress`."""
-        total_objects, total_bytes, missing_objects, missing_bytes = self._totals
-        done = total_bytes - missing_bytes + self._meter.partial_bytes
+        counts = self._objects
+        done = counts.total_bytes - counts.missing_bytes + self._meter.partial_bytes
         return SyncProgress(
-            done_bytes=max(0, min(done, total_bytes)),
-            total_bytes=total_bytes,
-            done_objects=total_objects - missing_objects,
-            total_objects=total_objects,
+            done_bytes=max(0, min(done, counts.total_bytes)),
+            total_bytes=counts.total_bytes,
+            done_objects=counts.total - counts.missing,
+            total_objects=counts.total,
             fetched_bytes=self._meter.fetched_bytes,
             fetched_objects=self._meter.fetched_objects,
         )
@@ -250,7 +250,7 @@ class SyncLoop:
             return
         if self._dirty:
             self._dirty = self._table.turned = False
-            self._totals = self._table.objects()
+            self._objects = self._table.objects()
             fresh = self._table.readiness(self._local.disk_state())
             if fresh != self.readiness:
                 self._tell(fresh)

@@ -81,20 +81,12 @@ class ReleaseInspector:
         return fetch_manifest(self._store, ref.name, ref.digest)
 
     def _inspection(self, found: Release, *, asked_store: bool) -> Inspection:
-        missing = self._local.missing(found)
-        if not missing:
-            return Inspection(self._complete(found), missing, asked_store)
+        missing = self._local.keep(found)
         if missing.artifacts and not missing.objects:
             raise InvalidManifestError(
                 f"{found.ref} names {missing.artifacts[0].path} with another size than the same content "
                 f"has elsewhere; publish it again"
             )
+        if not missing and not found.is_recorded:
+            found = self._local.kept(found.ref) or found  # needs no manifest in memory
         return Inspection(found, missing, asked_store)
-
-    def _complete(self, found: Release) -> Release:
-        """Keep it, unless it is kept like this. What is given needs no manifest in memory."""
-        kept = self._local.kept(found.ref)
-        if kept is not None and kept == found and kept.is_recorded:
-            return kept
-        self._local.keep(found)
-        return self._local.kept(found.ref) or found

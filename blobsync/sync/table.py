@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from blobsync.local.disk_state import DiskState
 from blobsync.local.missing_objects import MissingObjects
@@ -59,6 +60,15 @@ class Fetch:
 
 
 Job = Look | Fetch
+
+
+class ObjectCounts(NamedTuple):
+    """Distinct objects of all releases in the table, and those that are missing."""
+
+    total: int = 0
+    total_bytes: int = 0
+    missing: int = 0
+    missing_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -247,11 +257,11 @@ class SyncTable:
         self._count()
         return Readiness(releases, self._total_bytes, self._quarantined_count, disk)
 
-    def objects(self) -> tuple[int, int, int, int]:
-        """Distinct objects of all releases, their bytes; those that are missing, and theirs."""
+    def objects(self) -> ObjectCounts:
+        """Count them."""
         sizes = self._count()
         missing_bytes = sum(missing.item.size_bytes for missing in self._missing.values())
-        return len(sizes), sum(sizes.values()), len(self._missing), missing_bytes
+        return ObjectCounts(len(sizes), sum(sizes.values()), len(self._missing), missing_bytes)
 
     def _count(self) -> dict[str, int]:
         """Sizes of all objects; and `Readiness.total_bytes`. Computed when the releases have changed."""

@@ -64,7 +64,7 @@ class Work:
     def _bring(self, local: LocalStore, release: Sample) -> None:
         for item, data in release.objects.items():
             bring(local, item, data)
-        local.keep(release.known)
+        assert not local.keep(release.known)
         self._tell("kept", release)
 
     def _tell(self, what: str, release: Sample) -> None:

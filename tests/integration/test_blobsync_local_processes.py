@@ -32,7 +32,7 @@ with LocalStore(Path(sys.argv[1])) as local:
                     incoming.took(start, size)
                 incoming.install()
                 print(item.name, flush=True)
-    local.keep(wanted.known)
+    assert not local.keep(wanted.known)
     print(local.materialise(wanted.manifest))
 """
 

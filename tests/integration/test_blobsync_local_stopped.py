@@ -73,7 +73,7 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
             return local.has(pack)
 
         eventually(brought)
-        local.keep(wanted.known)
+        assert not local.keep(wanted.known)
         tree = local.materialise(wanted.manifest)
         inode = local.object_path(pack).stat().st_ino
 
