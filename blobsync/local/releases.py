@@ -15,7 +15,7 @@ from pathlib import Path
 from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.disk import FileIdentity, identity, regular
-from blobsync.local.missing_objects import objects_of
+from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack

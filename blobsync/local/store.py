@@ -27,14 +27,13 @@ from pathlib import Path
 from typing import Literal
 
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.errors import BlobMissingError
+from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
 from blobsync.local import incoming, reading
 from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.missing_objects import MissingObjects, missing_objects, objects_of
-from blobsync.local.objects import ObjectFiles
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects, objects_of
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
@@ -193,6 +192,18 @@ class LocalStore:
         """
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
+
+    def is_here(self, ref: ReleaseRef) -> bool:
+        """True if a release is complete here and verified. Needs no object store.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        kept = self.kept(ref)
+        try:
+            return kept is not None and not self.missing(kept)
+        except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
+            return False
 
     def releases(self) -> list[ReleaseRef]:
         """All kept releases, sorted. Their records are not read.

@@ -20,10 +20,10 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import DiskWatch
 from blobsync.sync.holds import Holds
-from blobsync.sync.meter import Meter, SyncProgress
+from blobsync.sync.inspection import Inspection
+from blobsync.sync.meter import SyncProgress
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
-from blobsync.sync.release_inspector import Inspection, ReleaseInspector
 from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
 from blobsync.sync.transfers import Arrival, Transfers
 from blobsync.sync.waits import Waits
@@ -46,12 +46,11 @@ class SyncLoop:
 
     Args:
         local: The local store.
-        inspector: Finds out what a release lacks.
+        inspect: Finds out what a release lacks; blocks.
         transfers: Fetches objects.
         looks: Threads for looks.
         holds: Protects wanted releases.
         waits: Calls of `ensure`.
-        meter: Counts the bytes of the transfers.
         retry: Back-off of each look and fetch.
         look_every_s: How often a ready release is looked at again.
         fetches: How many objects are under way at a time; as many more, if a call of `ensure` needs them.
@@ -60,19 +59,18 @@ class SyncLoop:
     def __init__(
         self,
         local: LocalStore,
-        inspector: ReleaseInspector,
+        inspect: Callable[[Look], Inspection],
         transfers: Transfers,
         looks: DaemonPool,
         holds: Holds,
         waits: Waits,
-        meter: Meter,
         *,
         retry: RetryPolicy,
         look_every_s: float,
         fetches: int,
     ) -> None:
-        self._local, self._inspector, self._transfers = local, inspector, transfers
-        self._looks, self._holds, self._waits, self._meter = looks, holds, waits, meter
+        self._local, self._inspect, self._transfers = local, inspect, transfers
+        self._looks, self._holds, self._waits = looks, holds, waits
         self._inbox: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._table = SyncTable(retry, look_every_s, urgent_fetches=fetches)
         self._disk_watch = DiskWatch(retry)
@@ -122,15 +120,15 @@ class SyncLoop:
 
     def progress(self) -> SyncProgress:
         """See `blobsync.Syncer.progress`."""
-        counts = self._objects
-        done = counts.total_bytes - counts.missing_bytes + self._meter.partial_bytes
+        counts, meter = self._objects, self._transfers.meter
+        done = counts.total_bytes - counts.missing_bytes + meter.partial_bytes
         return SyncProgress(
             done_bytes=max(0, min(done, counts.total_bytes)),
             total_bytes=counts.total_bytes,
             done_objects=counts.total - counts.missing,
             total_objects=counts.total,
-            fetched_bytes=self._meter.fetched_bytes,
-            fetched_objects=self._meter.fetched_objects,
+            fetched_bytes=meter.fetched_bytes,
+            fetched_objects=meter.fetched_objects,
         )
 
     def run(self) -> None:
@@ -225,7 +223,7 @@ class SyncLoop:
         began_s = time.monotonic()
         if isinstance(job, Look):
             self._looking += 1
-            look = self._looks.submit(partial(self._inspector.look, job))
+            look = self._looks.submit(partial(self._inspect, job))
             look.add_done_callback(
                 lambda done: self._inbox.put(partial(self._looked, job, began_s, _outcome(done)))
             )

@@ -1,7 +1,7 @@
 """Brings the local store to the wanted set of releases, in the background, for ever.
 
 Where to read on: `Syncer` starts the thread of `loop`, which owns the table of what to do (`table`, `agenda`)
-and calls the listeners. A wanted release is looked at (`release_inspector`); the objects that it lacks are
+and calls the listeners. A wanted release is looked at (`inspection`); the objects that it lacks are
 fetched and verified (`transfers`); a look that finds nothing missing makes it ready (`readiness`).
 `ensure` is a want that goes first, a wait (`waits`) and a pin (`holds`).
 
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from blobsync.bucket.ports import ObjectStore
@@ -25,11 +26,11 @@ from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.holds import Holds
+from blobsync.sync.inspection import inspect
 from blobsync.sync.loop import LOOK_THREADS, SyncLoop
-from blobsync.sync.meter import Meter, SyncProgress, Throttle
+from blobsync.sync.meter import SyncProgress, Throttle
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
-from blobsync.sync.release_inspector import ReleaseInspector
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
 from blobsync.sync.transfers import Transfers
 from blobsync.sync.waits import CLOSED, Wait, Waits
@@ -78,16 +79,14 @@ class Syncer:
         self._looks = DaemonPool(LOOK_THREADS, "blobsync-look")
         self._holds = Holds(local)
         self._waits = Waits()
-        self._inspector = ReleaseInspector(store, local)
-        meter, throttle = Meter(), Throttle(bandwidth_bytes_per_s, self._stopping)
+        throttle = Throttle(bandwidth_bytes_per_s, self._stopping)
         self._loop = SyncLoop(
             local,
-            self._inspector,
-            Transfers(store, local, self._fetches, throttle, meter),
+            partial(inspect, store, local),
+            Transfers(store, local, self._fetches, throttle),
             self._looks,
             self._holds,
             self._waits,
-            meter,
             retry=retry,
             look_every_s=look_interval.total_seconds(),
             fetches=2 * threads,
@@ -161,12 +160,12 @@ class Syncer:
         return self._loop.progress_listeners.subscribe(listener)
 
     def is_here(self, ref: ReleaseRef) -> bool:
-        """Whether a release is complete and verified on this disk. Asks no store; needs no `start`.
+        """True if a release is complete and verified on this disk. Asks no store; needs no `start`.
 
         Raises:
             LocalStoreError: the disk does not say.
         """
-        return self._inspector.is_here(ref)
+        return self._local.is_here(ref)
 
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:
         """Bring one release here, wanted or not, and give it as a folder. Blocks; needs no `start`.

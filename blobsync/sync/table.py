@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from blobsync.local.disk_state import DiskState
-from blobsync.local.missing_objects import MissingObjects
+from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Artifact, ReleaseRef

@@ -53,14 +53,14 @@ class Transfers:
         local: Where to.
         pool: Whose threads do it.
         throttle: Waits, to keep below a bandwidth.
-        meter: Counts.
+
+    Attributes:
+        meter: Counts what arrives.
     """
 
-    def __init__(
-        self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle, meter: Meter
-    ) -> None:
-        self._store, self._local, self._pool = store, local, pool
-        self._throttle, self._meter = throttle, meter
+    def __init__(self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle) -> None:
+        self._store, self._local, self._pool, self._throttle = store, local, pool, throttle
+        self.meter = Meter()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
         """Bring one object. Wrong bytes are fetched a second time before that is an error.
@@ -76,7 +76,7 @@ class Transfers:
 
         def finish(result: Arrival | BaseException) -> None:
             if result not in {Arrival.HERE, Arrival.ELSEWHERE}:
-                self._meter.end(job.item.name, good=result is Arrival.FETCHED)
+                self.meter.end(job.item.name, good=result is Arrival.FETCHED)
             ended(result)
 
         def cancelled(call: Future[None]) -> None:
@@ -153,7 +153,7 @@ class Transfers:
 
     def _missing(self, incoming: Incoming) -> list[tuple[int, int]]:
         missing = incoming.missing()
-        self._meter.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
+        self.meter.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
         return missing
 
     def _copy(self, incoming: Incoming, start: int, size: int) -> None:
@@ -165,7 +165,7 @@ class Transfers:
         def on_progress(more: int) -> None:
             nonlocal came, until_s
             came += more
-            self._meter.came(item.name, more)
+            self.meter.came(item.name, more)
             until_s += self._throttle.take(more)  # our own waiting is not the sender's fault
             if time.monotonic() > until_s:
                 raise StoreUnavailableError(
@@ -176,7 +176,7 @@ class Transfers:
             self._store.copy(key, incoming.fd, start=start, size_bytes=size, on_progress=on_progress)
             incoming.took(start, size)
         except BaseException:
-            self._meter.came(item.name, -came)
+            self.meter.came(item.name, -came)
             raise
 
 

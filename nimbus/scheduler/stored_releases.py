@@ -41,8 +41,7 @@ class StoredReleases:
     def is_here(self, release: ReleaseOf) -> bool:
         """See the protocol. False, too, if the disk does not say."""
         try:
-            kept = self._local.kept(_ref(release))
-            return kept is not None and not self._local.missing(kept)
+            return self._local.is_here(_ref(release))
         except BlobSyncError:
             return False
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blobsync import DiskState, ReleaseRef, ReleaseState, RetryPolicy
-from blobsync.local.missing_objects import MissingObjects
+from blobsync.local.objects import MissingObjects
 from blobsync.sync.readiness import Failure
 from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample

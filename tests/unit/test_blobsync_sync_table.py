@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from blobsync import DiskCondition, DiskState, Readiness, ReleaseState, RetryPolicy
-from blobsync.local.missing_objects import MissingObjects
+from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
 from blobsync.release.objects import StoredObject
 from blobsync.sync.readiness import Failure
