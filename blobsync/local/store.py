@@ -78,27 +78,27 @@ class LocalStore:
 
     @property
     def context(self) -> StoreContext:
-        """What the parts of this package stand on; not for others."""
+        """What the modules of `blobsync.local` share; not for other packages."""
         return self._base
 
     def disk_state(self) -> DiskState:
-        """How the disk does: from the last failure, until a write succeeds. Takes no time."""
+        """State of the disk: that of the last failure, until a write succeeds. From memory."""
         return self._base.disk.state
 
     def ask_disk(self) -> None:
-        """If a write was refused at last, find out with a small one whether the disk takes bytes again."""
+        """If the last write failed, try a small one, to see whether the disk works again."""
         self._base.ask_disk()
 
     def subscribe_disk(self, listener: Callable[[DiskState], None]) -> Callable[[], None]:
-        """Be told when the disk fails, or is well again, on the thread that met it: must only enqueue.
+        """Call a listener when the disk fails or works again, on the thread that used it: must only enqueue.
 
         Returns:
-            What ends that. One call may be under way still.
+            A function that removes the listener. One call may still be under way.
         """
         return self._base.disk.listeners.subscribe(listener)
 
     def close(self) -> None:
-        """Let go of everything held. Safe to repeat."""
+        """Close all files, and end the session with its protection from collection. Safe to repeat."""
         self._objects.partials.close()
         self._base.index.close()
         self._base.session.close()
@@ -110,10 +110,10 @@ class LocalStore:
         self.close()
 
     def hold(self, releases: Set[str]) -> None:
-        """Protect releases, by digest, from collection by any process; in place of what we held before.
+        """Protect releases, by digest, from collection by any process; replaces those of the last call.
 
         Raises:
-            LocalStoreError: the disk failed; what was held before is.
+            LocalStoreError: the disk failed; the releases of the last call stay protected.
         """
         with self._base.disk.errors("noting what is needed"):
             self._base.session.hold(releases)
@@ -138,7 +138,8 @@ class LocalStore:
         """Begin or resume a download.
 
         Returns:
-            To be used in a `with`; None: another of this host receives the object, or it is here: ask `has`.
+            To be used in a `with`; None: another thread or process of this host receives the object, or the
+            object is here: ask `has`.
 
         Raises:
             LocalStoreError: the disk failed, or has no room for it.
@@ -215,7 +216,7 @@ class LocalStore:
             return self._releases.refs()
 
     def materialise(self, manifest: Manifest) -> Path:
-        """Give a kept release as a read-only folder. Cheap when it is there already; safe to race.
+        """Make a kept release a read-only folder. Cheap when that is there already; safe to race.
 
         Returns:
             `root/trees/<digest>`. It stays while the release is held or wanted.
@@ -234,7 +235,7 @@ class LocalStore:
             return self._trees.materialise(manifest, release.layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
-        """Stream a file of a kept release, without a tree. Verified: see `has`.
+        """Stream a file of a kept release, without a folder. It is verified: see `has`.
 
         Raises:
             BlobMissingError: the release is not kept, or not here any more.
@@ -286,9 +287,9 @@ class LocalStore:
             )
 
     def scrub_tree(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> None:
-        """Hash what a release's tree has of its own, from the disk. A damaged file goes to quarantine.
+        """Hash the files of a release's tree that are no links to blobs, from the disk.
 
-        That is no loss: the tree is made anew when it is asked for.
+        A damaged one goes to quarantine. Nothing is lost: the tree is made anew when it is asked for.
 
         Raises:
             LocalStoreError: the disk failed.
