@@ -33,7 +33,7 @@ from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects, objects_of
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
@@ -215,7 +215,7 @@ class LocalStore:
         with self._base.disk.errors("listing releases"):
             return self._releases.refs()
 
-    def materialise(self, manifest: Manifest) -> Path:
+    def materialise(self, ref: ReleaseRef) -> Path:
         """Make a kept release a read-only folder. Cheap when that is there already; safe to race.
 
         Returns:
@@ -225,14 +225,14 @@ class LocalStore:
             BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        release = self._kept(manifest.ref)
-        if missing := self.missing(release):
+        kept = self._kept(ref)
+        if missing := self.missing(kept):
             raise BlobMissingError(
-                f"{release.ref} lacks {len(missing.artifacts)} of {len(manifest.artifacts)} files here, in "
+                f"{ref} lacks {len(missing.artifacts)} of {kept.record.file_count} files here, in "
                 f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
             )
-        with self._base.disk.errors(f"materialising {manifest.ref}"):
-            return self._trees.materialise(manifest, release.layout)
+        with self._base.disk.errors(f"materialising {ref}"):
+            return self._trees.materialise(kept.manifest, kept.layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
         """Stream a file of a kept release, without a folder. It is verified: see `has`.
@@ -246,13 +246,13 @@ class LocalStore:
         with self._base.disk.errors(f"reading {path} of {ref}"):
             yield from reading.read(self._objects, kept, path)
 
-    def verify(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
+    def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
         """Hash a kept release anew, from the disk, whatever the index says; its tree too.
 
         What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
 
         Args:
-            manifest: The release.
+            ref: The release.
             on_progress: See `OnProgress`; it may wait, to limit the rate.
 
         Returns:
@@ -262,11 +262,13 @@ class LocalStore:
             BlobMissingError: it was not kept.
             LocalStoreError: the disk failed.
         """
-        layout = self._kept(manifest.ref).layout
-        for item in objects_of(manifest, layout):
+        kept = self._kept(ref)
+        with self._base.disk.errors(f"reading the manifest of {ref}"):
+            manifest = kept.manifest
+        for item in kept.objects:
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)
-        return self.missing(Release(manifest, layout))
+        return self.missing(Release(manifest, kept.layout))
 
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
         """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.

@@ -187,7 +187,7 @@ class SyncLoop:
             self._table.back_offs.store_answered(now_s)
         if not result.missing:
             for wait in waits:
-                wait.found(result.known)
+                wait.found_complete()
 
     def _fetched(self, job: Fetch, began_s: float, result: Arrival | BaseException, now_s: float) -> None:
         self._fetching -= 1
@@ -237,7 +237,7 @@ class SyncLoop:
         """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
         if not self._disk_watch.is_due(self._local.disk_state().ok, now_s):
             return
-        if self._table.back_offs.waits_for_disk:  # the next fetch asks it, with more bytes
+        if self._table.back_offs.waits_for_disk:  # the next try of that task asks it, with more bytes
             return
         if self._disk_question is None or self._disk_question.done():  # one at a time: a disk may hang
             with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox

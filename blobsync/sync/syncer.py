@@ -214,9 +214,9 @@ class Syncer:
         """Wait until the release is complete, and make its folder on a thread that may hang with the disk."""
         while True:
             self._loop.ensure(wait.ref)
-            complete = wait.complete()
+            wait.complete()
             try:
-                made = self._looks.submit(lambda: self._local.materialise(complete.manifest), rank=_FIRST)  # noqa: B023
+                made = self._looks.submit(partial(self._local.materialise, wait.ref), rank=_FIRST)
                 return wait.result(made)
             except BlobSyncError as exc:
                 failures = wait.folder_failed(exc)

@@ -23,7 +23,6 @@ from blobsync.errors import (
     StoreUnavailableError,
     SyncerClosedError,
 )
-from blobsync.local.releases import Release
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
@@ -44,15 +43,15 @@ class Wait:
         self.ref = ref
         self._began_s, self._until_s = time.monotonic(), until_s
         self._changed = threading.Condition()
-        self._complete: Release | None = None
+        self._complete = False
         self._error: BaseException | None = None
         self._failures: dict[str, tuple[int, BaseException]] = {}
         """How often each thing failed, and its last error. The newest failure is at the end."""
 
-    def found(self, complete: Release) -> None:
+    def found_complete(self) -> None:
         """A look found the release complete."""
         with self._changed:
-            self._complete = complete
+            self._complete = True
             self._failures = {what: found for what, found in self._failures.items() if what == _FOLDER}
             self._changed.notify_all()
 
@@ -85,7 +84,7 @@ class Wait:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def complete(self) -> Release:
+    def complete(self) -> None:
         """Wait for the next look that finds the release complete.
 
         Raises:
@@ -95,10 +94,9 @@ class Wait:
             self._changed.wait_for(lambda: self._error or self._complete, self._left_s())
             if self._error is not None:
                 raise self._error
-            if self._complete is None:
+            if not self._complete:
                 raise self._late()
-            complete, self._complete = self._complete, None
-            return complete
+            self._complete = False
 
     def result(self, call: Future[Result]) -> Result:
         """Wait for a call on another thread, which may hang.

@@ -129,7 +129,7 @@ class Site:
             kept = local.kept(self.stays)
             assert kept is not None
             assert not local.missing(Release(kept.manifest, kept.layout))
-            assert contents(local.materialise(kept.manifest)) == self.truth[self.stays.digest]
+            assert contents(local.materialise(kept.manifest.ref)) == self.truth[self.stays.digest]
             assert len(list((self.root / "sessions").iterdir())) == 1, "what the dead left is gone"
         assert audit(self.root, self.truth) == []
 

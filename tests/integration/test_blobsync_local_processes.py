@@ -33,7 +33,7 @@ with LocalStore(Path(sys.argv[1])) as local:
                 incoming.install()
                 print(item.name, flush=True)
     assert not local.keep(wanted.known)
-    print(local.materialise(wanted.manifest))
+    print(local.materialise(wanted.manifest.ref))
 """
 
 
@@ -76,7 +76,7 @@ def test_processes_that_fill_one_store_at_once_fetch_each_object_once_and_share_
     assert sorted(fetched) == sorted(item.name for item in wanted.objects)
     assert trees == {str(tmp_path / "trees" / wanted.manifest.digest)}
     with LocalStore(tmp_path) as local:
-        assert not local.verify(wanted.manifest)
-        assert contents(local.materialise(wanted.manifest)) == dict(wanted.files)
+        assert not local.verify(wanted.manifest.ref)
+        assert contents(local.materialise(wanted.manifest.ref)) == dict(wanted.files)
     for folder in ("quarantine", "partial"):
         assert list((tmp_path / folder).iterdir()) == []

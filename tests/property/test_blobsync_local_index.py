@@ -100,7 +100,7 @@ def materialised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
     root = tmp_path_factory.mktemp("store")
     with LocalStore(root) as local:
         release = fill(local, sample({"a/b": b"1", "c": b"22", "d.sh": b"333"}, executable={"d.sh"}))
-        tree = local.materialise(release.manifest)
+        tree = local.materialise(release.manifest.ref)
     data = (root / "trees" / f"{tree.name}.files").read_bytes()
     yield root, release, data
     remove_tree(root)
@@ -155,8 +155,8 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
         lacking = local.missing(release.known)
         assert not lacking or victim.parent.parent.name == "packs"
         fill(local, release)
-        assert contents(local.materialise(release.manifest)) == dict(release.files)
-        assert not local.verify(release.manifest)
+        assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
+        assert not local.verify(release.manifest.ref)
     remove_tree(copy)
 
 

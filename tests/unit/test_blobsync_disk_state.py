@@ -31,7 +31,7 @@ def release() -> Sample:
 def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
     """A store that has a release and its tree, on a disk that was full at last."""
     with LocalStore(tmp_path) as opened:
-        opened.materialise(fill(opened, release).manifest)
+        opened.materialise(fill(opened, release).manifest.ref)
         other = sample({"b": b"2" * 5000})
         with pytest.MonkeyPatch.context() as patch, pytest.raises(LocalStoreError):
             patch.setattr(os, "fsync", refuse)
@@ -40,7 +40,7 @@ def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
 
 
 def test_tree_that_is_there_already_says_nothing_of_the_disk(local: LocalStore, release: Sample) -> None:
-    local.materialise(release.manifest)
+    local.materialise(release.manifest.ref)
 
     assert local.disk_state().condition is DiskCondition.FULL
 
@@ -75,7 +75,7 @@ def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalS
         fill(local, other)
         local.context.disk.state = state
         if what == "tree":
-            local.materialise(other.manifest)
+            local.materialise(other.manifest.ref)
         else:
             local.context.install_document(local.root / "releases" / "p" / "document", b"1")
 

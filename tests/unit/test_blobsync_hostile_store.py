@@ -109,7 +109,7 @@ def test_hostile_manifest_on_the_disk_is_not_followed(sandbox: Path, local: Loca
         else:
             assert kept.manifest.canonical == case.data
             with pytest.raises(BlobMissingError):
-                local.materialise(kept.manifest)
+                local.materialise(kept.manifest.ref)
         assert not list((sandbox / "store" / "trees").iterdir()), str(case)
     assert refused >= 400
 
@@ -125,15 +125,15 @@ def test_hostile_layout_on_the_disk_is_not_followed(sandbox: Path, local: LocalS
         if local.kept(release.manifest.ref) is None:
             refused += 1
             with pytest.raises(BlobSyncError):
-                local.materialise(release.manifest)
+                local.materialise(release.manifest.ref)
             assert not list((sandbox / "store" / "trees").iterdir()), str(case)
         else:
             with contextlib.suppress(BlobSyncError):
-                local.materialise(release.manifest)
+                local.materialise(release.manifest.ref)
     assert refused >= 200
 
     local.keep(release.known)
-    assert contents(local.materialise(release.manifest)) == GOOD
+    assert contents(local.materialise(release.manifest.ref)) == GOOD
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_layout_that_lies_about_the_size_of_a_pack_costs_nobody_that_pack(
 
     assert local.has(pack)
     assert not local.missing(good.known)
-    assert contents(local.materialise(good.manifest)) == GOOD
+    assert contents(local.materialise(good.manifest.ref)) == GOOD
 
 
 @pytest.mark.parametrize("size", [PACKED_BYTES + 1, CHUNK_BYTES + 1])
@@ -192,7 +192,7 @@ def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: S
     with pytest.raises(BlobSyncError):
         local.keep(Release(lying, good.layout))
     with pytest.raises(BlobSyncError):
-        local.materialise(lying)
+        local.materialise(lying.ref)
     assert not local.missing(good.known)
 
 
@@ -202,5 +202,5 @@ def test_manifest_that_wants_what_no_pack_has_gets_no_tree(local: LocalStore, go
     with pytest.raises(BlobSyncError):
         local.keep(Release(wanting, good.layout))
     with pytest.raises(BlobSyncError):
-        local.materialise(wanting)
+        local.materialise(wanting.ref)
     assert local.kept(wanting.ref) is None

@@ -13,7 +13,7 @@ from blobsync import BlobMissingError, LocalStore, Manifest, ReleaseRef
 from blobsync.local.gc import gc
 from blobsync.local.releases import KeptRecord, Release
 from blobsync.release.blob import Blob
-from tests.local_store_samples import Sample, fill, overwrite, sample
+from tests.local_store_samples import Sample, contents, fill, overwrite, sample
 from tests.sync_samples import SOON, Rig
 
 Eventually = Callable[..., None]
@@ -130,6 +130,18 @@ def test_release_whose_manifest_is_gone_is_not_kept_whatever_its_record_says(tmp
 
     with LocalStore(tmp_path) as local:
         assert local.kept(ref) is None
+
+
+def test_damaged_manifest_is_written_anew_when_its_release_is_kept_again(tmp_path: Path) -> None:
+    release = sample({"a": b"1"})
+    kept(tmp_path, release)
+    manifest = record_of(tmp_path, release.manifest.ref).with_suffix(".json")
+    overwrite(manifest, manifest.read_bytes().replace(b'"path":"a"', b'"path":"b"'))
+
+    with LocalStore(tmp_path) as local:
+        assert not local.keep(release.known)
+
+        assert contents(local.materialise(release.manifest.ref)) == {"a": b"1"}
 
 
 def test_damaged_manifest_is_found_when_it_is_read_and_goes_to_quarantine(tmp_path: Path) -> None:

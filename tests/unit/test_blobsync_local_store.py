@@ -264,7 +264,7 @@ def test_manifest_that_pairs_a_blob_with_a_wrong_sha256_harms_no_other_release(
         with pytest.raises(InvalidManifestError):
             local.keep(Release(lie, good.layout))
         local.keep(good.known)
-        assert contents(local.materialise(good.manifest)) == {"a": CHUNKED}
+        assert contents(local.materialise(good.manifest.ref)) == {"a": CHUNKED}
         assert list((tmp_path / "quarantine").iterdir()) == []
 
 
@@ -279,7 +279,7 @@ def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path:
         with pytest.raises(InvalidManifestError):
             b"".join(strict.read(lie.ref, "a"))
         with pytest.raises(InvalidManifestError):
-            strict.materialise(lie)
+            strict.materialise(lie.ref)
         kept = strict.kept(lie.ref)
         assert kept is not None
         with pytest.raises(InvalidManifestError):
@@ -350,12 +350,12 @@ def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) 
     assert len(local.keep(release.known).artifacts) == 2
     assert local.kept(release.manifest.ref) is None
     with pytest.raises(BlobMissingError, match="not kept"):
-        local.materialise(release.manifest)
+        local.materialise(release.manifest.ref)
 
     fill(local, release)
     local.object_path(release.packs[0]).unlink()
     with pytest.raises(BlobMissingError, match="lacks 1 of 2"):
-        local.materialise(release.manifest)
+        local.materialise(release.manifest.ref)
 
 
 def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore) -> None:
@@ -420,7 +420,7 @@ def test_object_on_a_bad_sector_goes_to_quarantine(
 
     with monkeypatch.context() as patch:
         patch.setattr(verification, "hash_range", unreadable)
-        assert {item.path for item in local.verify(release.manifest).artifacts} == {"a", "b"}
+        assert {item.path for item in local.verify(release.manifest.ref).artifacts} == {"a", "b"}
     assert len(list((local.root / "quarantine").iterdir())) == 2
 
 
@@ -521,7 +521,7 @@ def test_index_stays_small_when_files_are_verified_again_and_again(tmp_path: Pat
     with LocalStore(tmp_path) as local:
         fill(local, release)
         for _ in range(2000):
-            local.verify(release.manifest)
+            local.verify(release.manifest.ref)
         before = (tmp_path / "verified").stat().st_size
     with LocalStore(tmp_path) as again:
         assert (tmp_path / "verified").stat().st_size < before / 100

@@ -18,7 +18,6 @@ from blobsync import (
     CorruptBlobError,
     LocalStore,
     LocalStoreError,
-    Manifest,
     ReleaseAbsentError,
     ReleaseRef,
     ReleaseState,
@@ -208,10 +207,10 @@ def test_disk_that_hangs_does_not_make_a_call_outlast_its_time(rig: Rig, what: s
                 healed.wait(60)
             return super().kept(ref)
 
-        def materialise(self, manifest: Manifest) -> Path:
+        def materialise(self, ref: ReleaseRef) -> Path:
             if what == "materialise":
                 healed.wait(60)
-            return super().materialise(manifest)
+            return super().materialise(ref)
 
     syncer = rig.syncer(start=False, local=Hanging(rig.folder / "local"))
     began_s = time.monotonic()

@@ -12,7 +12,6 @@ import pytest
 from blobsync import (
     InvalidManifestError,
     LocalStore,
-    Manifest,
     Readiness,
     ReleaseAbsentError,
     ReleaseCorruptError,
@@ -261,12 +260,12 @@ def test_release_is_not_collected_when_another_call_for_it_fails_meanwhile(rig: 
     trees: list[Path] = []
 
     class FailingFirst(LocalStore):
-        def materialise(self, manifest: Manifest) -> Path:
+        def materialise(self, ref: ReleaseRef) -> Path:
             if not trees:
                 trees.append(Path())
                 trees[0] = syncer.ensure(p, SOON)  # pinned after the call that fails, and done before it
                 raise InvalidManifestError("asked for by a test")
-            return super().materialise(manifest)
+            return super().materialise(ref)
 
     syncer = rig.syncer(start=False, local=FailingFirst(rig.folder / "local"))
     with pytest.raises(ReleaseCorruptError, match="asked for by a test"):
