@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from blobsync.sync.meter import SyncProgress
     from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
     from blobsync.sync.scrubber import ScrubProgress
-    from blobsync.sync.sources import ObjectSource
     from blobsync.sync.syncer import Syncer
 
 __all__ = [
@@ -92,7 +91,6 @@ __all__ = [
     "Manifest",
     "MissingArtifact",
     "ObjectInfo",
-    "ObjectSource",
     "ObjectStore",
     "Phase",
     "Progress",
@@ -149,7 +147,6 @@ _MODULES = {
     "Manifest": "release.manifest",
     "MissingArtifact": "sync.readiness",
     "ObjectInfo": "bucket.ports",
-    "ObjectSource": "sync.sources",
     "ObjectStore": "bucket.ports",
     "Phase": "progress",
     "Progress": "progress",

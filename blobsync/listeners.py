@@ -1,4 +1,4 @@
-"""Who is told of changes. Thread-safe; a listener's defect harms nobody else."""
+"""Calls listeners with new values. Thread-safe; an error of one listener does not stop the others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Value = TypeVar("Value")
 
 
 class Listeners(Generic[Value]):
-    """Told of values, on the thread of whoever tells."""
+    """Listeners of one kind of value."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[object, Callable[[Value], None]] = {}
 
     def subscribe(self, listener: Callable[[Value], None]) -> Callable[[], None]:
-        """Add one. Gives what removes it again; safe to repeat."""
+        """Add a listener. Returns a function that removes it; safe to repeat."""
         token = object()
         with self._lock:
             self._listeners[token] = listener
@@ -32,7 +32,7 @@ class Listeners(Generic[Value]):
         return unsubscribe
 
     def tell(self, value: Value) -> None:
-        """Tell all."""
+        """Call all listeners, on this thread."""
         with self._lock:
             listeners = list(self._listeners.values())
         for listener in listeners:

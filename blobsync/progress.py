@@ -1,4 +1,4 @@
-"""How far a publish or a collection in the bucket is. Counted on its threads, read by the caller's."""
+"""How far a publish, or a collection in the bucket, is. Its threads count; the caller's thread reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Progress:
     Attributes:
         phase: Which.
         done_count: Files hashed, distinct blobs packed or uploaded, objects listed or deleted, releases read.
-        total_count: Of how many; 0: not known.
+        total_count: Of how many; 0 if that is not known.
         done_bytes: Of the same, before compression; 0 in a collection.
         total_bytes: Of how many.
     """
@@ -79,7 +79,7 @@ class Share:
         self._best = 0
 
     def reached(self, sent_bytes: int) -> bool:
-        """Say how many bytes this try has sent. True if no try before sent as many."""
+        """Note how many bytes this try has sent. True if no earlier try sent as many."""
         if sent_bytes <= self._best:
             return False
         self._meter.add(0, self._raw(sent_bytes) - self._raw(self._best))
@@ -87,7 +87,7 @@ class Share:
         return True
 
     def done(self, count: int) -> None:
-        """The upload is complete; it holds so many blobs."""
+        """The upload is complete; it holds `count` blobs."""
         self._meter.add(count, self._raw_bytes - self._raw(self._best))
 
     def _raw(self, sent_bytes: int) -> int:

@@ -1,11 +1,11 @@
-"""Which hosts have verified which releases, as they say themselves; and waiting until enough have.
+"""Which hosts have verified which releases, by their own records; and waiting until enough hosts have.
 
 Each host writes one small object, `replicas/<host>`, whenever its syncer has verified or dropped a release,
-and again now and then as a sign of life. Whoever publishes makes the release wanted, waits here, and then
-activates it, or does not: hosts fetch only what is wanted, so nothing is waited for before that.
+and again in intervals, so that the record stays young. A publisher makes its release wanted, waits here, and
+then activates it, or does not. Hosts fetch only wanted releases, so the wait comes after that.
 
-A record is a statement, not a proof: it says what its host found when it wrote it. A host that has lost its
-disk since is noticed by its next record, or by the age of the last.
+A record says what its host found when it wrote it; it is no proof. A host that has lost its disk since then
+is noticed by its next record, or by the age of the last.
 
     release = publish(store, name="flights", files=files)
     ...  # make it wanted
@@ -34,19 +34,19 @@ from blobsync.names import is_release_name
 from blobsync.release.replica import MAX_RECORD_BYTES, ReplicaRecord
 
 MAX_AGE = timedelta(minutes=10)
-"""A record that has not been written again for so long says nothing any more."""
+"""A record that is older than this does not count."""
 
 _log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Who has a release, and who does not.
+    """Which hosts have a release, and which do not.
 
     Attributes:
         digest: Of the release.
-        holders: Hosts that say that they have verified it, sorted.
-        lacking: Hosts that say what they have, and it is not among that, sorted.
+        holders: Hosts whose record names it, sorted.
+        lacking: Hosts whose record does not name it, sorted.
         silent: Hosts whose record is too old, or cannot be read, sorted.
     """
 
@@ -67,15 +67,15 @@ class ReplicaBoard:
 
     Args:
         store: Where they are.
-        now: The time. Records are dated by the store's clock, so the two should not be apart by much of
-            `max_age`.
+        now: The time. Records are dated by the store's clock, so the two clocks may differ by a small part of
+            `max_age` only.
     """
 
     def __init__(self, store: ObjectStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._store, self._now = store, now
 
     def announce(self, record: ReplicaRecord) -> None:
-        """Say what this host has. Replaces what it said before; safe to repeat.
+        """Write the record of this host, in place of the one before. Safe to repeat.
 
         Raises:
             BlobSyncError: as of `ObjectStore.write`.
@@ -83,7 +83,7 @@ class ReplicaBoard:
         self._store.write(keys.replica(record.host), record.encode())
 
     def withdraw(self, host: str) -> None:
-        """Forget what a host said, when it leaves for good. Safe to repeat.
+        """Delete the record of a host that is removed for good. Safe to repeat.
 
         Raises:
             BlobSyncError: as of `ObjectStore.delete`.
@@ -91,7 +91,7 @@ class ReplicaBoard:
         self._store.delete(keys.replica(host))
 
     def look(self, digest: str, max_age: timedelta = MAX_AGE) -> Replicas:
-        """Who has a release now.
+        """Find out which hosts have a release now.
 
         Raises:
             BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`.
@@ -110,7 +110,7 @@ class ReplicaBoard:
         return Replicas(digest, **{kind: tuple(sorted(names)) for kind, names in hosts.items()})
 
     def holders(self, digest: str, max_age: timedelta = MAX_AGE) -> frozenset[str]:
-        """Hosts that say that they have verified a release.
+        """Hosts whose record says that they have verified a release.
 
         Raises:
             BlobSyncError: as of `look`.
@@ -138,7 +138,7 @@ class ReplicaPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """How waiting ended. `warning` says what is missing, if something is."""
+    """How the wait ended. `warning` says which hosts are missing; None: enough hosts have it."""
 
     replicas: Replicas
     wanted: int
@@ -156,14 +156,14 @@ def wait_for_replicas(
     look_interval: timedelta = timedelta(seconds=1),
     stopping: threading.Event | None = None,
 ) -> ReplicaReport:
-    """Wait until so many hosts say that they have verified a release.
+    """Wait until enough hosts say that they have verified a release.
 
     Looks at least once. A store that cannot be reached meanwhile is asked again until the deadline.
 
     Args:
-        board: Whom to ask.
+        board: Where the records are.
         digest: Of the release's manifest.
-        wanted: How many hosts; 0 is had at once.
+        wanted: How many hosts are enough; with 0 there is no wait.
         deadline: How long to wait.
         policy: What to do when it has passed.
         max_age: Older records do not count.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import BlobDigest
 from blobsync.release.layout import Layout, Pack
@@ -30,6 +31,10 @@ class Sample:
     @property
     def packs(self) -> list[Pack]:
         return list(self.layout.packs)
+
+    @property
+    def known(self) -> Release:
+        return Release(self.manifest, self.layout)
 
 
 def sha(data: bytes) -> str:
@@ -99,7 +104,7 @@ def fill(local: LocalStore, release: Sample) -> Sample:
     """Bring all of a release, and keep it."""
     for item, data in release.objects.items():
         bring(local, item, data)
-    local.keep(release.manifest, release.layout)
+    assert not local.keep(release.known)
     return release
 
 

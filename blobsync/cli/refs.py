@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import list_releases, published
 from blobsync.errors import BlobSyncConfigError, ReleaseAbsentError
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.names import is_digest, is_release_name
 from blobsync.release.manifest import ReleaseRef
@@ -46,7 +46,7 @@ def in_store(local: LocalStore, text: str) -> ReleaseRef:
     return _one(text, name, digits, [ref.digest for ref in local.releases() if ref.name == name])
 
 
-def kept_in_store(local: LocalStore, ref: ReleaseRef) -> KeptRelease:
+def kept_in_store(local: LocalStore, ref: ReleaseRef) -> Release:
     """What a store keeps of a release.
 
     Raises:

@@ -142,7 +142,7 @@ def _worst(states: list[ReleaseReadiness]) -> int:
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
-    return {str(ref): str(local.materialise(refs.kept_in_store(local, ref).manifest)) for ref in wanted}
+    return {str(ref): str(local.materialise(ref)) for ref in wanted}
 
 
 def _lines(release: ReleaseReadiness) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _data(release: ReleaseReadiness) -> dict[str, Any]:
 
 def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
     kept = refs.kept_in_store(local, ref)
-    missing = local.missing(kept.manifest, kept.layout)
+    missing = local.missing(kept)
     return {
         "name": ref.name,
         "digest": ref.digest,

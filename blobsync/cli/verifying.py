@@ -61,7 +61,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
             for ref in wanted:
                 kept = refs.kept_in_store(local, ref)
                 on_progress = _meter(show, kept.manifest.size_bytes, rate)
-                found[ref] = local.verify(kept.manifest, on_progress=on_progress)
+                found[ref] = local.verify(ref, on_progress=on_progress)
     data = [
         {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in missing.artifacts]}
         for ref, missing in found.items()

@@ -179,7 +179,7 @@ _syncfs = _library_call("syncfs", ctypes.c_int)
 class FileReader:
     """Reads an open file; see `blobsync.bucket.verification.Reader`. OSError passes through.
 
-    Into a buffer, not by a map: a mapped file on a bad sector, or cut by somebody, kills the process.
+    Into a buffer, not by a map: to read a mapped file that has a bad sector, or was cut, kills the process.
     """
 
     def __init__(self, fd: int) -> None:

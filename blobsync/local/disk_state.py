@@ -48,8 +48,8 @@ class DiskHealth:
         self._needed_bytes = self._asked_in_vain = 0
         self.state = DiskState()
         self.listeners: Listeners[DiskState] = Listeners()
-        """Told when the condition is another, on the thread of whoever used the disk: must only enqueue. Of
-        two that are told at once, `state` has the last word."""
+        """Told when the condition changes, on the thread that used the disk: must only enqueue. When two
+        threads tell at once, `state` is what counts."""
 
     @contextmanager
     def errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
@@ -98,9 +98,10 @@ class DiskHealth:
             raise _NoRoomError(errno.ENOSPC, why, str(self._root), size_bytes)
 
     def has_room(self) -> bool:
-        """Whether there is now the room that was missing. What nobody asks for again is forgotten.
+        """True if there is now the room that was missing.
 
-        Whoever still wants it tries again, and is refused again: then it counts anew.
+        A need that was not repeated for `_VAIN_QUESTIONS` questions is forgotten: its object is not wanted
+        any more. Else its next try is refused again, and notes the need again.
         """
         with self._lock:
             self._asked_in_vain += 1

@@ -214,7 +214,7 @@ def _objects(root: Path) -> Iterator[Path]:
 
 
 def _stale(root: Path) -> Iterator[Path]:
-    """Downloads that nobody goes on with now, and what was found damaged."""
+    """Partial files that are not being received now, and damaged files."""
     for path in sorted((root / "partial").iterdir()):
         with _unused(path) as free:
             if free:
@@ -224,7 +224,7 @@ def _stale(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _unused(path: Path) -> Iterator[bool]:
-    """Whether nobody receives this file; nor does anybody begin to meanwhile. True for other files."""
+    """True while this file is not received, and cannot be meanwhile. True for files elsewhere."""
     if path.parent.name != "partial":
         yield True
         return

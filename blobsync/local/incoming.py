@@ -1,8 +1,9 @@
-"""One object on its way into the store, in a file that the next process can go on with.
+"""One object that arrives, in a partial file that a later process can resume.
 
-The file is locked by whoever receives the object, so that a host fetches it once: see `partials`. Nothing in
-it is trusted: chunks found there are hashed before they are left out, and all is verified before it gets its
-name.
+The file is locked by its receiver, so that a host fetches an object once: see `partials`. Nothing in it is
+trusted: chunks found there are hashed before they count as here, and the whole is verified before it gets its
+name. Its room on the disk is set aside before its first byte is fetched, so an object for which there is no
+room takes none from others.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from blobsync.local.objects import ObjectFiles
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.objects import StoredObject
 
-_RESERVE_FROM_BYTES = 1 << 20
-
 
 def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     """See `blobsync.LocalStore.receive`. OSError passes through."""
@@ -43,23 +42,25 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     try:
         if objects.has(item):  # installed by another just now
             path.unlink(missing_ok=True)
-            _let_go(objects, fd)
+            _close(objects, path, fd)
             return None
-        found = os.fstat(fd)
-        if found.st_size > item.size_bytes:
+        if os.fstat(fd).st_size > item.size_bytes:
             os.ftruncate(fd, 0)
-        if item.size_bytes >= _RESERVE_FROM_BYTES:
-            base.disk.need_room(item.size_bytes - found.st_blocks * 512, f"receiving {item.name}")
-            base.step("receive-reserve")
-            reserve(fd, item.size_bytes)
+        base.disk.need_room(item.size_bytes - os.fstat(fd).st_blocks * 512, f"receiving {item.name}")
+        base.step("receive-reserve")
+        reserve(fd, item.size_bytes)
         return Incoming(objects, item, path, fd)
     except BaseException:
         with contextlib.suppress(OSError):
-            _let_go(objects, fd)
+            _close(objects, path, fd)
         raise
 
 
-def _let_go(objects: ObjectFiles, fd: int) -> None:
+def _close(objects: ObjectFiles, path: Path, fd: int) -> None:
+    """Close the file. What is in it stays; a file without bytes is removed, with the room it may hold."""
+    with contextlib.suppress(OSError):
+        if os.fstat(fd).st_size == 0:
+            path.unlink(missing_ok=True)
     objects.partials.release(fd)
     os.close(fd)
 
@@ -67,7 +68,7 @@ def _let_go(objects: ObjectFiles, fd: int) -> None:
 class Incoming:
     """A download. Use it in a `with`; leaving that without `install` keeps what came for a later resume.
 
-    `took` may be called on several threads, the rest on one.
+    `took` may be called on several threads, all other methods on one at a time.
 
     Attributes:
         item: What it will be.
@@ -98,13 +99,10 @@ class Incoming:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file; what is in it stays. Safe to repeat."""
+        """Close the file; what is in it stays. Safe to repeat."""
         if self._open:
             self._open = False
-            with contextlib.suppress(OSError):
-                if os.fstat(self.fd).st_size == 0:  # nothing came: nothing to keep
-                    self._path.unlink(missing_ok=True)
-            _let_go(self._objects, self.fd)
+            _close(self._objects, self._path, self.fd)
 
     def missing(self) -> list[tuple[int, int]]:
         """Ranges to fetch, `(start, size)`: those of chunks that are not here, or the rest of the object.
@@ -183,7 +181,7 @@ class Incoming:
         self._objects.note_verified(self.item, identity(os.fstat(self.fd)), sha256)
 
     def _verify_all(self) -> str | None:
-        """Say the SHA-256 of a chunked blob, if it was to be computed: see `verify_object`."""
+        """Returns the SHA-256 of a chunked blob, if it is asked for: see `verify_object`."""
         if self._chunks is None:
             return self._objects.verify(self.fd, self.item)
         size = os.fstat(self.fd).st_size
@@ -194,13 +192,13 @@ class Incoming:
         return self._chunks.finish()
 
     def _tell(self, exc: OSError | LocalStoreError) -> None:
-        """Raises. The error of a write is told in our words, and remembered."""
+        """Raise the error of a write as a LocalStoreError, and note it as the state of the disk."""
         with self._objects.base.disk.errors(f"receiving {self.item.name}"):
             raise exc
 
 
 class _ChunkHashes:
-    """Which chunks of a blob are verified, and the SHA-256 of the whole, if it is wanted.
+    """Which chunks of a blob are verified, and the SHA-256 of the whole, if that is asked for.
 
     `verify` may be called on several threads. Each byte is hashed once with either digest: by one read for
     both where a chunk comes in its turn, else by a second one when those before it are here.
@@ -251,7 +249,7 @@ class _ChunkHashes:
                 self._hashing.release()
 
     def finish(self) -> str | None:
-        """Verify what was not yet, and say the SHA-256 of the whole, if it was wanted.
+        """Verify the chunks that are not yet. Returns the SHA-256 of the whole, if it is asked for.
 
         Raises:
             CorruptBlobError, OSError: as of `verify`.

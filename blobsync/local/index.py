@@ -26,8 +26,8 @@ class VerifiedIndex:
 
     Args:
         path: The index file; its folder exists.
-        part: An unfinished file of this user alone, on the same file system, which somebody removes when the
-            process is killed. Default: beside the index, where it would stay.
+        part: Path of an unfinished file of this user alone, on the same file system, that is removed by the
+            next user if this process is killed. Default: beside the index, where it would stay.
     """
 
     def __init__(self, path: Path, part: Path | None = None) -> None:

@@ -1,4 +1,7 @@
-"""The packs and large blobs of a store: where they are, and whether they count as verified. Thread-safe."""
+"""The packs and large blobs of a store: where they are, and which are verified; what a release lacks of them.
+
+Thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,39 @@ import dataclasses
 import errno
 import os
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.bucket.verification import verify_object, verify_pack_bytes
-from blobsync.errors import CorruptBlobError, InvalidManifestError, InvalidPackError
+from blobsync.bucket.verification import read_table, verify_object, verify_pack_bytes
+from blobsync.errors import CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError
 from blobsync.local.disk import FileIdentity, FileReader, identity, opened, regular
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
-from blobsync.release.blob import Blob, chunk_count
-from blobsync.release.layout import Pack
+from blobsync.release.blob import PACKED_BYTES, Blob, chunk_count
+from blobsync.release.layout import Layout, Pack
+from blobsync.release.manifest import Artifact, Manifest
 from blobsync.release.objects import StoredObject
 
 _UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
 """A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingObjects:
+    """What of a release is not here, or not verified. False when nothing is missing.
+
+    Attributes:
+        objects: Packs and large blobs to fetch, in the order of the layout and the manifest.
+        artifacts: Files that need them.
+    """
+
+    objects: tuple[StoredObject, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.artifacts)
 
 
 class ObjectFiles:
@@ -65,13 +87,13 @@ class ObjectFiles:
         return self.check(item)
 
     def sound(self, item: StoredObject) -> bool:
-        """As `has`; and whoever made `item` did not pair its name with the SHA-256 of other bytes.
+        """As `has`; and `item` pairs its name with the SHA-256 of the same bytes.
 
-        That is known only where SHA-256 is computed too. The file stays: it is `item` that lies, and others
-        may name the file rightly.
+        That is known only where SHA-256 is computed too. A file that `item` describes wrongly stays: other
+        manifests may describe it rightly.
 
         Raises:
-            InvalidManifestError: they did.
+            InvalidManifestError: the SHA-256 is of other bytes.
             OSError: the disk does not say.
         """
         if not self.has(item):
@@ -114,7 +136,7 @@ class ObjectFiles:
                 if isinstance(named, Pack) and self._was_whole(named, before):
                     verify_pack_bytes(FileReader(fd), named, on_progress)
                     sha256 = None
-                elif from_disk:  # slowly: nobody waits for it, and it makes nobody wait
+                elif from_disk:  # slowly: the scrub must not hold up other threads
                     sha256 = verify_object(
                         FileReader(fd),
                         before.size_bytes,
@@ -125,7 +147,7 @@ class ObjectFiles:
                     )
                 else:
                     sha256 = self.verify(fd, named, on_progress)
-                    os.fdatasync(fd)  # whoever put it there may not have waited for the disk
+                    os.fdatasync(fd)  # the process that wrote it may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
         except FileNotFoundError:  # collected or quarantined by another process just now
             return False
@@ -137,12 +159,12 @@ class ObjectFiles:
                 raise
             self.base.quarantine(path, f"it cannot be read: {exc}")
             return False
-        if unchanged:  # else written to meanwhile: nobody knows
+        if unchanged:  # else it was written to meanwhile
             self.note_verified(item, before, sha256)
         return unchanged and named == item
 
     def _was_whole(self, pack: Pack, found: FileIdentity) -> bool:
-        """Whether each member of this file was hashed once: then the same bytes have the same members.
+        """True if each member of this file was hashed once: then the same bytes have the same members.
 
         Where SHA-256 is asked for, BLAKE3 does not stand for it.
         """
@@ -177,10 +199,57 @@ class ObjectFiles:
 
 
 def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:
-    """The object of that name, which says what bytes it has, whatever size somebody claims.
+    """The object of that name with the size that its file has.
 
-    So a layout or manifest that lies about a size never has a sound file thrown away.
+    The name alone says what the bytes must be, so a manifest or layout with a wrong size never makes a sound
+    file count as damaged.
     """
     if isinstance(item, Blob) and chunk_count(size_bytes) != len(item.chunks):
         return item
     return dataclasses.replace(item, size_bytes=size_bytes)
+
+
+def missing_objects(objects: ObjectFiles, manifest: Manifest, layout: Layout) -> MissingObjects:
+    """Compare a release with the verified packs and blobs. Reads the tables of its packs.
+
+    Raises:
+        InvalidLayoutError, InvalidManifestError: as of `blobsync.LocalStore.missing`.
+        OSError: the disk does not say.
+    """
+    missing: list[StoredObject] = []
+    here: set[tuple[str, int]] = set()
+    for item in objects_of(manifest, layout):
+        found = _contents(objects, item)
+        if found is None:
+            missing.append(item)
+        else:
+            here.update(found)
+    artifacts = tuple(item for item in manifest.artifacts if (item.sha256, item.size_bytes) not in here)
+    if not any(isinstance(item, Pack) for item in missing):
+        for lost in artifacts:  # none, or an error at the first but for large ones
+            if lost.size_bytes <= PACKED_BYTES:
+                raise InvalidLayoutError(
+                    f"no pack in the layout of {manifest.ref} has {lost.path} ({lost.sha256}, "
+                    f"{lost.size_bytes} bytes), though all of them are here; publish the release again"
+                )
+    return MissingObjects(tuple(missing), artifacts)
+
+
+def objects_of(manifest: Manifest, layout: Layout) -> tuple[StoredObject, ...]:
+    """What a release consists of, each once."""
+    blobs = (item.blob for item in manifest.artifacts if item.size_bytes > PACKED_BYTES)
+    return (*layout.packs, *{blob.name: blob for blob in blobs}.values())
+
+
+def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, int]] | None:
+    """SHA-256 and size of what an object holds; None: it is not here, or not verified."""
+    if not objects.sound(item):
+        return None
+    if not isinstance(item, Pack):
+        return [(item.sha256, item.size_bytes)]
+    try:
+        with opened(objects.path(item)) as fd:
+            table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
+    except (FileNotFoundError, InvalidPackError):  # it went, or changed, just now
+        return None
+    return zip(table.sha256s, table.sizes, strict=True)

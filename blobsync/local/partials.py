@@ -1,13 +1,13 @@
-"""Whose turn it is to receive an object: a file below `partial/`, locked by one process of the host.
+"""Lets one process of the host receive an object: the one that has locked its file below `partial/`.
 
-A lock outlasts a process that does not run: one that was stopped, or whose container was frozen, would hold
-an object up for all others of its host. So whoever has a file touches it each `BEAT_S`, by a thread, whatever
-it waits for; and a file that was not touched for `STALLED_AFTER_S`, by our own clock, is left to its owner,
-and the object received into another, `<name>.2`. Somebody who is merely slow touches his, so nothing is
-fetched twice because of a slow server, network or disk. When the stopped one wakes, he finds the object here
-and drops his, or puts the same verified bytes in its place.
+A process that is stopped, or whose container is frozen, keeps its locks, and would hold an object up for all
+others of its host. So a thread of the owner touches the file every `BEAT_S`. A file that was not touched for
+`STALLED_AFTER_S`, by the clock of the process that looks, stays with its owner, and the object is received
+into another file, `<name>.2`. An owner that is merely slow touches its file, so no object is fetched twice
+because of a slow server, network or disk. A stopped owner that wakes finds the object here and drops its own
+file, or replaces the object by the same verified bytes.
 
-One thread, `blobsync-partials`, for as long as anything is received.
+The thread, `blobsync-partials`, runs while anything is received.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blobsync.local.disk import FileIdentity, identity, regular
 BEAT_S = 5.0
 STALLED_AFTER_S = 30.0
 _FILES = 4
-"""So many of one object, at most: three owners that do not run, and one that does."""
+"""Files of one object, at most: of three owners that are stopped, and of one that runs."""
 _SEEN = 10_000
 _END_S = 5.0
 """Longest wait for the thread; more would mean that the disk hangs."""
@@ -55,7 +55,7 @@ class Partials:
         self._thread: threading.Thread | None = None
 
     def claim(self, name: str) -> Claim | None:
-        """Open and lock a file for an object; None: somebody who runs receives it.
+        """Open and lock a file for an object; None: another owner, which runs, receives the object.
 
         Raises:
             OSError: the disk failed.
@@ -83,19 +83,19 @@ class Partials:
         return None
 
     def release(self, fd: int) -> None:
-        """Touch a file no more: before it is closed, or gets its name. Safe to repeat."""
+        """Stop touching a file: before it is closed, or gets its name. Safe to repeat."""
         with self._changed:
             self._ours.discard(fd)
         self._end()
 
     def close(self) -> None:
-        """Touch nothing any more."""
+        """Stop touching files."""
         with self._changed:
             self._ours.clear()
         self._end()
 
     def _end(self) -> None:
-        """If nothing is received any more, the thread ends before we go on."""
+        """If nothing is received any more, wait until the thread has ended."""
         with self._changed:
             thread = self._thread
             if thread is None:
@@ -110,7 +110,7 @@ class Partials:
         return self._folder / (name if number == 1 else f"{name}.{number}")
 
     def _is_received(self, name: str, first: int) -> bool:
-        """Whether somebody who runs has one of the later files: he took over from one that is gone now."""
+        """True if an owner that runs has one of the later files: it took over from an owner that is gone."""
         for number in range(first, _FILES + 1):
             path = self._path(name, number)
             with contextlib.suppress(FileNotFoundError):
@@ -123,7 +123,7 @@ class Partials:
         return False
 
     def _is_stalled(self, path: Path, fd: int) -> bool:
-        """Whether a file that somebody has is as it was, since long enough."""
+        """True if a file that another owner has locked was not touched for `STALLED_AFTER_S`."""
         found, now = identity(os.fstat(fd)), self._clock()
         with self._changed:
             known = self._seen.get(path.name)
@@ -155,7 +155,7 @@ class Partials:
 
 
 def _locked_still(fd: int, path: Path) -> bool:
-    """Lock the file, unless somebody has; False too when it got its final name while we did."""
+    """Lock the file. False: another owner has, or the file got its final name meanwhile."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -12,7 +12,7 @@ from blobsync.bucket.verification import read_table, verify_pack_bytes
 from blobsync.errors import BlobMissingError, CorruptPackError, ReleaseAbsentError
 from blobsync.local.disk import FileReader, opened
 from blobsync.local.objects import ObjectFiles
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Pack
 from blobsync.release.pack import Frame, FrameReader, PackTable, members_of
@@ -23,7 +23,7 @@ _WHOLE_PACK_SHARE = 0.25
 _HELPER_FROM_FRAMES = 2
 
 
-def read(objects: ObjectFiles, kept: KeptRelease, path: str) -> Iterator[bytes]:
+def read(objects: ObjectFiles, kept: Release, path: str) -> Iterator[bytes]:
     """See `blobsync.LocalStore.read`. OSError passes through."""
     manifest = kept.manifest
     blob = next((item.blob for item in manifest.artifacts if item.path == path), None)

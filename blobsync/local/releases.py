@@ -15,7 +15,7 @@ from pathlib import Path
 from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
 from blobsync.local.disk import FileIdentity, identity, regular
-from blobsync.local.missing_objects import objects_of
+from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack
@@ -90,8 +90,11 @@ class KeptRecord:
         )
 
 
-class KeptRelease:
-    """What a release is, and which packs have its small files. A value: equal if release and layout are.
+class Release:
+    """A release as this host knows it: its manifest, and the packs that have its small files.
+
+    Either both were read just now; or it was complete here once, and its manifest is read from the disk when
+    it is asked for. Equal if release and layout are.
 
     Args:
         manifest: What it is.
@@ -110,8 +113,8 @@ class KeptRelease:
     @classmethod
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
-    ) -> KeptRelease:
-        """One that was complete here once. Its manifest is read when it is asked for, each time."""
+    ) -> Release:
+        """A release that was complete here once. Its manifest is read each time when it is asked for."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
         made._record, made._read = record, read
@@ -119,7 +122,7 @@ class KeptRelease:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was complete here: when its objects are here, so are all files."""
+        """True if it was complete here once: then all its files are here when all its objects are."""
         return self._read is not None
 
     @property
@@ -137,24 +140,24 @@ class KeptRelease:
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
-        """What it consists of here, each once."""
+        """Packs and large blobs of the release, each once."""
         return (*self.layout.packs, *self.record.blobs)
 
     @property
     def record(self) -> KeptRecord:
-        """What is to be known of it without its manifest."""
+        """What a look needs of the manifest."""
         if self._record is None:
             self._record = _record_of(self.manifest, self.layout)
         return self._record
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeptRelease) and (self.ref, self.layout) == (other.ref, other.layout)
+        return isinstance(other, Release) and (self.ref, self.layout) == (other.ref, other.layout)
 
     def __hash__(self) -> int:
         return hash((self.ref, self.layout))
 
     def __repr__(self) -> str:
-        return f"KeptRelease({self.ref}, {len(self.layout.packs)} packs)"
+        return f"Release({self.ref}, {len(self.layout.packs)} packs)"
 
 
 def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
@@ -181,12 +184,17 @@ class ReleaseFiles:
         self._lock = threading.Lock()
         self._parsed: OrderedDict[tuple[Path, FileIdentity], Manifest] = OrderedDict()
 
-    def keep(self, manifest: Manifest, layout: Layout) -> None:
-        """Write both, the manifest last but for the record. Of a release that is complete.
+    def keep(self, release: Release) -> None:
+        """Write the files of a complete release that are missing or damaged: layout, manifest, record.
 
-        OSError passes through.
+        Of a release that has a record, the manifest is not read. OSError passes through.
         """
-        ref, data = manifest.ref, layout.encode()
+        ref, layout = release.ref, release.layout
+        if release.is_recorded:
+            kept = self.kept(ref)
+            if kept is not None and kept.is_recorded and kept == release:
+                return
+        manifest, data = release.manifest, layout.encode()
         if self.layout(ref) != layout:
             self._base.install_document(self._path(ref, ".layout"), data)
         if self.manifest(ref) is None:
@@ -195,19 +203,18 @@ class ReleaseFiles:
             if found is not None:
                 self._remember(self._path(ref, ".json"), identity(found), manifest)
         if self._record(ref, data) is None:
-            record = KeptRelease(manifest, layout).record
-            self._base.install_document(self._path(ref, ".record"), record.encode())
+            self._base.install_document(self._path(ref, ".record"), release.record.encode())
 
-    def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+    def kept(self, ref: ReleaseRef) -> Release | None:
         """See `blobsync.LocalStore.kept`. OSError passes through."""
         layout = self.layout(ref)
         if layout is None:
             return None
         record = self._record(ref, layout.encode())
         if record is not None:
-            return KeptRelease.recorded(ref, layout, record, partial(self._need, ref))
+            return Release.recorded(ref, layout, record, partial(self._need, ref))
         manifest = self.manifest(ref)
-        return None if manifest is None else KeptRelease(manifest, layout)
+        return None if manifest is None else Release(manifest, layout)
 
     def _need(self, ref: ReleaseRef) -> Manifest:
         manifest = self.manifest(ref)

@@ -27,18 +27,16 @@ from pathlib import Path
 from typing import Literal
 
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.errors import BlobMissingError
+from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
 from blobsync.local import incoming, reading
 from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.missing_objects import MissingCache, MissingObjects, objects_of
-from blobsync.local.objects import ObjectFiles
-from blobsync.local.releases import KeptRelease, ReleaseFiles
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
+from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
-from blobsync.release.layout import Layout
 from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
 
@@ -70,7 +68,6 @@ class LocalStore:
             index = VerifiedIndex(root / "verified", session.new_path())
             self._base = StoreContext(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
-        self._missing = MissingCache(self._objects)
         self._releases = ReleaseFiles(self._base)
         self._trees = Trees(self._base, self._objects)
 
@@ -81,27 +78,27 @@ class LocalStore:
 
     @property
     def context(self) -> StoreContext:
-        """What the parts of this package stand on; not for others."""
+        """What the modules of `blobsync.local` share; not for other packages."""
         return self._base
 
     def disk_state(self) -> DiskState:
-        """How the disk does: from the last failure, until a write succeeds. Takes no time."""
+        """State of the disk: that of the last failure, until a write succeeds. From memory."""
         return self._base.disk.state
 
     def ask_disk(self) -> None:
-        """If a write was refused at last, find out with a small one whether the disk takes bytes again."""
+        """If the last write failed, try a small one, to see whether the disk works again."""
         self._base.ask_disk()
 
     def subscribe_disk(self, listener: Callable[[DiskState], None]) -> Callable[[], None]:
-        """Be told when the disk fails, or is well again, on the thread that met it: must only enqueue.
+        """Call a listener when the disk fails or works again, on the thread that used it: must only enqueue.
 
         Returns:
-            What ends that. One call may be under way still.
+            A function that removes the listener. One call may still be under way.
         """
         return self._base.disk.listeners.subscribe(listener)
 
     def close(self) -> None:
-        """Let go of everything held. Safe to repeat."""
+        """Close all files, and end the session with its protection from collection. Safe to repeat."""
         self._objects.partials.close()
         self._base.index.close()
         self._base.session.close()
@@ -113,10 +110,10 @@ class LocalStore:
         self.close()
 
     def hold(self, releases: Set[str]) -> None:
-        """Protect releases, by digest, from collection by any process; in place of what we held before.
+        """Protect releases, by digest, from collection by any process; replaces those of the last call.
 
         Raises:
-            LocalStoreError: the disk failed; what was held before is.
+            LocalStoreError: the disk failed; the releases of the last call stay protected.
         """
         with self._base.disk.errors("noting what is needed"):
             self._base.session.hold(releases)
@@ -141,7 +138,8 @@ class LocalStore:
         """Begin or resume a download.
 
         Returns:
-            To be used in a `with`; None: another of this host receives the object, or it is here: ask `has`.
+            To be used in a `with`; None: another thread or process of this host receives the object, or the
+            object is here: ask `has`.
 
         Raises:
             LocalStoreError: the disk failed, or has no room for it.
@@ -149,45 +147,45 @@ class LocalStore:
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
 
-    def missing(self, manifest: Manifest, layout: Layout) -> MissingObjects:
-        """What of a release is not here and verified. Cheap to ask again: one look at each pack and blob.
+    def missing(self, release: Release) -> MissingObjects:
+        """What of a release is not here and verified.
+
+        Of one that was complete here, each pack and blob is looked at, no file is read. Else, or if an object
+        is missing, the manifest and the tables of packs are read.
 
         Raises:
+            BlobMissingError: the manifest must be read, and is damaged or gone.
             InvalidLayoutError: all packs are here, and a file is in none of them.
             InvalidManifestError: it pairs the name of a blob that is here with the SHA-256 of other bytes;
                 known only with `verify="sha256"`.
             LocalStoreError: the disk does not say.
         """
-        with self._base.disk.errors(f"looking for files of {manifest.ref}"):
-            return self._missing.missing(manifest, layout)
-
-    def missing_kept(self, kept: KeptRelease) -> MissingObjects:
-        """As `missing`. Of a release that was complete here, the manifest is read only if need be.
-
-        Raises:
-            BlobMissingError: it must be read, and is damaged or gone.
-            InvalidLayoutError, InvalidManifestError, LocalStoreError: as of `missing`.
-        """
-        with self._base.disk.errors(f"looking for files of {kept.ref}"):
-            if kept.is_recorded and all(self._objects.sound(item) for item in kept.objects):
+        with self._base.disk.errors(f"looking for files of {release.ref}"):
+            if release.is_recorded and all(self._objects.sound(item) for item in release.objects):
                 return MissingObjects()
-            manifest = kept.manifest
-        return self.missing(manifest, kept.layout)
+            return missing_objects(self._objects, release.manifest, release.layout)
 
-    def keep(self, manifest: Manifest, layout: Layout) -> None:
-        """Record a release, so that it is known here without the object store. A new layout replaces the old.
+    def keep(self, release: Release) -> MissingObjects:
+        """Record a release that is complete, so that it is known here without the object store.
+
+        A new layout replaces the old. A release that is recorded already costs no write.
+
+        Returns:
+            What it lacks: then it is not recorded.
 
         Raises:
-            BlobMissingError: not all of it is here; that comes first.
-            InvalidLayoutError: as of `missing`.
+            BlobMissingError, InvalidLayoutError, InvalidManifestError: as of `missing`.
             LocalStoreError: the disk failed.
         """
-        self._require(manifest, layout)
-        with self._base.disk.errors(f"keeping {manifest.ref}"):
-            self._releases.keep(manifest, layout)
-        self._base.ask_disk()  # since all may have been written long ago
+        missing = self.missing(release)
+        if not missing:
+            with self._base.disk.errors(f"keeping {release.ref}"):
+                self._releases.keep(release)
+            if not release.is_recorded:
+                self._base.ask_disk()  # since all may have been written long ago
+        return missing
 
-    def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+    def kept(self, ref: ReleaseRef) -> Release | None:
         """A release that was complete here once; None: it was not, or its record was damaged.
 
         Raises:
@@ -195,6 +193,18 @@ class LocalStore:
         """
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
+
+    def is_here(self, ref: ReleaseRef) -> bool:
+        """True if a release is complete here and verified. Needs no object store.
+
+        Raises:
+            LocalStoreError: the disk does not say.
+        """
+        kept = self.kept(ref)
+        try:
+            return kept is not None and not self.missing(kept)
+        except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
+            return False
 
     def releases(self) -> list[ReleaseRef]:
         """All kept releases, sorted. Their records are not read.
@@ -205,8 +215,8 @@ class LocalStore:
         with self._base.disk.errors("listing releases"):
             return self._releases.refs()
 
-    def materialise(self, manifest: Manifest) -> Path:
-        """Give a kept release as a read-only folder. Cheap when it is there already; safe to race.
+    def materialise(self, ref: ReleaseRef) -> Path:
+        """Make a kept release a read-only folder. Cheap when that is there already; safe to race.
 
         Returns:
             `root/trees/<digest>`. It stays while the release is held or wanted.
@@ -215,32 +225,34 @@ class LocalStore:
             BlobMissingError: not all of it is here, or it was not kept.
             LocalStoreError: the disk failed.
         """
-        layout = self._layout(manifest)
-        self._require(manifest, layout)
-        with self._base.disk.errors(f"materialising {manifest.ref}"):
-            return self._trees.materialise(manifest, layout)
+        kept = self._kept(ref)
+        if missing := self.missing(kept):
+            raise BlobMissingError(
+                f"{ref} lacks {len(missing.artifacts)} of {kept.record.file_count} files here, in "
+                f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
+            )
+        with self._base.disk.errors(f"materialising {ref}"):
+            return self._trees.materialise(kept.manifest, kept.layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
-        """Stream a file of a kept release, without a tree. Verified: see `has`.
+        """Stream a file of a kept release, without a folder. It is verified: see `has`.
 
         Raises:
             BlobMissingError: the release is not kept, or not here any more.
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.
         """
+        kept = self._kept(ref)
         with self._base.disk.errors(f"reading {path} of {ref}"):
-            kept = self._releases.kept(ref)
-            if kept is None:
-                raise BlobMissingError(f"{ref} is not kept here; sync it first")
             yield from reading.read(self._objects, kept, path)
 
-    def verify(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
+    def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
         """Hash a kept release anew, from the disk, whatever the index says; its tree too.
 
         What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
 
         Args:
-            manifest: The release.
+            ref: The release.
             on_progress: See `OnProgress`; it may wait, to limit the rate.
 
         Returns:
@@ -250,11 +262,13 @@ class LocalStore:
             BlobMissingError: it was not kept.
             LocalStoreError: the disk failed.
         """
-        layout = self._layout(manifest)
-        for item in objects_of(manifest, layout):
+        kept = self._kept(ref)
+        with self._base.disk.errors(f"reading the manifest of {ref}"):
+            manifest = kept.manifest
+        for item in kept.objects:
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)
-        return self.missing(manifest, layout)
+        return self.missing(Release(manifest, kept.layout))
 
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
         """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.
@@ -275,9 +289,9 @@ class LocalStore:
             )
 
     def scrub_tree(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> None:
-        """Hash what a release's tree has of its own, from the disk. A damaged file goes to quarantine.
+        """Hash the files of a release's tree that are no links to blobs, from the disk.
 
-        That is no loss: the tree is made anew when it is asked for.
+        A damaged one goes to quarantine. Nothing is lost: the tree is made anew when it is asked for.
 
         Raises:
             LocalStoreError: the disk failed.
@@ -285,16 +299,8 @@ class LocalStore:
         with self._base.disk.errors(f"verifying the tree of {manifest.ref}"):
             self._trees.scrub(manifest, on_progress)
 
-    def _layout(self, manifest: Manifest) -> Layout:
-        with self._base.disk.errors(f"reading the layout of {manifest.ref}"):
-            layout = self._releases.layout(manifest.ref)
-        if layout is None:
-            raise BlobMissingError(f"{manifest.ref} is not kept here; sync it first")
-        return layout
-
-    def _require(self, manifest: Manifest, layout: Layout) -> None:
-        if missing := self.missing(manifest, layout):
-            raise BlobMissingError(
-                f"{manifest.ref} lacks {len(missing.artifacts)} of {len(manifest.artifacts)} files here, in "
-                f"{len(missing.objects)} objects such as {missing.objects[0].name}; sync it first"
-            )
+    def _kept(self, ref: ReleaseRef) -> Release:
+        kept = self.kept(ref)
+        if kept is None:
+            raise BlobMissingError(f"{ref} is not kept here; sync it first")
+        return kept

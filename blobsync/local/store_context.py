@@ -1,4 +1,4 @@
-"""What all parts of one opened local store stand on."""
+"""What all parts of an opened local store share: session, index, state of the disk, small durable writes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sess
 _ASKED_BYTES = 4096
 _QUARANTINED_FILES = 20
 _QUARANTINED_BYTES = 1 << 30
-"""Of what was found damaged, the newest are kept for people to look at, up to that many."""
+"""The newest damaged files are kept for people to look at, at most this many and this much."""
 
 
 class StoreSession:
-    """What one user of a local store has to itself there: unfinished files, and a list of what it needs.
+    """The part of a local store that belongs to one user: unfinished files, and the releases that it needs.
 
-    A session is alive as long as its lock file is locked, which ends with its process, however that ends.
-    What a dead session left is removed by the next that opens the store. Thread-safe.
+    A session is alive while its lock file is locked, which ends with its process, however that ends. The next
+    user that opens the store removes the files of dead sessions. Thread-safe.
 
     Args:
         folder: Where sessions are.
@@ -48,14 +48,14 @@ class StoreSession:
         self._own = folder / os.urandom(16).hex()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        with locked(lock):  # so that nobody sees a session before it is locked
+        with locked(lock):  # so that no other user sees the session before it is locked
             self._sweep()
             make_folder(self._own)
             self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def new_path(self) -> Path:
-        """A name for an unfinished file or folder, not taken by anybody."""
+        """A new name for an unfinished file or folder of this session."""
         return self._own / f"part-{next(self._numbers)}"
 
     def hold(self, releases: Set[str]) -> None:
@@ -133,11 +133,11 @@ class StoreContext:
 
     @property
     def lock_file(self) -> Path:
-        """Held for moments, by whoever changes what is protected from collection, or collects."""
+        """Locked for moments, to change what is protected from collection, and to collect."""
         return self.root / "LOCK"
 
     def place(self, path: Path) -> str:
-        """A path as the index has it."""
+        """A path relative to the root, as the index has it."""
         return path.relative_to(self.root).as_posix()
 
     def install_document(self, path: Path, data: bytes) -> None:
@@ -167,7 +167,7 @@ class StoreContext:
                 part.unlink(missing_ok=True)
 
     def ask_disk(self) -> None:
-        """If the disk refused to write at last, find out whether it still does. No error is raised."""
+        """If the last write failed, try a small one, to see whether the disk works again. Never raises."""
         if self.disk.state.ok:
             return
         part = self.session.new_path()
@@ -184,10 +184,10 @@ class StoreContext:
             part.unlink(missing_ok=True)
 
     def quarantine(self, path: Path, reason: str) -> None:
-        """Move a damaged file out of the way, so that it counts no more, and a new one may come."""
+        """Move a damaged file to quarantine, so that it does not count any more and can be fetched anew."""
         self.index.forget(self.place(path))
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            # Other names of the same file, in trees, shall be looked at again too.
+            # So that other names of the same file, in trees, are verified again too.
             with contextlib.suppress(PermissionError):
                 os.utime(path, follow_symlinks=False)
             path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")

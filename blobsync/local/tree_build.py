@@ -1,4 +1,4 @@
-"""Makes one tree in a folder that nobody else sees."""
+"""Makes one tree in a folder of this session alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from blobsync.release.layout import Pack
 from blobsync.release.manifest import Artifact, Manifest
 
 _FSYNC_UP_TO = 64
-"""So many files and folders are put on the disk one by one; for more, one syncfs is cheaper."""
+"""Up to this many files and folders are flushed one by one; for more, one syncfs is cheaper."""
 _BLOCK_BYTES = 4096
 
 
@@ -63,11 +63,11 @@ class TreeBuild:
 
     @property
     def needs_packs(self) -> bool:
-        """Whether small files are still to be made."""
+        """True if small files are still missing."""
         return bool(self._todo)
 
     def begin(self) -> None:
-        """Make the folders. Call `close` afterwards, come what may."""
+        """Make the folders. Call `close` afterwards, also after an error."""
         self._base.step("tree-make")
         self._folder.mkdir(mode=FOLDER)
         # Opened before anything is written, so that the sync tells of every write that was lost.
@@ -76,7 +76,7 @@ class TreeBuild:
             Path(self._top + folder).mkdir(mode=FOLDER)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -99,7 +99,7 @@ class TreeBuild:
                 self._made[item.path] = self._add_blob(item)
 
     def add_packed(self, packs: Iterable[Pack]) -> None:
-        """Write what is still to be made, from packs.
+        """Write the files that are still missing, from packs.
 
         Raises:
             BlobMissingError: none of them has it.
@@ -116,7 +116,7 @@ class TreeBuild:
             raise BlobMissingError(f"{self._manifest.ref} lacks {next(iter(self._todo))} here; sync it first")
 
     def finish(self) -> TreeRecord:
-        """Seal the tree but for its own folder, and put it on the disk."""
+        """Make all but the top folder read-only, and flush everything to the disk."""
         for folder in reversed(self._folders):
             Path(self._top + folder).chmod(SEALED_FOLDER)
         self._base.step("tree-sync")
@@ -125,7 +125,7 @@ class TreeBuild:
         return TreeRecord.of(self._manifest, folders, self._made)
 
     def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
-        """Link what is still to be made of equal files; those made are taken out of the list."""
+        """Link equal files that are still missing; those made are removed from the list."""
         for item in list(items):
             found = _link(path, other, item.path, self._fd)
             if found is None:

@@ -1,7 +1,6 @@
-r"""Whether a tree is still as it was verified: by its record, else by hashing it.
+r"""Checks that a tree is still the one that was verified: by its record, else by hashing it.
 
-The record is a file beside the tree, and a hint like the index. If it is lost, damaged or foreign, the tree
-is hashed again.
+The record is a file beside the tree. If it is lost, damaged, or of another tree, the tree is hashed again.
 
     b"BSTREE1\n"
     BLAKE3 of the rest
@@ -98,7 +97,7 @@ class TreeRecord:
         )
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The record as it is stored."""
         entries: tuple[TreeFolder | TreeFile, ...] = (*self.folders, *self.files)
         body = b"".join(
             [
@@ -134,14 +133,14 @@ class TreeRecord:
         )
 
     def is_of(self, manifest: Manifest) -> bool:
-        """Whether these are the files of that release."""
+        """True if these are the files of that release."""
         return len(self.files) == len(manifest.artifacts) and all(
             file.path == item.path and file.sha256 == item.sha256
             for file, item in zip(self.files, manifest.artifacts, strict=True)
         )
 
     def still_holds(self, folder: Path, manifest: Manifest) -> bool:
-        """Whether the tree is as it was: nothing added, removed, replaced or written to. Reads no file.
+        """True if nothing was added to the tree, removed, replaced or written. Reads no file.
 
         A name that is added or removed changes its folder's time, so folders are not listed.
         """
@@ -176,7 +175,7 @@ class TreeRecord:
 
 
 def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
-    """Hash the tree; None: it has not each file as it should be, or something else."""
+    """Hash the tree; None: a file is missing or other than it should be, or there is one too many."""
     wanted = {item.path: item for item in manifest.artifacts}
     folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}
@@ -198,7 +197,7 @@ def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> T
 def damaged_files(
     objects: ObjectFiles, manifest: Manifest, folder: Path, on_progress: OnProgress
 ) -> Iterator[tuple[Path, str]]:
-    """Files of the tree with other bytes than they should have on the disk, and what is wrong with each."""
+    """Files of the tree that have wrong bytes on the disk, and what is wrong with each."""
     for item in manifest.artifacts:
         path = folder / item.path
         if regular(path) is not None:
@@ -210,7 +209,7 @@ def damaged_files(
 def _fault(
     objects: ObjectFiles, item: Artifact, path: Path, on_progress: OnProgress, *, from_disk: bool = False
 ) -> str | None:
-    """What is wrong with a file's bytes. A link to a blob is as good as that."""
+    """What is wrong with a file's bytes; None: nothing. A link to a verified blob is not read."""
     blob = item.blob
     if not blob.is_packed and objects.look(blob) == identity(path.lstat()) and objects.has(blob):
         return None
@@ -229,7 +228,7 @@ def _fault(
 
 
 def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
-    """All folders and files, with paths relative to the tree; but caches that a Python left."""
+    """All folders and files, with paths relative to the tree; without caches that Python left."""
     if not below:
         yield "", folder.lstat()
     with os.scandir(folder) as entries:

@@ -22,7 +22,7 @@ from blobsync.release.manifest import Manifest
 
 _TRIES = 3
 _DONORS = 4
-"""So many other trees are looked through for files to link to."""
+"""How many other trees are searched for files to link to."""
 
 
 class Trees:
@@ -42,7 +42,7 @@ class Trees:
         return self._base.root / "trees" / digest
 
     def materialise(self, manifest: Manifest, layout: Layout) -> Path:
-        """Build the tree, unless an intact one is there. Nothing lacks. OSError passes through.
+        """Build the tree of a complete release, unless an intact one is there. OSError passes through.
 
         Raises:
             BlobMissingError: a pack was damaged or removed since it was looked at.
@@ -65,9 +65,9 @@ class Trees:
         )
 
     def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
-        """Hash what is in the tree but is no blob, from the disk. A damaged file goes to quarantine.
+        """Hash the files of the tree that are no links to blobs, from the disk.
 
-        Then the tree is not as it was, and is made anew when it is asked for.
+        A damaged one goes to quarantine. Then the tree is not intact, and is made anew when it is asked for.
         """
         folder = self.path(manifest.digest)
         if _inode(folder) is not None:
@@ -77,7 +77,7 @@ class Trees:
                 path.parent.chmod(SEALED_FOLDER)
 
     def _intact(self, manifest: Manifest, folder: Path) -> bool:
-        """Whether the tree has each file, verified, and nothing else: as recorded, or by hashing it."""
+        """True if the tree has each file, verified, and nothing else: by its record, or by hashing it."""
         record = self._record(manifest.digest)
         if record is not None and record.is_of(manifest) and record.still_holds(folder, manifest):
             return True
@@ -147,7 +147,7 @@ class Trees:
             return None
 
     def _remember(self, digest: str, record: TreeRecord) -> None:
-        """Write the record. Not durably: it is a hint, and false only if files changed unseen."""
+        """Write the record, not durably: without it, the tree is hashed."""
         self._base.step("tree-record")
         part = self._base.session.new_path()
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""When something is due: tasks with an order and back-offs, and questions to a disk that refuses to write.
+"""When tasks are due: a priority queue with back-offs, and the times of questions to a disk that fails.
 
-Pure: time comes in; one thread owns it. A task is looked at when its time has come and not before, so that
+Pure: time comes in; one thread owns it. A task is moved between two heaps when its time has come, so that
 choosing a few of a hundred thousand costs little.
 """
 
@@ -17,25 +17,25 @@ from blobsync.sync.readiness import Failure, ReleaseState
 
 Key = TypeVar("Key")
 _Entry = tuple[float, int, int, Key]
-"""What orders it first, and second; its stamp; its key, which is never compared."""
+"""Due time and 0, or order and failures; then stamp and key. Stamps differ, so keys are never compared."""
 
 URGENT = -1
-"""The order of what somebody waits for: before all that is merely wanted."""
+"""The order of tasks that a call of `ensure` waits for: before all others."""
 
 
 @dataclass(slots=True)
 class Task:
-    """When something is to be done, and how it went so far.
+    """When a task is due, and how its tries ended.
 
     Attributes:
-        order: What has the lower number goes first.
+        order: The lowest goes first.
         due_s: Not before.
-        running: It was taken, and its result is not there.
+        running: `take` gave it out, and `ended` was not called since.
         failures: In a row.
-        first_failed_s: Since when it has failed in this way.
+        first_failed_s: When the first failure of this kind was, of those in a row.
         failure: The last one.
-        stamp: Tells the valid entries of the heaps from older ones.
-        again_s: Asked for while it was running: whatever comes of that, it is due again then.
+        stamp: Of its valid entry in a heap; older entries are skipped.
+        again_s: When it is due again although it is running: it was asked for meanwhile.
     """
 
     order: int
@@ -52,7 +52,7 @@ class Agenda(Generic[Key]):
     """Tasks by their key.
 
     Args:
-        urgent: How many more tasks `take` gives than it is told, if they are `URGENT`.
+        urgent: How many tasks `take` gives beyond `free`, if they are `URGENT`.
     """
 
     def __init__(self, urgent: int = 0) -> None:
@@ -85,7 +85,7 @@ class Agenda(Generic[Key]):
         return task
 
     def move(self, key: Key, due_s: float) -> None:
-        """Let it be due then; if it is running, once more after that."""
+        """Make it due then. If it is running, it is due once more after it has ended."""
         task = self._tasks[key]
         if task.running:
             task.again_s = due_s
@@ -102,7 +102,7 @@ class Agenda(Generic[Key]):
             self.move(key, now_s)
 
     def ended(self, key: Key, due_s: float) -> None:
-        """It was taken, and is due again then, unless somebody asked for it meanwhile."""
+        """It is not running any more, and is due again then, or earlier if it was moved meanwhile."""
         task = self._tasks[key]
         task.running = False
         self.move(key, due_s if task.again_s is None else min(due_s, task.again_s))
@@ -113,9 +113,11 @@ class Agenda(Generic[Key]):
         self._tasks.pop(key, None)
 
     def take(self, now_s: float, free: int) -> list[Key]:
-        """What to do now, at most `free`, and urgent ones beyond that. It counts as running.
+        """Tasks to run now, lowest order first, then fewest failures. They count as running.
 
-        In order, then what failed least. `free` is below 0 while urgent tasks run beyond it.
+        Args:
+            now_s: The time.
+            free: At most this many, and urgent ones beyond that; below 0 while urgent tasks run beyond it.
         """
         while self._later and self._later[0][0] <= now_s:
             _, _, stamp, key = heapq.heappop(self._later)
@@ -130,7 +132,7 @@ class Agenda(Generic[Key]):
         return taken
 
     def next_due_s(self, free: int = 1) -> float | None:
-        """When `take` has something, as far as time alone decides; None: never."""
+        """When `take` gives something; None: not before a task ends or is moved."""
         if self._may_take(free):
             return float("-inf")
         may_take_later = free + self._urgent > 0 and self._clean(self._later)
@@ -142,7 +144,7 @@ class Agenda(Generic[Key]):
         return free > 0 or (self._due[0][0] == URGENT and free + self._urgent > 0)
 
     def _clean(self, heap: list[_Entry[Key]]) -> bool:
-        """Drop what is not valid any more from the top. Whether anything is left."""
+        """Drop invalid entries from the top. True if any entry is left."""
         while heap:
             stamp, key = heap[0][-2:]
             task = self._tasks.get(key)
@@ -153,7 +155,7 @@ class Agenda(Generic[Key]):
 
 
 class BackOffs:
-    """What fails in several agendas waits longer each time, until something says that it may work again.
+    """The back-offs of all agendas. An answer of the store, or of the disk, ends those that it explains.
 
     Args:
         retry: The waits.
@@ -168,12 +170,12 @@ class BackOffs:
 
     @property
     def in_outage(self) -> bool:
-        """Whether the object store has failed since it last answered."""
+        """True when the object store has failed since it last answered."""
         return self._last_outage_s > self._last_answer_s
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether something that the disk refused is to be tried again."""
+        """True when a task that the disk refused waits for its next try."""
         return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
 
     def failed(self, agenda: Agenda[Any], key: Any, failure: Failure, now_s: float) -> None:
@@ -221,7 +223,7 @@ class BackOffs:
 
 
 class DiskWatch:
-    """Asks while the disk is in trouble, less and less often. One question at a time: a disk may hang.
+    """When to ask a disk in trouble whether it takes bytes again: less and less often.
 
     Args:
         retry: Waits between questions.
@@ -229,37 +231,23 @@ class DiskWatch:
     """
 
     def __init__(self, retry: RetryPolicy, rng: Callable[[], float] = random.random) -> None:
-        self._retry = retry
-        self._rng = rng
+        self._retry, self._rng = retry, rng
         self._questions = 0
-        self._asking = False
-        self._due_s: float | None = None
+        self.due_s: float | None = None
+        """When to ask next; None: not as long as the disk is well."""
 
-    def seen(self, ok: bool, now_s: float) -> None:
-        """How the disk does now, as far as is known."""
+    def is_due(self, ok: bool, now_s: float) -> bool:
+        """True when the disk must be asked now; then the next question is planned.
+
+        Args:
+            ok: Whether the disk is well, as far as is known.
+            now_s: The time.
+        """
         if ok:
-            self._questions, self._due_s = 0, None
-        elif self._due_s is None and not self._asking:
-            self._plan(now_s)
-
-    def next_due_s(self) -> float | None:
-        """When to ask; None: not as far as is known now."""
-        return None if self._asking else self._due_s
-
-    def is_due(self, now_s: float) -> bool:
-        """Whether to ask now."""
-        due_s = self.next_due_s()
-        return due_s is not None and due_s <= now_s
-
-    def asking(self) -> None:
-        """It is asked now."""
-        self._asking = True
-
-    def asked(self, now_s: float) -> None:
-        """It was asked, or need not be this time. What came of it is told by `seen`."""
-        self._asking = False
-        self._plan(now_s)
-
-    def _plan(self, now_s: float) -> None:
-        self._questions += 1
-        self._due_s = now_s + self._retry.wait_s(self._questions, self._rng)
+            self._questions, self.due_s = 0, None
+            return False
+        due = self.due_s is not None and self.due_s <= now_s
+        if due or self.due_s is None:
+            self._questions += 1
+            self.due_s = now_s + self._retry.wait_s(self._questions, self._rng)
+        return due

@@ -1,4 +1,4 @@
-"""What this syncer protects from collection: what is wanted, and what somebody uses. Thread-safe."""
+"""The releases that this syncer protects from collection: the wanted ones, and those in use. Thread-safe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = Log(__name__)
 
 
 class Holds:
-    """Keeps the list in the local store up to date.
+    """Keeps the list of this session in the local store up to date.
 
     Args:
         local: The store.
@@ -30,24 +30,16 @@ class Holds:
         self._unsettled = False
 
     def want(self, refs: Iterable[ReleaseRef]) -> None:
-        """Protect these releases, and those pinned; no others.
-
-        Raises:
-            LocalStoreError: the disk failed; what was protected before is, and `settle` tries again.
-        """
+        """Protect these releases, and those pinned; no others. If the disk fails: see `settle`."""
         with self._lock:
             self._wanted = frozenset(ref.digest for ref in refs)
-            self._write()
+            self._try_to_write()
 
     def settle(self) -> None:
-        """Write what could not be written. Costs nothing when there is nothing.
-
-        Raises:
-            LocalStoreError: the disk still fails.
-        """
+        """Write what a disk that failed did not take. What was protected before is until then."""
         if self._unsettled:
             with self._lock:
-                self._write()
+                self._try_to_write()
 
     def pin(self, ref: ReleaseRef) -> None:
         """Protect a release, wanted or not, until `unpin` was called as often.
@@ -68,10 +60,13 @@ class Holds:
         """Take back one `pin`. If the disk fails, the release stays protected until `settle`."""
         with self._lock:
             self._pins[ref.digest] -= 1
-            try:
-                self._write()
-            except LocalStoreError as exc:
-                _log.warning("holds_not_written", error=str(exc))
+            self._try_to_write()
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except LocalStoreError as exc:  # the looks meet the same disk, and readiness tells of it
+            _log.warning("holds_not_written", error=str(exc))
 
     def _write(self) -> None:
         """Nothing is written when nothing changes: on a full disk, what is protected can be used."""

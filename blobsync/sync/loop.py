@@ -1,6 +1,6 @@
-"""The thread `blobsync-syncer`: it owns the table, starts what is due, and tells what has changed.
+"""The thread `blobsync-syncer`: it owns the table, starts jobs that are due, and tells listeners of changes.
 
-Whatever blocks is done on other threads, which put their result on the inbox.
+It never blocks but on its inbox. Looks and fetches run on other threads, which put their results there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from functools import partial
 
-from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.errors import SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
@@ -20,12 +20,12 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import DiskWatch
 from blobsync.sync.holds import Holds
-from blobsync.sync.meter import Meter, SyncProgress
+from blobsync.sync.inspection import Inspection
+from blobsync.sync.meter import SyncProgress
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
-from blobsync.sync.release_inspector import Inspection, Look, ReleaseInspector
-from blobsync.sync.table import SyncTable
-from blobsync.sync.transfers import Arrival, Fetch, Transfers
+from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
+from blobsync.sync.transfers import Arrival, Transfers
 from blobsync.sync.waits import Waits
 
 _log = Log(__name__)
@@ -34,24 +34,23 @@ LOOK_THREADS = 3
 _LOOKS = LOOK_THREADS - 1
 """Looks under way at a time: in an outage each waits for a timeout. The other thread is for `ensure`."""
 _PUBLISH_EVERY_S = 0.1
-"""While objects arrive by the thousand, counts are told no more often, and take no more than a tenth of the
-time. That a release is ready, or is so no more, is told at once."""
+"""Counts are told at most this often, and take at most a tenth of the time. That a release became ready, or
+is not ready any more, is told at once."""
 
 Step = Callable[[float], None]
-"""What the thread does next; told the time."""
+"""A change of the loop's state, with the time as its argument. It runs on the loop's thread."""
 
 
 class SyncLoop:
-    """See the module. Its public parts may be used on any thread, and return at once; but for `run`.
+    """See the module. Every method but `run` may be called on any thread, and returns at once.
 
     Args:
         local: The local store.
-        inspector: Finds out what a release lacks.
-        transfers: Bring objects.
+        inspect: Finds out what a release lacks; blocks.
+        transfers: Fetches objects.
         looks: Threads for looks.
-        holds: Protect what is wanted.
+        holds: Protects wanted releases.
         waits: Calls of `ensure`.
-        meter: Counts what the transfers bring.
         retry: Back-off of each look and fetch.
         look_every_s: How often a ready release is looked at again.
         fetches: How many objects are under way at a time; as many more, if a call of `ensure` needs them.
@@ -60,47 +59,47 @@ class SyncLoop:
     def __init__(
         self,
         local: LocalStore,
-        inspector: ReleaseInspector,
+        inspect: Callable[[Look], Inspection],
         transfers: Transfers,
         looks: DaemonPool,
         holds: Holds,
         waits: Waits,
-        meter: Meter,
         *,
         retry: RetryPolicy,
         look_every_s: float,
         fetches: int,
     ) -> None:
-        self._local, self._inspector, self._transfers = local, inspector, transfers
-        self._looks, self._holds, self._waits, self._meter = looks, holds, waits, meter
+        self._local, self._inspect, self._transfers = local, inspect, transfers
+        self._looks, self._holds, self._waits = looks, holds, waits
         self._inbox: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._table = SyncTable(retry, look_every_s, urgent_fetches=fetches)
         self._disk_watch = DiskWatch(retry)
+        self._disk_question: Future[None] | None = None
         self._looking = self._fetching = 0
         self._window = fetches
         self._publish_due_s = self._warned_s = float("-inf")
         self._dirty = False
-        self._totals = (0, 0, 0, 0)
+        self._objects = ObjectCounts()
         self._told_progress = SyncProgress()
         self.readiness = Readiness()
         self.listeners: Listeners[Readiness] = Listeners()
         self.progress_listeners: Listeners[SyncProgress] = Listeners()
 
     def want(self, refs: Collection[ReleaseRef]) -> None:
-        """The wanted set is this now."""
+        """Replace the wanted set."""
 
         def step(now_s: float) -> None:
             self._table.want(refs, now_s)
-            self._hold(lambda: self._holds.want(refs))
+            self._holds.want(refs)
 
         self._inbox.put(step)
 
     def ensure(self, ref: ReleaseRef) -> None:
-        """Somebody waits for this release: look at it now, and fetch what it lacks first."""
+        """A call of `ensure` waits for this release: look at it now, and fetch first what it lacks."""
         self._inbox.put(partial(self._table.ensure, ref))
 
     def end_ensure(self, ref: ReleaseRef) -> None:
-        """A call of `ensure` for this release has ended; others may wait for it still."""
+        """A call of `ensure` for this release has ended; other calls may still wait for it."""
         self._inbox.put(lambda now_s: None if ref in self._waits else self._table.end_ensure(ref, now_s))
 
     def retry_now(self) -> None:
@@ -108,12 +107,12 @@ class SyncLoop:
         self._inbox.put(self._table.back_offs.retry_now)
 
     def damaged(self, name: str) -> None:
-        """The scrub has put an object away."""
+        """The scrub has moved an object to quarantine."""
         self._inbox.put(partial(self._table.damaged, name))
 
     def disk_turned(self) -> None:
-        """The disk has failed, or takes bytes again."""
-        self._inbox.put(lambda _now_s: self._hold(self._holds.settle))
+        """The disk has failed, or works again."""
+        self._inbox.put(lambda _now_s: self._holds.settle())
 
     def stop(self) -> None:
         """End the thread."""
@@ -121,15 +120,15 @@ class SyncLoop:
 
     def progress(self) -> SyncProgress:
         """See `blobsync.Syncer.progress`."""
-        total_objects, total_bytes, missing_objects, missing_bytes = self._totals
-        done = total_bytes - missing_bytes + self._meter.partial_bytes
+        counts, meter = self._objects, self._transfers.meter
+        done = counts.total_bytes - counts.missing_bytes + meter.partial_bytes
         return SyncProgress(
-            done_bytes=max(0, min(done, total_bytes)),
-            total_bytes=total_bytes,
-            done_objects=total_objects - missing_objects,
-            total_objects=total_objects,
-            fetched_bytes=self._meter.fetched_bytes,
-            fetched_objects=self._meter.fetched_objects,
+            done_bytes=max(0, min(done, counts.total_bytes)),
+            total_bytes=counts.total_bytes,
+            done_objects=counts.total - counts.missing,
+            total_objects=counts.total,
+            fetched_bytes=meter.fetched_bytes,
+            fetched_objects=meter.fetched_objects,
         )
 
     def run(self) -> None:
@@ -138,13 +137,13 @@ class SyncLoop:
             while self._turn():
                 pass
         except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
-            # Nobody may believe in a readiness that is not kept up: from now on nothing is ready.
+            # Readiness is not kept up to date any more, so from now on no release is ready.
             _log.exception("syncer_failed")
             self._tell(Readiness())
             self._waits.close("this syncer failed, as its log says; make a new one")
 
     def _turn(self) -> bool:
-        """Take what has come, start what is due, tell what has changed. False: told to stop."""
+        """Run the steps of the inbox, start due jobs, tell of changes. False: `stop` was called."""
         for step in self._steps():
             if step is None:
                 return False
@@ -164,7 +163,7 @@ class SyncLoop:
             yield self._inbox.get()
 
     def _wait_s(self) -> float | None:
-        dues = (self._table.next_due_s(*self._free()), self._disk_watch.next_due_s())
+        dues = (self._table.next_due_s(*self._free()), self._disk_watch.due_s)
         times = [due for due in dues if due is not None]
         if self._dirty or self._fetching:
             times.append(self._publish_due_s)
@@ -182,13 +181,13 @@ class SyncLoop:
             for wait in waits:
                 wait.look_failed(result, began_s)
             return
-        self._hold(self._holds.settle)
+        self._holds.settle()
         self._table.looked(job.ref, result.known, result.missing, now_s)
         if result.asked_store:
             self._table.back_offs.store_answered(now_s)
         if not result.missing:
             for wait in waits:
-                wait.found(result.known)
+                wait.found_complete()
 
     def _fetched(self, job: Fetch, began_s: float, result: Arrival | BaseException, now_s: float) -> None:
         self._fetching -= 1
@@ -202,14 +201,14 @@ class SyncLoop:
             case Arrival.ELSEWHERE:
                 self._table.elsewhere(name, now_s)
             case Arrival.HERE | Arrival.FETCHED:
-                self._hold(self._holds.settle)
+                self._holds.settle()
                 self._table.fetched(name, now_s)
                 if result is Arrival.FETCHED:
                     self._table.back_offs.store_answered(now_s)
                 for wait in waits:
                     wait.came(name)
 
-    def _failed(self, job: Look | Fetch, what: str, error: BaseException, now_s: float) -> None:
+    def _failed(self, job: Job, what: str, error: BaseException, now_s: float) -> None:
         failure = failure_of(error)
         self._table.failed(job, failure, now_s)
         if failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}:
@@ -220,18 +219,11 @@ class SyncLoop:
         log = _log.warning if loud else _log.debug
         log("sync_failed", what=what, state=failure.state.value, reason=failure.reason)
 
-    @staticmethod
-    def _hold(write: Callable[[], None]) -> None:
-        try:
-            write()
-        except BlobSyncError as exc:  # the looks will meet the same disk, and tell it in readiness
-            _log.warning("holds_not_written", error=str(exc))
-
-    def _start(self, job: Look | Fetch) -> None:
+    def _start(self, job: Job) -> None:
         began_s = time.monotonic()
         if isinstance(job, Look):
             self._looking += 1
-            look = self._looks.submit(partial(self._inspector.look, job))
+            look = self._looks.submit(partial(self._inspect, job))
             look.add_done_callback(
                 lambda done: self._inbox.put(partial(self._looked, job, began_s, _outcome(done)))
             )
@@ -243,23 +235,20 @@ class SyncLoop:
 
     def _watch_disk(self, now_s: float) -> None:
         """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
-        self._disk_watch.seen(self._local.disk_state().ok, now_s)
-        if not self._disk_watch.is_due(now_s):
+        if not self._disk_watch.is_due(self._local.disk_state().ok, now_s):
             return
-        if self._table.back_offs.waits_for_disk:  # that asks it, with more bytes than we would
-            self._disk_watch.asked(now_s)
+        if self._table.back_offs.waits_for_disk:  # the next try of that task asks it, with more bytes
             return
-        self._disk_watch.asking()
-        with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
-            asked = self._looks.submit(self._local.ask_disk)
-            asked.add_done_callback(lambda _: self._inbox.put(self._disk_watch.asked))
+        if self._disk_question is None or self._disk_question.done():  # one at a time: a disk may hang
+            with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
+                self._disk_question = self._looks.submit(self._local.ask_disk)
 
     def _publish(self, now_s: float) -> None:
         if not (self._table.turned or now_s >= self._publish_due_s):
             return
         if self._dirty:
             self._dirty = self._table.turned = False
-            self._totals = self._table.objects()
+            self._objects = self._table.objects()
             fresh = self._table.readiness(self._local.disk_state())
             if fresh != self.readiness:
                 self._tell(fresh)

@@ -1,4 +1,4 @@
-"""Counts the bytes that come, and limits how fast they may. Thread-safe."""
+"""Counts the bytes that arrive, and limits their rate. Thread-safe."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from blobsync.errors import BlobSyncConfigError, SyncerClosedError
 
 _BURST_S = 0.1
-"""So much of a second may be made up for after a pause."""
+"""After a pause, the bytes of this many seconds pass without a wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """How much of the releases that are wanted, or waited for, is here, as far as their layouts are known.
+    """How much is here of the releases that are wanted or waited for, as far as their layouts are known.
 
     Attributes:
         done_bytes: Of objects (packs and large files) that are here or under way.
         total_bytes: Of all their objects, as stored: packs are compressed.
         done_objects: Objects that are here.
         total_objects: All of them.
-        fetched_bytes: That came over the network since the start, wanted or not, good or bad.
-        fetched_objects: That came whole and good since the start.
+        fetched_bytes: Came over the network since the start, right or wrong.
+        fetched_objects: Arrived and were verified since the start.
     """
 
     done_bytes: int = 0
@@ -35,7 +35,7 @@ class SyncProgress:
 
 
 class Meter:
-    """Counts what comes."""
+    """Counts bytes of objects that arrive."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,31 +46,31 @@ class Meter:
 
     @property
     def partial_bytes(self) -> int:
-        """Of objects that have begun to arrive and are not complete; what was resumed included."""
+        """Of objects that arrive now, with the bytes that an earlier try left."""
         return self._partial_bytes
 
     def begin(self, name: str, resumed_bytes: int) -> None:
-        """An object begins to arrive, or goes on to."""
+        """An object begins to arrive, or goes on where an earlier try stopped."""
         with self._lock:
             self._partial_bytes += resumed_bytes - self._partial.get(name, 0)
             self._partial[name] = resumed_bytes
 
     def came(self, name: str, size_bytes: int) -> None:
-        """Some of it came; negative: that is to come again."""
+        """Some bytes of it came. Negative: these bytes were wrong, and come again."""
         with self._lock:
             self._partial[name] = self._partial.get(name, 0) + size_bytes
             self._partial_bytes += size_bytes
             self.fetched_bytes += max(0, size_bytes)
 
     def end(self, name: str, *, good: bool) -> None:
-        """It is here, or nobody receives it any more."""
+        """It does not arrive any more: it is here, or its transfer failed."""
         with self._lock:
             self._partial_bytes -= self._partial.pop(name, 0)
             self.fetched_objects += good
 
 
 class TokenBucket:
-    """When the next bytes may go on. Pure: time comes in. Not thread-safe.
+    """How long to wait so that a rate is kept. Pure: time comes in. Not thread-safe.
 
     Args:
         bytes_per_s: Above 0.
@@ -85,14 +85,14 @@ class TokenBucket:
         self._paid_until_s = float("-inf")
 
     def take(self, size_bytes: int, now_s: float) -> float:
-        """Take bytes that came, and say for how many seconds whoever has them shall wait."""
+        """Count bytes that came; returns for how many seconds their thread must wait."""
         since_s = max(self._paid_until_s, now_s - _BURST_S)
         self._paid_until_s = since_s + size_bytes / self._bytes_per_s
         return max(0.0, self._paid_until_s - now_s)
 
 
 class Throttle:
-    """Lets threads wait. Thread-safe.
+    """Makes threads wait so that a rate is kept. Thread-safe.
 
     Args:
         bytes_per_s: Over all of them; None: no limit.
@@ -112,7 +112,7 @@ class Throttle:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> float:
-        """Wait until these bytes may go on; say for how many seconds that was.
+        """Count bytes that came, and wait; returns for how many seconds.
 
         Raises:
             SyncerClosedError: told to stop.

@@ -1,7 +1,7 @@
-"""A few worker threads that do not keep the process alive, and the order in which they take up calls.
+"""A few worker threads that do not keep the process alive, and the order in which they run calls.
 
-Unlike `concurrent.futures`, whose threads are joined at exit: a read from a stalled server must not hold up a
-shutdown that has a deadline.
+The threads of `concurrent.futures` are joined at exit. These are not: a read from a stalled server must not
+hold up a shutdown that has a deadline.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _TURN = 4
-"""Each so manieth turn is the other lane's, whatever its order."""
+"""Every fourth call comes from the other lane, whatever its rank."""
 
 
 class Lane(IntEnum):
-    """Two queues that never wait for each other for long."""
+    """For small objects and looks, and for large blobs."""
 
     SMALL = 0
     LARGE = 1
 
 
 class Lanes(Generic[Item]):
-    """Which comes next. Pure, not thread-safe.
+    """Two priority queues that share threads. Pure, not thread-safe.
 
-    In each lane the lowest rank is first, and of equal ones the oldest. Of the two lanes that with the lower
-    rank is first, but each fourth turn is the other's: a large blob of high priority arrives quickly, and
-    small objects do not wait behind it until it is there; nor the other way round.
+    In each lane the lowest rank is first, and of equal ones the oldest. The lane with the lower rank goes
+    first, but every fourth turn belongs to the other lane: so a large blob of high rank arrives quickly, and
+    small objects do not wait until it is complete; nor the other way round.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class DaemonPool:
                 continue
             try:
                 result = call()
-            except BaseException as exc:  # noqa: BLE001 - handed to whoever asked, whatever it is
+            except BaseException as exc:  # noqa: BLE001 - set on the future
                 future.set_exception(exc)
             else:
                 with contextlib.suppress(InvalidStateError):

@@ -1,8 +1,8 @@
-"""Is everything here? The answer, as data. Pure."""
+"""Is everything here? The answer, as data, and how it follows from what was found and what failed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -18,7 +18,9 @@ from blobsync.errors import (
     StoreUnavailableError,
 )
 from blobsync.local.disk_state import DiskState
-from blobsync.release.manifest import ReleaseRef, Role
+from blobsync.local.releases import Release
+from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import Artifact, ReleaseRef, Role
 from blobsync.retry import WRONG_BYTES
 
 
@@ -78,8 +80,8 @@ class MissingArtifact(NamedTuple):
         role: What it is for.
         size_bytes: Its size.
         sha256: Its digest.
-        state: Why it is not here. A small file waits for one of the packs that are missing; nobody knows for
-            which, so it counts as absent only when all of them are.
+        state: Why it is not here. Which of the missing packs has a small file is not known, so such a file is
+            absent only when all of them are.
     """
 
     path: str
@@ -124,7 +126,7 @@ class Readiness:
     """How the disk does. While it is not well, what is here stays ready, and nothing more comes."""
 
     def is_ready(self, ref: ReleaseRef) -> bool:
-        """Whether every file of this release is here and verified. A release nobody wanted is not."""
+        """True if every file of this release is here and verified. False for a release that is not wanted."""
         found = self.releases.get(ref)
         return found is not None and found.state is ReleaseState.READY
 
@@ -147,3 +149,69 @@ class Readiness:
     def _missing_contents(self) -> dict[str, int]:
         """Sizes of the distinct contents that are missing, by SHA-256."""
         return {item.sha256: item.size_bytes for found in self.releases.values() for item in found.missing}
+
+
+_WORST_FIRST = (ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE, ReleaseState.SYNCING)
+
+
+def readiness_of(
+    ref: ReleaseRef,
+    known: Release | None,
+    missing_files: tuple[Artifact, ...] | None,
+    look: Failure | None,
+    fetches: Mapping[str, Failure | None],
+    packs: Set[str],
+) -> ReleaseReadiness:
+    """How a release stands.
+
+    Args:
+        ref: The release.
+        known: What it is; None: its manifest was not read yet.
+        missing_files: Files that were missing at the last look; None: it is complete.
+        look: Why the last look failed.
+        fetches: Objects that are missing now, by name, and why the last try of each failed.
+        packs: Which of them are packs.
+    """
+    count = 0 if known is None else known.record.file_count
+    if missing_files is None:
+        return ReleaseReadiness(ref, ReleaseState.READY, artifact_count=count)
+    missing = tuple(_missing_artifacts(missing_files, fetches, packs))
+    missing_bytes = sum({item.sha256: item.size_bytes for item in missing}.values())
+    failures = [failure for failure in (look, *fetches.values()) if failure is not None]
+    worst = min(failures, key=lambda item: _WORST_FIRST.index(item.state), default=None)
+    if worst is None:
+        reason = f"{len(missing)} of {count} files to fetch" if count else "its manifest is being read"
+        worst = Failure(ReleaseState.SYNCING, reason)
+    return ReleaseReadiness(ref, worst.state, missing, missing_bytes, worst.reason, count)
+
+
+def total_bytes(releases: Iterable[Release]) -> int:
+    """Of the files of these releases, as of `Readiness.total_bytes`."""
+    small, blobs = 0, dict[str, int]()
+    for release in releases:
+        own = {blob.sha256: blob.size_bytes for blob in release.record.blobs}
+        small += release.record.size_bytes - sum(own.values())
+        blobs |= own
+    return small + sum(blobs.values())
+
+
+def _missing_artifacts(
+    missing_files: tuple[Artifact, ...], fetches: Mapping[str, Failure | None], packs: Set[str]
+) -> Iterator[MissingArtifact]:
+    in_packs = _mildest(fetches[name] for name in packs) if packs else None
+    for item in missing_files:
+        state = in_packs
+        if item.size_bytes > PACKED_BYTES:
+            name = item.blob.name
+            state = _state(fetches[name]) if name in fetches else None
+        if state is not None:
+            yield MissingArtifact(item.path, item.role, item.size_bytes, item.sha256, state)
+
+
+def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:
+    """The state of a small file: the pack that has it is not known, and may be one that still comes."""
+    return max(map(_state, failures), key=_WORST_FIRST.index, default=ReleaseState.SYNCING)
+
+
+def _state(failure: Failure | None) -> ReleaseState:
+    return ReleaseState.SYNCING if failure is None else failure.state

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, SyncerClosedError
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
@@ -58,43 +59,8 @@ class ScrubProgress:
     finished_at: datetime | None = None
 
 
-class ScrubTally:
-    """Keeps `progress` true. Told on the scrub's thread; `progress` is read on any."""
-
-    def __init__(self) -> None:
-        self.progress = ScrubProgress()
-
-    @contextmanager
-    def round(self, releases: int) -> Iterator[None]:
-        """A round through so many releases; one that breaks off is not finished."""
-        self.progress = replace(
-            self.progress, is_running=True, done_releases=0, total_releases=releases, done_objects=0
-        )
-        try:
-            yield
-            self.progress = replace(
-                self.progress,
-                finished_rounds=self.progress.finished_rounds + 1,
-                finished_at=datetime.now(UTC),
-            )
-        finally:
-            self.progress = replace(self.progress, is_running=False)
-
-    def been_through(self, releases: int, objects: int) -> None:
-        """So far in this round."""
-        self.progress = replace(self.progress, done_releases=releases, done_objects=objects)
-
-    def damaged(self) -> None:
-        """An object was put away."""
-        self.progress = replace(self.progress, damaged_objects=self.progress.damaged_objects + 1)
-
-    def failed(self) -> None:
-        """The disk did not give an object."""
-        self.progress = replace(self.progress, failed_objects=self.progress.failed_objects + 1)
-
-
 class Scrubber:
-    """One thread.
+    """The thread. `progress` may be read on any thread.
 
     Args:
         local: What is scrubbed.
@@ -119,8 +85,7 @@ class Scrubber:
         self._stopping = stopping
         self._damaged = damaged
         self._throttle = Throttle(bytes_per_s, stopping)
-        self._found = 0
-        self.tally = ScrubTally()
+        self.progress = ScrubProgress()
         self._turn = ScrubTurn(local.root / "scrub", self._interval_s)
         self._thread = threading.Thread(target=self._run, name="blobsync-scrub", daemon=True)
 
@@ -150,27 +115,37 @@ class Scrubber:
                 self._stopping.wait(self._interval_s)
 
     def _wait_s(self) -> float:
-        # Overdue, and not ours: somebody else is at it.
+        # Overdue, and not our turn: another process scrubs.
         due_s = self._turn.due_in_s()
         return due_s if due_s > 0 else min(self._interval_s, _ASK_AGAIN_S)
 
     def _round(self) -> None:
-        began_s, seen, failed = time.monotonic(), set[str](), 0
-        self._found = 0
+        began_s, before, seen = time.monotonic(), self.progress, set[str]()
         releases = self._local.releases()
-        with self.tally.round(len(releases)):
+        self._note(is_running=True, done_releases=0, total_releases=len(releases), done_objects=0)
+        try:
             for done, ref in enumerate(releases, 1):
-                for verify in self._parts(ref, seen):
-                    try:
-                        verify()
-                    except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
-                        failed += 1
-                        self.tally.failed()
-                        _log.warning("scrub_failed", release=str(ref), reason=str(exc))
-                self.tally.been_through(done, len(seen))
+                self._scrub(ref, seen)
+                self._note(done_releases=done, done_objects=len(seen))
+            self._note(finished_rounds=before.finished_rounds + 1, finished_at=datetime.now(UTC))
+        finally:
+            self._note(is_running=False)
         took_s = time.monotonic() - began_s
-        log = _log.warning if took_s > self._interval_s or self._found or failed else _log.info
-        log("scrub_finished", objects=len(seen), damaged=self._found, failed=failed, took_s=round(took_s, 1))
+        damaged = self.progress.damaged_objects - before.damaged_objects
+        failed = self.progress.failed_objects - before.failed_objects
+        log = _log.warning if took_s > self._interval_s or damaged or failed else _log.info
+        log("scrub_finished", objects=len(seen), damaged=damaged, failed=failed, took_s=round(took_s, 1))
+
+    def _note(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)
+
+    def _scrub(self, ref: ReleaseRef, seen: set[str]) -> None:
+        for verify in self._parts(ref, seen):
+            try:
+                verify()
+            except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
+                self._note(failed_objects=self.progress.failed_objects + 1)
+                _log.warning("scrub_failed", release=str(ref), reason=str(exc))
 
     def _parts(self, ref: ReleaseRef, seen: set[str]) -> Iterator[Callable[[], None]]:
         """What to verify of a release that was not verified in this round."""
@@ -183,22 +158,22 @@ class Scrubber:
                 yield partial(self._object, item)
         yield partial(self._description, kept)
 
-    def _description(self, kept: KeptRelease) -> None:
+    def _description(self, kept: Release) -> None:
         """The manifest, which a look does not read, and the tree that it describes."""
         try:
             manifest = kept.manifest
         except BlobMissingError:  # damaged, and put away just now
-            self._found += 1
-            self.tally.damaged()
-            self._damaged(kept.ref.digest)
+            self._tell_damaged(kept.ref.digest)
         else:
             self._local.scrub_tree(manifest, on_progress=self._on_progress)
 
     def _object(self, item: StoredObject) -> None:
         if not self._local.scrub_object(item, on_progress=self._on_progress):
-            self._found += 1
-            self.tally.damaged()
-            self._damaged(item.name)
+            self._tell_damaged(item.name)
+
+    def _tell_damaged(self, name: str) -> None:
+        self._note(damaged_objects=self.progress.damaged_objects + 1)
+        self._damaged(name)
 
     def _on_progress(self, size_bytes: int) -> None:
         self._throttle.take(size_bytes)
@@ -234,7 +209,7 @@ class ScrubTurn:
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Whether it is our turn: a round is due, and nobody else is at it. One that ends well is noted.
+        """True if a round is due and no other process scrubs. The end of a whole round is noted.
 
         Raises:
             OSError: the file cannot be opened.

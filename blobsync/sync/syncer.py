@@ -1,8 +1,8 @@
 """Brings the local store to the wanted set of releases, in the background, for ever.
 
 Where to read on: `Syncer` starts the thread of `loop`, which owns the table of what to do (`table`, `agenda`)
-and calls the listeners. A wanted release is looked at (`release_inspector`); the objects that it lacks are
-fetched and verified (`transfers`, `sources`); a look that finds nothing missing makes it ready (`readiness`).
+and calls the listeners. A wanted release is looked at (`inspection`); the objects that it lacks are
+fetched and verified (`transfers`); a look that finds nothing missing makes it ready (`readiness`).
 `ensure` is a want that goes first, a wait (`waits`) and a pin (`holds`).
 
 Threads: `blobsync-syncer` is the loop. `blobsync-look-<n>` find out what is missing, `blobsync-fetch-<n>`
@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from blobsync.bucket.ports import ObjectStore
@@ -25,13 +26,12 @@ from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.holds import Holds
+from blobsync.sync.inspection import inspect
 from blobsync.sync.loop import LOOK_THREADS, SyncLoop
-from blobsync.sync.meter import Meter, SyncProgress, Throttle
+from blobsync.sync.meter import SyncProgress, Throttle
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
-from blobsync.sync.release_inspector import ReleaseInspector
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.sources import ObjectSource, RangeCopier, Sources
 from blobsync.sync.transfers import Transfers
 from blobsync.sync.waits import CLOSED, Wait, Waits
 
@@ -56,7 +56,6 @@ class Syncer:
         look_interval: How often the files of ready releases are looked at, without reading them.
         threads: How many transfers at a time; several may be of one large blob.
         bandwidth_bytes_per_s: Of all of them together; None: no limit.
-        peers: Asked before the object store; see `blobsync.sync.sources`.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Syncer:
         look_interval: timedelta = timedelta(seconds=30),
         threads: int = THREADS,
         bandwidth_bytes_per_s: float | None = None,
-        peers: Sequence[ObjectSource] = (),
     ) -> None:
         _check(scrub_interval, look_interval, threads)
         self._local, self._retry = local, retry
@@ -81,19 +79,14 @@ class Syncer:
         self._looks = DaemonPool(LOOK_THREADS, "blobsync-look")
         self._holds = Holds(local)
         self._waits = Waits()
-        self._inspector = ReleaseInspector(store, local)
-        meter = Meter()
-        self._copier = RangeCopier(
-            Sources(store, peers), Throttle(bandwidth_bytes_per_s, self._stopping), meter
-        )
+        throttle = Throttle(bandwidth_bytes_per_s, self._stopping)
         self._loop = SyncLoop(
             local,
-            self._inspector,
-            Transfers(local, self._copier, self._fetches, meter),
+            partial(inspect, store, local),
+            Transfers(store, local, self._fetches, throttle),
             self._looks,
             self._holds,
             self._waits,
-            meter,
             retry=retry,
             look_every_s=look_interval.total_seconds(),
             fetches=2 * threads,
@@ -160,19 +153,19 @@ class Syncer:
 
     def scrub_progress(self) -> ScrubProgress:
         """How far this process's scrub is. From memory; never waits."""
-        return self._scrubber.tally.progress
+        return self._scrubber.progress
 
     def subscribe_progress(self, listener: Callable[[SyncProgress], None]) -> Callable[[], None]:
         """Be told of progress while there is any, some ten times a second. As `subscribe`."""
         return self._loop.progress_listeners.subscribe(listener)
 
     def is_here(self, ref: ReleaseRef) -> bool:
-        """Whether a release is complete and verified on this disk. Asks no store; needs no `start`.
+        """True if a release is complete and verified on this disk. Asks no store; needs no `start`.
 
         Raises:
             LocalStoreError: the disk does not say.
         """
-        return self._inspector.is_here(ref)
+        return self._local.is_here(ref)
 
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:
         """Bring one release here, wanted or not, and give it as a folder. Blocks; needs no `start`.
@@ -221,9 +214,9 @@ class Syncer:
         """Wait until the release is complete, and make its folder on a thread that may hang with the disk."""
         while True:
             self._loop.ensure(wait.ref)
-            complete = wait.complete()
+            wait.complete()
             try:
-                made = self._looks.submit(lambda: self._local.materialise(complete.manifest), rank=_FIRST)  # noqa: B023
+                made = self._looks.submit(partial(self._local.materialise, wait.ref), rank=_FIRST)
                 return wait.result(made)
             except BlobSyncError as exc:
                 failures = wait.folder_failed(exc)

@@ -1,36 +1,34 @@
-"""Brings objects from their sources into the local store, on the threads of a pool.
+"""Brings objects from the object store into the local store, on the threads of a pool.
 
-Small objects are one call of a pool. Chunks of a large blob are one call each, so that several threads work
-on one blob, and others have their turn between two chunks.
+A pack, or a blob without chunks, is one call of the pool. A large blob is one call for each of its chunks, so
+that several threads work on one blob, and other objects have their turn between two chunks.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from blobsync.errors import BlobSyncError, SyncerClosedError
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectStore
+from blobsync.errors import StoreUnavailableError, SyncerClosedError
 from blobsync.local.incoming import Incoming
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import PACKED_BYTES, Blob
+from blobsync.release.layout import Pack
 from blobsync.release.objects import StoredObject
 from blobsync.retry import read_again_if_wrong
-from blobsync.sync.meter import Meter
+from blobsync.sync.meter import Meter, Throttle
 from blobsync.sync.pool import DaemonPool, Lane
-from blobsync.sync.sources import RangeCopier
+from blobsync.sync.table import Fetch
 
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Bring one object. What has the lower `order` goes first."""
-
-    item: StoredObject
-    order: int = 0
+_GRACE_S = 60.0
+_SLOWEST_BYTES_PER_S = 64 << 10
+"""A range that comes more slowly than this, after the grace, is given up and tried again later."""
 
 
 class Arrival(Enum):
@@ -38,9 +36,9 @@ class Arrival(Enum):
 
     FETCHED = "fetched"
     HERE = "here"
-    """It was here already."""
+    """The object was here already."""
     ELSEWHERE = "elsewhere"
-    """Somebody else of this host receives it now. Ask again soon."""
+    """Another thread or process of this host receives the object now. Ask again soon."""
 
 
 Ended = Callable[[Arrival | BaseException], None]
@@ -51,19 +49,21 @@ class Transfers:
     """Fetches objects. Thread-safe.
 
     Args:
+        store: Where from.
         local: Where to.
-        copier: Copies from where they are.
         pool: Whose threads do it.
-        meter: Counts.
+        throttle: Waits, to keep below a bandwidth.
+
+    Attributes:
+        meter: Counts what arrives.
     """
 
-    def __init__(self, local: LocalStore, copier: RangeCopier, pool: DaemonPool, meter: Meter) -> None:
-        self._local, self._copier, self._pool, self._meter = local, copier, pool, meter
+    def __init__(self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle) -> None:
+        self._store, self._local, self._pool, self._throttle = store, local, pool, throttle
+        self.meter = Meter()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
-        """Bring one object. If another thread or process of this host receives it, that is `ELSEWHERE`.
-
-        Wrong bytes are fetched a second time, from the object store alone, before that is an error.
+        """Bring one object. Wrong bytes are fetched a second time before that is an error.
 
         Args:
             job: Which.
@@ -76,12 +76,12 @@ class Transfers:
 
         def finish(result: Arrival | BaseException) -> None:
             if result not in {Arrival.HERE, Arrival.ELSEWHERE}:
-                self._meter.end(job.item.name, good=result is Arrival.FETCHED)
+                self.meter.end(job.item.name, good=result is Arrival.FETCHED)
             ended(result)
 
         def cancelled(call: Future[None]) -> None:
             if call.cancelled():
-                finish(SyncerClosedError("this syncer was closed; make a new one"))
+                finish(_closed())
 
         is_large = job.item.size_bytes > PACKED_BYTES and isinstance(job.item, Blob)
         begin = partial(self._begin, job, finish)
@@ -89,132 +89,111 @@ class Transfers:
         call.add_done_callback(cancelled)
 
     def _begin(self, job: Fetch, ended: Ended) -> None:
-        """On a thread of the pool. The last chunk of a large blob ends it, anything else is brought here."""
+        """On a thread of the pool. The last chunk of a large blob ends the fetch, else this call does."""
         item, result = job.item, None
         try:
             if not (isinstance(item, Blob) and item.chunks):
-                result = read_again_if_wrong(lambda again: self._bring(item, store_only=again))
+                result = read_again_if_wrong(lambda _again: self._bring(item))
             elif (incoming := self._local.receive(item)) is None:
                 result = self._here_or_elsewhere(item)
             else:
-                _Chunks(item, incoming, self._copier, self._pool, self._meter, job.order, ended).start()
-        except BaseException as exc:  # noqa: BLE001 - told to whoever asked
+                self._bring_chunks(job, incoming, ended)
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
             ended(exc)
         else:
             if result is not None:
                 ended(result)
 
-    def _bring(self, item: StoredObject, *, store_only: bool) -> Arrival:
+    def _here_or_elsewhere(self, item: StoredObject) -> Arrival:
+        return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
+
+    def _bring(self, item: StoredObject) -> Arrival:
         """Bring an object that has no chunks. Wrong bytes may be what an earlier process left."""
         incoming = self._local.receive(item)
         if incoming is None:
             return self._here_or_elsewhere(item)
         with incoming:
-            missing = incoming.missing()
-            self._meter.begin(item.name, item.size_bytes - sum(size for _, size in missing))
-            for start, size in missing:
-                self._copier.copy(item, incoming, start, size, store_only=store_only)
+            for start, size in self._missing(incoming):
+                self._copy(incoming, start, size)
             incoming.install()
         return Arrival.FETCHED
 
-    def _here_or_elsewhere(self, item: StoredObject) -> Arrival:
-        return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
+    def _bring_chunks(self, job: Fetch, incoming: Incoming, ended: Ended) -> None:
+        """Submit a call for each chunk that is missing; what ends last installs the blob."""
+        lock, left, errors = threading.Lock(), 1, list[BaseException]()
 
+        def chunk(start: int, size: int) -> None:
+            if not errors:
+                read_again_if_wrong(lambda _again: self._copy(incoming, start, size))
 
-class _Chunks:
-    """Brings one large blob, chunk by chunk, on as many threads of a pool as are free. Begun by `start`.
+        def done(error: BaseException | None) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                errors.extend([] if error is None else [error])
+                if left:
+                    return
+            ended(_installed(incoming, errors))
 
-    Args:
-        item: The blob.
-        incoming: Its file; closed by us.
-        copier: Copies a chunk.
-        pool: Whose threads do it.
-        meter: Counts.
-        order: Of the blob.
-        ended: See `Ended`. Called when no thread works on it any more.
-    """
-
-    def __init__(
-        self,
-        item: Blob,
-        incoming: Incoming,
-        copier: RangeCopier,
-        pool: DaemonPool,
-        meter: Meter,
-        order: int,
-        ended: Ended,
-    ) -> None:
-        self._item, self._incoming = item, incoming
-        self._copier, self._pool, self._meter = copier, pool, meter
-        self._order = order
-        self._ended = ended
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, int]] = deque()
-        self._working = 0
-        self._error: BaseException | None = None
-
-    def start(self) -> None:
-        """Find out what is missing, and let as many threads as may be of use begin."""
+        missing = list[tuple[int, int]]()
         try:
-            self._waiting.extend(self._incoming.missing())
-        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
-            self._error = exc
-        left = sum(size for _, size in self._waiting)
-        self._meter.begin(self._item.name, self._item.size_bytes - left)
-        starters = max(1, min(self._pool.size, len(self._waiting)))
-        with self._lock:
-            self._working = starters
-        for _ in range(starters):
-            self._submit()
+            missing = self._missing(incoming)
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
+            errors.append(exc)
+        left += len(missing)
+        for start, size in missing:
+            try:
+                # Chunks of a blob that has begun go before the next blob begins.
+                call = self._pool.submit(partial(chunk, start, size), lane=Lane.LARGE, rank=(job.order, 0))
+            except SyncerClosedError as exc:
+                done(exc)
+            else:
+                call.add_done_callback(lambda call: done(_closed() if call.cancelled() else call.exception()))
+        done(None)
 
-    def _submit(self) -> None:
+    def _missing(self, incoming: Incoming) -> list[tuple[int, int]]:
+        missing = incoming.missing()
+        self.meter.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
+        return missing
+
+    def _copy(self, incoming: Incoming, start: int, size: int) -> None:
+        """Copy a range of an object into its file, within the time limit; a chunk is verified, too."""
+        item, came = incoming.item, 0
+        key = keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+        until_s = time.monotonic() + _GRACE_S + size / _SLOWEST_BYTES_PER_S
+
+        def on_progress(more: int) -> None:
+            nonlocal came, until_s
+            came += more
+            self.meter.came(item.name, more)
+            until_s += self._throttle.take(more)  # our own waiting is not the sender's fault
+            if time.monotonic() > until_s:
+                raise StoreUnavailableError(
+                    f"{key} came too slowly: {came} of {size} bytes from {start} on; it is tried again"
+                )
+
         try:
-            # Chunks of a blob that has begun go before the next blob begins.
-            submitted = self._pool.submit(self._one, lane=Lane.LARGE, rank=(self._order, 0))
-            submitted.add_done_callback(self._done)
-        except BlobSyncError as exc:
-            self._stopped(exc)
+            self._store.copy(key, incoming.fd, start=start, size_bytes=size, on_progress=on_progress)
+            incoming.took(start, size)
+        except BaseException:
+            self.meter.came(item.name, -came)
+            raise
 
-    def _one(self) -> None:
-        """Bring one chunk. On a thread of the pool."""
-        with self._lock:
-            if self._error is not None or not self._waiting:
-                return
-            start, size = self._waiting.popleft()
-        read_again_if_wrong(
-            lambda again: self._copier.copy(self._item, self._incoming, start, size, store_only=again)
-        )
 
-    def _done(self, done: Future[None]) -> None:
-        if done.cancelled():
-            self._stopped(SyncerClosedError("this syncer was closed while a blob arrived"))
-        elif (error := done.exception()) is not None:
-            self._stopped(error)
-        elif self._waiting and self._error is None:
-            self._submit()
-        else:
-            self._stopped(None)
+def _installed(incoming: Incoming, errors: list[BaseException]) -> Arrival | BaseException:
+    try:
+        _install(incoming, errors)
+    except BaseException as exc:  # noqa: BLE001 - given to `ended`
+        return exc
+    return Arrival.FETCHED
 
-    def _stopped(self, error: BaseException | None) -> None:
-        """One thread has nothing more to do. The last one installs."""
-        with self._lock:
-            if self._error is None:
-                self._error = error
-            self._working -= 1
-            if self._working:
-                return
-        self._finish()
 
-    def _finish(self) -> None:
-        result: Arrival | BaseException = Arrival.FETCHED
-        try:
-            with self._incoming:
-                self._install()
-        except BaseException as exc:  # noqa: BLE001 - told to whoever waits for the blob
-            result = exc
-        self._ended(result)
+def _install(incoming: Incoming, errors: list[BaseException]) -> None:
+    with incoming:  # which tells errors of the disk in our words
+        if errors:
+            raise errors[0]
+        incoming.install()
 
-    def _install(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._incoming.install()
+
+def _closed() -> SyncerClosedError:
+    return SyncerClosedError("this syncer was closed; make a new one")

@@ -1,7 +1,7 @@
 """Calls of `ensure` that wait for a release. Thread-safe.
 
-The thread `blobsync-syncer` tells them what it finds and what fails. Each decides for itself which failure
-ends it: one that will not heal by itself, or the last one when its time is over.
+The thread `blobsync-syncer` tells each of them what was found and what failed. A failure that cannot heal by
+itself ends the call at once; else the last failure is its error when its time is over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from blobsync.errors import (
     StoreUnavailableError,
     SyncerClosedError,
 )
-from blobsync.local.releases import KeptRelease
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
@@ -44,20 +43,20 @@ class Wait:
         self.ref = ref
         self._began_s, self._until_s = time.monotonic(), until_s
         self._changed = threading.Condition()
-        self._complete: KeptRelease | None = None
+        self._complete = False
         self._error: BaseException | None = None
         self._failures: dict[str, tuple[int, BaseException]] = {}
-        """By what failed: how often, and the last error. What failed last is at the end."""
+        """How often each thing failed, and its last error. The newest failure is at the end."""
 
-    def found(self, complete: KeptRelease) -> None:
+    def found_complete(self) -> None:
         """A look found the release complete."""
         with self._changed:
-            self._complete = complete
+            self._complete = True
             self._failures = {what: found for what, found in self._failures.items() if what == _FOLDER}
             self._changed.notify_all()
 
     def came(self, name: str) -> None:
-        """An object of the release is here: what it failed with is no reason any more."""
+        """An object of the release is here: its failures do not count any more."""
         with self._changed:
             self._failures.pop(name, None)
 
@@ -76,7 +75,7 @@ class Wait:
             self._failed(name, error, tries=2 if moved else 1)
 
     def folder_failed(self, error: BlobSyncError) -> int:
-        """The release could not be given as a folder. Says how often, so far."""
+        """The folder of the release could not be made. Returns how often, so far."""
         return self._failed(_FOLDER, error, tries=1)
 
     def end(self, error: BaseException) -> None:
@@ -85,7 +84,7 @@ class Wait:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def complete(self) -> KeptRelease:
+    def complete(self) -> None:
         """Wait for the next look that finds the release complete.
 
         Raises:
@@ -95,10 +94,9 @@ class Wait:
             self._changed.wait_for(lambda: self._error or self._complete, self._left_s())
             if self._error is not None:
                 raise self._error
-            if self._complete is None:
+            if not self._complete:
                 raise self._late()
-            complete, self._complete = self._complete, None
-            return complete
+            self._complete = False
 
     def result(self, call: Future[Result]) -> Result:
         """Wait for a call on another thread, which may hang.
@@ -136,7 +134,7 @@ class Wait:
         return max(0.0, self._until_s - time.monotonic())
 
     def _late(self) -> BaseException:
-        """What kept it: what will not heal by itself, else what failed last."""
+        """The error of a call that is late: a failure that cannot heal by itself, else the newest one."""
         with self._changed:
             errors = [error for _, error in reversed(self._failures.values())]
         late = StoreUnavailableError(
@@ -158,7 +156,7 @@ class Waits:
             return ref in self._waits
 
     def of(self, refs: Iterable[ReleaseRef]) -> list[Wait]:
-        """Those that wait for one of these releases."""
+        """The calls that wait for one of these releases."""
         with self._lock:
             return [wait for ref in refs for wait in self._waits.get(ref, ())]
 
@@ -188,7 +186,7 @@ class Waits:
                     del self._waits[ref]
 
     def close(self, why: str = CLOSED) -> None:
-        """End those that wait now, and refuse new ones."""
+        """End all calls that wait now, and refuse new ones."""
         with self._lock:
             self._closed = self._closed or why
             waits = [wait for waits in self._waits.values() for wait in waits]

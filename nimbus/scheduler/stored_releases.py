@@ -41,8 +41,7 @@ class StoredReleases:
     def is_here(self, release: ReleaseOf) -> bool:
         """See the protocol. Also False if the disk cannot be read."""
         try:
-            kept = self._local.kept(_ref(release))
-            return kept is not None and not self._local.missing_kept(kept)
+            return self._local.is_here(_ref(release))
         except BlobSyncError:
             return False
 

@@ -102,7 +102,7 @@ def scrubbing(work: Work) -> None:
                 local.hold({ref.digest})
                 kept = local.kept(ref)
                 if kept is not None:
-                    local.verify(kept.manifest)
+                    local.verify(kept.manifest.ref)
 
 
 def collecting(work: Work) -> None:

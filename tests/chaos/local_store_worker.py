@@ -44,12 +44,12 @@ def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> No
             local.hold({release.manifest.digest})
         case 2:
             if local.kept(release.manifest.ref) is not None:
-                local.verify(release.manifest)
+                local.verify(release.manifest.ref)
         case _:
             for item, data in release.objects.items():
                 bring(local, item, data)
-            local.keep(release.manifest, release.layout)
-            local.materialise(release.manifest)
+            local.keep(release.known)
+            local.materialise(release.manifest.ref)
 
 
 def work(root: Path, seed: int) -> None:

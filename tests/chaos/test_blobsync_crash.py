@@ -32,7 +32,7 @@ from blobsync import (
     gc,
     publish,
 )
-from blobsync.local.releases import RELEASE_FILES
+from blobsync.local.releases import RELEASE_FILES, Release
 from nimbus.localstack.s3 import S3Server
 from tests.chaos.blobsync_crash_worker import NAME, ROLES, releases
 from tests.chaos.blobsync_truth import VERSIONS, audit, files_of, write_versions
@@ -128,8 +128,8 @@ class Site:
         with LocalStore(self.root) as local:
             kept = local.kept(self.stays)
             assert kept is not None
-            assert not local.missing(kept.manifest, kept.layout)
-            assert contents(local.materialise(kept.manifest)) == self.truth[self.stays.digest]
+            assert not local.missing(Release(kept.manifest, kept.layout))
+            assert contents(local.materialise(kept.manifest.ref)) == self.truth[self.stays.digest]
             assert len(list((self.root / "sessions").iterdir())) == 1, "what the dead left is gone"
         assert audit(self.root, self.truth) == []
 

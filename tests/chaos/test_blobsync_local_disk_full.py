@@ -76,25 +76,25 @@ def test_disk_full_at_random_points_is_told_clearly_and_harms_nothing(small_disk
     ballast = small_disk / "ballast"
     for number in range(ROUNDS):
         with LocalStore(small_disk / str(number)) as local:
-            tree = local.materialise(fill(local, old).manifest)
+            tree = local.materialise(fill(local, old).manifest.ref)
             before = contents(tree)
             needed = int(2.2 * new.manifest.size_bytes)
             with ballast.open("wb") as file:
                 room = chance.randrange(needed)
                 os.posix_fallocate(file.fileno(), 0, max(1, free_bytes(small_disk) - room))
             try:
-                local.materialise(fill(local, new).manifest)
+                local.materialise(fill(local, new).manifest.ref)
             except LocalStoreError as exc:
                 refused += 1
                 assert "No space left" in str(exc)
                 assert local.disk_state().condition is DiskCondition.FULL
-            assert contents(local.materialise(old.manifest)) == before == dict(old.files)
+            assert contents(local.materialise(old.manifest.ref)) == before == dict(old.files)
 
             ballast.unlink()
-            assert contents(local.materialise(fill(local, new).manifest)) == dict(new.files)
+            assert contents(local.materialise(fill(local, new).manifest.ref)) == dict(new.files)
             assert local.disk_state().ok
-            assert not local.verify(new.manifest)
-            assert not local.verify(old.manifest)
+            assert not local.verify(new.manifest.ref)
+            assert not local.verify(old.manifest.ref)
             assert list((local.root / "quarantine").iterdir()) == []
             assert list((local.root / "partial").iterdir()) == []
         subprocess.run(["rm", "-rf", str(small_disk / str(number))], check=True)
@@ -112,7 +112,7 @@ from tests.local_store_samples import fill
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 with LocalStore(Path(sys.argv[1])) as local:
     try:
-        local.materialise(fill(local, second()).manifest)
+        local.materialise(fill(local, second()).manifest.ref)
     except LocalStoreError as exc:
         print(local.disk_state().condition, exc)
     else:
@@ -137,6 +137,6 @@ def test_limit_on_the_size_of_files_is_told_clearly_and_harms_nothing(tmp_path: 
 
     with LocalStore(tmp_path) as local:
         for release in (old, new):
-            assert contents(local.materialise(fill(local, release).manifest)) == dict(release.files)
-            assert not local.verify(release.manifest)
+            assert contents(local.materialise(fill(local, release).manifest.ref)) == dict(release.files)
+            assert not local.verify(release.manifest.ref)
         assert list((tmp_path / "quarantine").iterdir()) == []

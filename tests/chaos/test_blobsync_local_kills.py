@@ -95,9 +95,9 @@ def check(root: Path, known: list[Sample]) -> None:
             for item, data in release.objects.items():
                 if local.has(item):
                     assert local.object_path(item).read_bytes() == data
-            lacking = local.missing(release.manifest, release.layout)
+            lacking = local.missing(release.known)
             if local.kept(release.manifest.ref) is not None and not lacking:
-                assert contents(local.materialise(release.manifest)) == dict(release.files)
+                assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
         assert list((root / "quarantine").iterdir()) == []
         assert len(list((root / "sessions").iterdir())) == 1
 
@@ -106,11 +106,11 @@ def finish(root: Path, known: list[Sample]) -> None:
     """All can be brought, and all but one removed; nothing else is left."""
     with LocalStore(root) as local:
         for release in known:
-            assert contents(local.materialise(fill(local, release).manifest)) == dict(release.files)
+            assert contents(local.materialise(fill(local, release).manifest.ref)) == dict(release.files)
         last = known[0]
         for _ in range(2):
             gc(local, {last.manifest.digest}, grace=timedelta(0), max_share=1.0)
-        assert not local.verify(last.manifest)
+        assert not local.verify(last.manifest.ref)
         digest = last.manifest.digest
         wanted = {local.object_path(item) for item in last.objects}
         wanted |= {root / "releases" / "p" / f"{digest}{suffix}" for suffix in RELEASE_FILES}

@@ -45,16 +45,16 @@ class Work:
     def __call__(self) -> None:
         with LocalStore(self.root) as local:
             self._bring(local, FIRST)
-            local.materialise(FIRST.manifest)
+            local.materialise(FIRST.manifest.ref)
             self._bring(local, SECOND)
-            local.materialise(SECOND.manifest)
+            local.materialise(SECOND.manifest.ref)
             local.hold({SECOND.manifest.digest})
             self._tell("gone", FIRST)
             for _ in range(2):
                 gc(local, {SECOND.manifest.digest}, grace=timedelta(0), max_share=1.0)
             self._bring(local, FIRST)
-            local.verify(FIRST.manifest)
-            local.materialise(FIRST.manifest)
+            local.verify(FIRST.manifest.ref)
+            local.materialise(FIRST.manifest.ref)
 
     def kept(self) -> list[Sample]:
         """What it was told that it is kept, and did not remove."""
@@ -64,7 +64,7 @@ class Work:
     def _bring(self, local: LocalStore, release: Sample) -> None:
         for item, data in release.objects.items():
             bring(local, item, data)
-        local.keep(release.manifest, release.layout)
+        assert not local.keep(release.known)
         self._tell("kept", release)
 
     def _tell(self, what: str, release: Sample) -> None:
@@ -99,19 +99,19 @@ def check(work: Work) -> None:
         for release in work.kept():
             kept = local.kept(release.manifest.ref)
             assert kept is not None, "a release that was kept is not known any more"
-            assert not local.missing_kept(kept), "a release that was kept lacks objects"
+            assert not local.missing(kept), "a release that was kept lacks objects"
         for ref in local.releases():
             (release,) = (item for item in RELEASES if item.manifest.ref == ref)
             kept = local.kept(ref)
-            if kept is not None and not local.missing_kept(kept):
+            if kept is not None and not local.missing(kept):
                 assert kept.manifest == release.manifest
-                assert contents(local.materialise(kept.manifest)) == release.files
+                assert contents(local.materialise(kept.manifest.ref)) == release.files
         for release in RELEASES:
-            assert contents(local.materialise(sync(local, release).manifest)) == release.files
-            assert not local.verify(release.manifest)
+            assert contents(local.materialise(sync(local, release).manifest.ref)) == release.files
+            assert not local.verify(release.manifest.ref)
         for _ in range(2):
             gc(local, {FIRST.manifest.digest}, grace=timedelta(0), max_share=1.0)
-        assert contents(local.materialise(FIRST.manifest)) == FIRST.files
+        assert contents(local.materialise(FIRST.manifest.ref)) == FIRST.files
         assert local.releases() == [FIRST.manifest.ref]
 
 

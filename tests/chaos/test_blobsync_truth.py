@@ -13,7 +13,7 @@ def test_audit_finds_nothing_in_a_sound_store_and_a_flipped_byte_in_each_file(tm
     release = sample({"a": b"1" * 500, "b/c": b"2" * 900, "large": b"3" * (5 << 20)})
     truth = {release.manifest.digest: release.files}
     with LocalStore(tmp_path) as local:
-        tree = local.materialise(fill(local, release).manifest)
+        tree = local.materialise(fill(local, release).manifest.ref)
     assert audit(tmp_path, truth) == []
 
     records = sorted((tmp_path / "releases").rglob("*.json"))
@@ -27,6 +27,6 @@ def test_audit_finds_nothing_in_a_sound_store_and_a_flipped_byte_in_each_file(tm
 def test_audit_finds_a_file_that_nobody_published(tmp_path: Path) -> None:
     release = sample({"a": b"1" * 500})
     with LocalStore(tmp_path) as local:
-        local.materialise(fill(local, release).manifest)
+        local.materialise(fill(local, release).manifest.ref)
 
     assert audit(tmp_path, {}) != []

@@ -21,7 +21,7 @@ wanted, until = release(), time.monotonic() + 120
 with LocalStore(Path(sys.argv[1])) as local:
     print("ready", flush=True)
     sys.stdin.readline()
-    while (lacking := local.missing(wanted.manifest, wanted.layout)) and time.monotonic() < until:
+    while (lacking := local.missing(wanted.known)) and time.monotonic() < until:
         for item in lacking.objects:
             incoming = local.receive(item)
             if incoming is None:
@@ -32,8 +32,8 @@ with LocalStore(Path(sys.argv[1])) as local:
                     incoming.took(start, size)
                 incoming.install()
                 print(item.name, flush=True)
-    local.keep(wanted.manifest, wanted.layout)
-    print(local.materialise(wanted.manifest))
+    assert not local.keep(wanted.known)
+    print(local.materialise(wanted.manifest.ref))
 """
 
 
@@ -76,7 +76,7 @@ def test_processes_that_fill_one_store_at_once_fetch_each_object_once_and_share_
     assert sorted(fetched) == sorted(item.name for item in wanted.objects)
     assert trees == {str(tmp_path / "trees" / wanted.manifest.digest)}
     with LocalStore(tmp_path) as local:
-        assert not local.verify(wanted.manifest)
-        assert contents(local.materialise(wanted.manifest)) == dict(wanted.files)
+        assert not local.verify(wanted.manifest.ref)
+        assert contents(local.materialise(wanted.manifest.ref)) == dict(wanted.files)
     for folder in ("quarantine", "partial"):
         assert list((tmp_path / folder).iterdir()) == []

@@ -73,8 +73,8 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
             return local.has(pack)
 
         eventually(brought)
-        local.keep(wanted.manifest, wanted.layout)
-        tree = local.materialise(wanted.manifest)
+        assert not local.keep(wanted.known)
+        tree = local.materialise(wanted.manifest.ref)
         inode = local.object_path(pack).stat().st_ino
 
         os.kill(stopped.pid, signal.SIGCONT)
@@ -82,7 +82,7 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
         assert (stopped.returncode, out) == (0, "True\n")
 
         assert contents(tree) == dict(wanted.files)
-        assert not local.verify(wanted.manifest)
+        assert not local.verify(wanted.manifest.ref)
         assert local.object_path(pack).stat().st_ino == inode  # what came second was dropped
         assert list((tmp_path / "partial").iterdir()) == []
         assert list((tmp_path / "quarantine").iterdir()) == []

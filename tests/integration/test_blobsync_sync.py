@@ -107,7 +107,7 @@ def test_two_syncers_of_one_host_and_one_of_another_end_with_what_was_published(
         eventually(lambda syncer=syncer: syncer.readiness().is_ready(ref), within_s=30)
         assert files_below(syncer.ensure(ref, SOON)) == files_below(source)
     with LocalStore(tmp_path / "one") as local:
-        assert not local.verify(made.manifest)
+        assert not local.verify(made.manifest.ref)
 
 
 def test_outage_leaves_what_is_ready_ready_and_the_rest_heals_by_itself(

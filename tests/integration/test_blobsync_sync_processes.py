@@ -150,8 +150,8 @@ def _answered(syncers: list[subprocess.Popen[str]], wanted: list[Manifest], log:
 def _identical(root: Path, wanted: list[Manifest], folders: dict[str, Path]) -> None:
     with LocalStore(root) as local:
         for made in wanted:
-            assert not local.verify(made)
-            assert contents(local.materialise(made)) == contents(folders[made.name])
+            assert not local.verify(made.ref)
+            assert contents(local.materialise(made.ref)) == contents(folders[made.name])
 
 
 def _publish_all(store: S3ObjectStore, names: list[str], folders: dict[str, Path]) -> list[Manifest]:

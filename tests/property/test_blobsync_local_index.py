@@ -100,7 +100,7 @@ def materialised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pat
     root = tmp_path_factory.mktemp("store")
     with LocalStore(root) as local:
         release = fill(local, sample({"a/b": b"1", "c": b"22", "d.sh": b"333"}, executable={"d.sh"}))
-        tree = local.materialise(release.manifest)
+        tree = local.materialise(release.manifest.ref)
     data = (root / "trees" / f"{tree.name}.files").read_bytes()
     yield root, release, data
     remove_tree(root)
@@ -152,11 +152,11 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
     if victim.stat().st_size:
         flip_a_byte_unseen(victim, data.draw(st.integers(0, victim.stat().st_size - 1)))
     with LocalStore(copy) as local:
-        lacking = local.missing(release.manifest, release.layout)
+        lacking = local.missing(release.known)
         assert not lacking or victim.parent.parent.name == "packs"
         fill(local, release)
-        assert contents(local.materialise(release.manifest)) == dict(release.files)
-        assert not local.verify(release.manifest)
+        assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
+        assert not local.verify(release.manifest.ref)
     remove_tree(copy)
 
 

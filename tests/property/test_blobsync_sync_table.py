@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blobsync import DiskState, ReleaseRef, ReleaseState, RetryPolicy
-from blobsync.local.missing_objects import MissingObjects
-from blobsync.local.releases import KeptRelease
+from blobsync.local.objects import MissingObjects
 from blobsync.sync.readiness import Failure
-from blobsync.sync.release_inspector import Look
-from blobsync.sync.table import Job, SyncTable
-from blobsync.sync.transfers import Fetch
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample
 
 SAMPLES: list[Sample] = [
@@ -80,8 +77,7 @@ class World:
         release = BY_REF[ref]
         missing = tuple(item for item in release.objects if item.name not in self.here)
         files = release.manifest.artifacts if missing else ()
-        known = KeptRelease(release.manifest, release.layout)
-        self.table.looked(ref, known, MissingObjects(missing, files), self.now_s)
+        self.table.looked(ref, release.known, MissingObjects(missing, files), self.now_s)
 
     def check(self) -> None:
         seen = self.table.readiness(DiskState())

@@ -11,6 +11,7 @@ import pytest
 
 from blobsync.disk_advice import DiskCondition
 from blobsync.errors import LocalStoreError
+from blobsync.local import disk_state, incoming
 from blobsync.local.store import LocalStore
 from tests.local_store_samples import Sample, bring, fill, sample
 
@@ -30,7 +31,7 @@ def release() -> Sample:
 def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
     """A store that has a release and its tree, on a disk that was full at last."""
     with LocalStore(tmp_path) as opened:
-        opened.materialise(fill(opened, release).manifest)
+        opened.materialise(fill(opened, release).manifest.ref)
         other = sample({"b": b"2" * 5000})
         with pytest.MonkeyPatch.context() as patch, pytest.raises(LocalStoreError):
             patch.setattr(os, "fsync", refuse)
@@ -39,7 +40,7 @@ def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
 
 
 def test_tree_that_is_there_already_says_nothing_of_the_disk(local: LocalStore, release: Sample) -> None:
-    local.materialise(release.manifest)
+    local.materialise(release.manifest.ref)
 
     assert local.disk_state().condition is DiskCondition.FULL
 
@@ -49,7 +50,7 @@ def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_no
 ) -> None:
     monkeypatch.setattr(os, "fsync", refuse)
 
-    local.keep(release.manifest, release.layout)
+    local.keep(release.known)
 
     assert local.disk_state().condition is DiskCondition.FULL
     assert [path.name for path in local.context.session.new_path().parent.iterdir()] == ["lock"]
@@ -58,7 +59,7 @@ def test_release_that_is_kept_already_says_nothing_of_a_disk_that_still_takes_no
 def test_disk_that_takes_bytes_again_is_noticed_though_nothing_is_to_be_written(
     local: LocalStore, release: Sample
 ) -> None:
-    local.keep(release.manifest, release.layout)
+    local.keep(release.known)
 
     assert local.disk_state().ok
 
@@ -74,7 +75,7 @@ def test_whatever_is_written_shows_that_the_disk_takes_bytes_again(local: LocalS
         fill(local, other)
         local.context.disk.state = state
         if what == "tree":
-            local.materialise(other.manifest)
+            local.materialise(other.manifest.ref)
         else:
             local.context.install_document(local.root / "releases" / "p" / "document", b"1")
 
@@ -142,3 +143,20 @@ def test_store_that_vanished_as_a_whole_is_trouble_of_the_disk(tmp_path: Path, r
             local.receive(release.packs[0])
 
         assert local.disk_state().condition is DiskCondition.FAILING
+
+
+@pytest.mark.parametrize("why", ["too little is free", "it cannot be set aside"])
+def test_object_without_room_is_refused_before_it_is_fetched_and_takes_none_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    pack = sample({"b": os.urandom(5000)}).packs[0]
+    if why == "too little is free":
+        monkeypatch.setattr(disk_state, "free_bytes", lambda _root: pack.size_bytes - 1)
+    else:
+        monkeypatch.setattr(incoming, "reserve", refuse)
+    with LocalStore(tmp_path) as local:
+        with pytest.raises(LocalStoreError, match="make room"):
+            local.receive(pack)
+
+        assert local.disk_state().condition is DiskCondition.FULL
+    assert list((tmp_path / "partial").iterdir()) == []

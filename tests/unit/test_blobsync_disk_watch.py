@@ -1,4 +1,4 @@
-"""A disk in trouble is asked, less and less often, and one question at a time."""
+"""A disk in trouble is asked, less and less often."""
 
 from __future__ import annotations
 
@@ -16,46 +16,30 @@ def watch() -> DiskWatch:
 
 
 def test_disk_that_is_well_is_never_asked(watch: DiskWatch) -> None:
-    watch.seen(True, 0)
-
-    assert watch.next_due_s() is None
-    assert not watch.is_due(1e9)
+    assert not watch.is_due(True, 0)
+    assert watch.due_s is None
+    assert not watch.is_due(True, 1e9)
 
 
 def test_disk_in_trouble_is_asked_less_and_less_often(watch: DiskWatch) -> None:
-    due = []
-    now = 0.0
+    now, waits = 0.0, []
+    assert not watch.is_due(False, now), "it has just failed"
     for _ in range(4):
-        watch.seen(False, now)
-        found = watch.next_due_s()
-        assert found is not None
-        assert not watch.is_due(found - 0.01)
-        assert watch.is_due(found)
-        due.append(found - now)
-        now = found
-        watch.asking()
-        watch.asked(now)
+        due = watch.due_s
+        assert due is not None
+        assert not watch.is_due(False, due - 0.01)
+        assert watch.is_due(False, due)
+        waits.append(due - now)
+        now = due
 
-    assert due == [1, 2, 4, 4]
-
-
-def test_nothing_is_asked_while_an_answer_is_awaited(watch: DiskWatch) -> None:
-    watch.seen(False, 0)
-    watch.asking()
-    watch.seen(False, 100)
-
-    assert watch.next_due_s() is None
-    assert not watch.is_due(1e9)
+    assert waits == [1, 2, 4, 4]
 
 
 def test_disk_that_is_well_again_and_fails_anew_is_asked_soon(watch: DiskWatch) -> None:
-    watch.seen(False, 0)
-    for _ in range(5):
-        watch.asking()
-        watch.asked(0)
-    watch.seen(True, 10)
-    assert watch.next_due_s() is None
+    for now in range(5):
+        watch.is_due(False, 10.0 * now)
+    watch.is_due(True, 60)
 
-    watch.seen(False, 20)
+    watch.is_due(False, 70)
 
-    assert watch.next_due_s() == 21
+    assert watch.due_s == 71

@@ -12,6 +12,7 @@ import pytest
 from blake3 import blake3
 
 from blobsync.errors import BlobMissingError, BlobSyncError
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.layout import Layout, Pack
@@ -108,7 +109,7 @@ def test_hostile_manifest_on_the_disk_is_not_followed(sandbox: Path, local: Loca
         else:
             assert kept.manifest.canonical == case.data
             with pytest.raises(BlobMissingError):
-                local.materialise(kept.manifest)
+                local.materialise(kept.manifest.ref)
         assert not list((sandbox / "store" / "trees").iterdir()), str(case)
     assert refused >= 400
 
@@ -124,15 +125,15 @@ def test_hostile_layout_on_the_disk_is_not_followed(sandbox: Path, local: LocalS
         if local.kept(release.manifest.ref) is None:
             refused += 1
             with pytest.raises(BlobSyncError):
-                local.materialise(release.manifest)
+                local.materialise(release.manifest.ref)
             assert not list((sandbox / "store" / "trees").iterdir()), str(case)
         else:
             with contextlib.suppress(BlobSyncError):
-                local.materialise(release.manifest)
+                local.materialise(release.manifest.ref)
     assert refused >= 200
 
-    local.keep(release.manifest, release.layout)
-    assert contents(local.materialise(release.manifest)) == GOOD
+    local.keep(release.known)
+    assert contents(local.materialise(release.manifest.ref)) == GOOD
 
 
 @pytest.fixture
@@ -153,13 +154,13 @@ def test_layout_that_lies_about_the_size_of_a_pack_costs_nobody_that_pack(
     assert not local.has(lying)
     with pytest.raises(BlobSyncError):
         bring(local, lying, (good.objects[pack] + bytes(1000))[: lying.size_bytes])
-    assert local.missing(other, layout).objects == (lying,)
-    with pytest.raises(BlobSyncError):
-        local.keep(other, layout)
+    assert local.missing(Release(other, layout)).objects == (lying,)
+    assert local.keep(Release(other, layout)).objects == (lying,)
+    assert local.kept(other.ref) is None
 
     assert local.has(pack)
-    assert not local.missing(good.manifest, good.layout)
-    assert contents(local.materialise(good.manifest)) == GOOD
+    assert not local.missing(good.known)
+    assert contents(local.materialise(good.manifest.ref)) == GOOD
 
 
 @pytest.mark.parametrize("size", [PACKED_BYTES + 1, CHUNK_BYTES + 1])
@@ -178,7 +179,7 @@ def test_manifest_that_lies_about_the_size_of_a_blob_costs_nobody_that_blob(
         assert not local.has(lying)
         assert local.has(blob)
         assert not local.has(lying)
-        assert not local.missing(release.manifest, release.layout)
+        assert not local.missing(release.known)
 
 
 def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: Sample) -> None:
@@ -189,17 +190,17 @@ def test_manifest_that_lies_about_a_size_gets_no_tree(local: LocalStore, good: S
     lying = Manifest("q", tuple(items))
 
     with pytest.raises(BlobSyncError):
-        local.keep(lying, good.layout)
+        local.keep(Release(lying, good.layout))
     with pytest.raises(BlobSyncError):
-        local.materialise(lying)
-    assert not local.missing(good.manifest, good.layout)
+        local.materialise(lying.ref)
+    assert not local.missing(good.known)
 
 
 def test_manifest_that_wants_what_no_pack_has_gets_no_tree(local: LocalStore, good: Sample) -> None:
     wanting = Manifest("q", (*good.manifest.artifacts, Artifact("x", 7, "7" * 64, Role.CODE, False)))
 
     with pytest.raises(BlobSyncError):
-        local.keep(wanting, good.layout)
+        local.keep(Release(wanting, good.layout))
     with pytest.raises(BlobSyncError):
-        local.materialise(wanting)
+        local.materialise(wanting.ref)
     assert local.kept(wanting.ref) is None

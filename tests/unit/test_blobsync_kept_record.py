@@ -11,9 +11,9 @@ import pytest
 
 from blobsync import BlobMissingError, LocalStore, Manifest, ReleaseRef
 from blobsync.local.gc import gc
-from blobsync.local.releases import KeptRecord, KeptRelease
+from blobsync.local.releases import KeptRecord, Release
 from blobsync.release.blob import Blob
-from tests.local_store_samples import Sample, fill, overwrite, sample
+from tests.local_store_samples import Sample, contents, fill, overwrite, sample
 from tests.sync_samples import SOON, Rig
 
 Eventually = Callable[..., None]
@@ -119,7 +119,7 @@ def test_record_of_another_layout_does_not_count(tmp_path: Path) -> None:
         assert found is not None
         assert not found.is_recorded
         with pytest.raises(Exception, match="no pack in the layout"):
-            local.missing_kept(found)
+            local.missing(found)
 
 
 def test_release_whose_manifest_is_gone_is_not_kept_whatever_its_record_says(tmp_path: Path) -> None:
@@ -132,6 +132,18 @@ def test_release_whose_manifest_is_gone_is_not_kept_whatever_its_record_says(tmp
         assert local.kept(ref) is None
 
 
+def test_damaged_manifest_is_written_anew_when_its_release_is_kept_again(tmp_path: Path) -> None:
+    release = sample({"a": b"1"})
+    kept(tmp_path, release)
+    manifest = record_of(tmp_path, release.manifest.ref).with_suffix(".json")
+    overwrite(manifest, manifest.read_bytes().replace(b'"path":"a"', b'"path":"b"'))
+
+    with LocalStore(tmp_path) as local:
+        assert not local.keep(release.known)
+
+        assert contents(local.materialise(release.manifest.ref)) == {"a": b"1"}
+
+
 def test_damaged_manifest_is_found_when_it_is_read_and_goes_to_quarantine(tmp_path: Path) -> None:
     release = sample({"a": b"1"})
     kept(tmp_path, release)
@@ -142,7 +154,7 @@ def test_damaged_manifest_is_found_when_it_is_read_and_goes_to_quarantine(tmp_pa
     with LocalStore(tmp_path) as local:
         found = local.kept(ref)
         assert found is not None
-        assert not local.missing_kept(found)
+        assert not local.missing(found)
         for read in (lambda: found.manifest, lambda: list(local.read(ref, "a"))):
             with pytest.raises(BlobMissingError):
                 read()
@@ -177,7 +189,7 @@ def test_lost_object_of_a_recorded_release_is_missed_with_its_files(tmp_path: Pa
         assert set(found.objects) == set(release.objects)
         local.object_path(pack).unlink()
 
-        assert [item.path for item in local.missing_kept(found).artifacts] == ["a"]
+        assert [item.path for item in local.missing(found).artifacts] == ["a"]
 
 
 def test_record_goes_with_its_release(tmp_path: Path) -> None:
@@ -203,7 +215,7 @@ def test_record_says_again_what_it_was_told() -> None:
 def test_kept_releases_are_equal_if_release_and_layout_are() -> None:
     one, other = sample({"a": b"1"}), sample({"a": b"2"})
 
-    assert KeptRelease(one.manifest, one.layout) == KeptRelease(one.manifest, one.layout)
-    assert len({KeptRelease(one.manifest, one.layout), KeptRelease(one.manifest, one.layout)}) == 1
-    assert KeptRelease(one.manifest, one.layout) != KeptRelease(other.manifest, one.layout)
-    assert KeptRelease(one.manifest, one.layout) != KeptRelease(one.manifest, other.layout)
+    assert Release(one.manifest, one.layout) == Release(one.manifest, one.layout)
+    assert len({Release(one.manifest, one.layout), Release(one.manifest, one.layout)}) == 1
+    assert Release(one.manifest, one.layout) != Release(other.manifest, one.layout)
+    assert Release(one.manifest, one.layout) != Release(one.manifest, other.layout)

@@ -39,11 +39,11 @@ def second() -> Sample:
 def everything(local: LocalStore) -> None:
     """Each thing a store does, once."""
     old, new = first(), second()
-    local.materialise(fill(local, old).manifest)
-    local.materialise(fill(local, new).manifest)
+    local.materialise(fill(local, old).manifest.ref)
+    local.materialise(fill(local, new).manifest.ref)
     for _ in range(2):
         gc(local, {new.manifest.digest}, grace=timedelta(0), max_share=1.0)
-    local.verify(new.manifest)
+    local.verify(new.manifest.ref)
 
 
 def steps_of(root: Path) -> list[str]:
@@ -60,12 +60,12 @@ def check_and_go_on(root: Path) -> None:
             for item, data in release.objects.items():
                 if local.has(item):
                     assert local.object_path(item).read_bytes() == data
-            if local.kept(release.manifest.ref) and not local.missing(release.manifest, release.layout):
-                assert contents(local.materialise(release.manifest)) == dict(release.files)
+            if local.kept(release.manifest.ref) and not local.missing(release.known):
+                assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
         assert list((root / "quarantine").iterdir()) == []
         everything(local)
         new = second()
-        assert contents(local.materialise(new.manifest)) == dict(new.files)
+        assert contents(local.materialise(new.manifest.ref)) == dict(new.files)
         assert [path.name for path in visible(root)] == [item.name for item in new.objects]
         assert local.releases() == [new.manifest.ref]
         assert list((root / "partial").iterdir()) == []
@@ -140,21 +140,21 @@ def test_disk_that_fails_any_call_is_told_clearly_harms_nothing_and_heals(
     failures = 0
     for after in (0, 1, 2, 5):
         with LocalStore(tmp_path / str(after)) as local:
-            tree = local.materialise(fill(local, old).manifest)
+            tree = local.materialise(fill(local, old).manifest.ref)
             with failing(monkeypatch, call, error, after):
                 try:
-                    local.materialise(fill(local, new).manifest)
+                    local.materialise(fill(local, new).manifest.ref)
                 except LocalStoreError as exc:
                     failures += 1
                     assert os.strerror(error) in str(exc)
                     assert local.disk_state().condition is CONDITIONS[error]
                     assert local.disk_state().reason == str(exc)
             assert contents(tree) == dict(old.files)
-            assert not local.missing(old.manifest, old.layout)
+            assert not local.missing(old.known)
 
-            assert contents(local.materialise(fill(local, new).manifest)) == dict(new.files)
+            assert contents(local.materialise(fill(local, new).manifest.ref)) == dict(new.files)
             assert local.disk_state().ok
-            assert not local.verify(old.manifest)
+            assert not local.verify(old.manifest.ref)
             assert list((local.root / "quarantine").iterdir()) == []
     assert failures or call == "link"  # a tree without links has copies
 

@@ -34,12 +34,12 @@ def local(tmp_path: Path) -> Iterator[LocalStore]:
 def kept(local: LocalStore, *names: str, name: str = "p") -> Sample:
     """A release with one pack for each file, materialised."""
     release = fill(local, sample({path: path.encode() for path in names}, name=name, members=1))
-    local.materialise(release.manifest)
+    local.materialise(release.manifest.ref)
     return release
 
 
 def lacking(local: LocalStore, release: Sample) -> list[str]:
-    return [item.path for item in local.missing(release.manifest, release.layout).artifacts]
+    return [item.path for item in local.missing(release.known).artifacts]
 
 
 def test_collection_marks_first_and_removes_after_the_grace(local: LocalStore) -> None:
@@ -59,7 +59,7 @@ def test_collection_marks_first_and_removes_after_the_grace(local: LocalStore) -
     assert not list((local.root / "trees").glob(f"{old.manifest.digest}*"))
     assert lacking(local, old) == ["a"]
     assert lacking(local, new) == []
-    assert local.materialise(new.manifest).is_dir()
+    assert local.materialise(new.manifest.ref).is_dir()
     assert gc(local, {new.manifest.digest}, grace=NOW).marked == ()
 
 
@@ -211,7 +211,7 @@ def test_download_that_went_on_since_it_was_marked_stays(local: LocalStore) -> N
 def test_quarantine_is_collected(local: LocalStore) -> None:
     mine = kept(local, "a")
     flip_a_byte_unseen(local.object_path(mine.packs[0]))
-    local.verify(mine.manifest)
+    local.verify(mine.manifest.ref)
     fill(local, mine)
     for _ in range(2):
         gc(local, {mine.manifest.digest}, grace=NOW)

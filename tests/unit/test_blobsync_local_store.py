@@ -24,6 +24,7 @@ from blobsync.errors import (
     ReleaseAbsentError,
 )
 from blobsync.local.objects import ObjectFiles
+from blobsync.local.releases import Release
 from blobsync.local.store import Digests, LocalStore
 from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout, Pack
@@ -82,7 +83,7 @@ def test_received_objects_are_there_read_only_and_count_after_reopening(tmp_path
         assert list((tmp_path / "partial").iterdir()) == []
     with LocalStore(tmp_path) as again:
         assert all(again.has(item) for item in release.objects)
-        assert not again.missing(release.manifest, release.layout)
+        assert not again.missing(release.known)
         kept = again.kept(release.manifest.ref)
         assert kept is not None
         assert (kept.manifest, kept.layout) == (release.manifest, release.layout)
@@ -101,7 +102,7 @@ def test_reopened_store_trusts_its_index_and_reads_no_object(
 
     monkeypatch.setattr("blobsync.bucket.verification.hash_range", refuse)
     with LocalStore(tmp_path) as again:
-        assert not again.missing(release.manifest, release.layout)
+        assert not again.missing(release.known)
 
 
 @pytest.mark.parametrize("data", [b"x" * len(LARGE), LARGE[:-1]], ids=["other", "short"])
@@ -258,12 +259,12 @@ def test_manifest_that_pairs_a_blob_with_a_wrong_sha256_harms_no_other_release(
     with LocalStore(tmp_path, verify="sha256") as local:
         for _ in range(2):
             with pytest.raises(InvalidManifestError, match=r"SHA-256 .* Publish its release again"):
-                local.missing(lie, good.layout)
-            assert not local.missing(good.manifest, good.layout)
+                local.missing(Release(lie, good.layout))
+            assert not local.missing(good.known)
         with pytest.raises(InvalidManifestError):
-            local.keep(lie, good.layout)
-        local.keep(good.manifest, good.layout)
-        assert contents(local.materialise(good.manifest)) == {"a": CHUNKED}
+            local.keep(Release(lie, good.layout))
+        local.keep(good.known)
+        assert contents(local.materialise(good.manifest.ref)) == {"a": CHUNKED}
         assert list((tmp_path / "quarantine").iterdir()) == []
 
 
@@ -273,16 +274,16 @@ def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path:
     lie, layout = Manifest("liar", (item,)), sample({"a": CHUNKED}).layout
     with LocalStore(tmp_path) as local:
         bring(local, true, CHUNKED)
-        local.keep(lie, layout)  # its chunks are right, and nobody asked for more
+        local.keep(Release(lie, layout))  # its chunks are right, and nobody asked for more
     with LocalStore(tmp_path, verify="sha256") as strict:
         with pytest.raises(InvalidManifestError):
             b"".join(strict.read(lie.ref, "a"))
         with pytest.raises(InvalidManifestError):
-            strict.materialise(lie)
+            strict.materialise(lie.ref)
         kept = strict.kept(lie.ref)
         assert kept is not None
         with pytest.raises(InvalidManifestError):
-            strict.missing_kept(kept)
+            strict.missing(kept)
 
 
 def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
@@ -313,21 +314,21 @@ def test_both_digests_are_computed_once_each_in_whatever_order_chunks_come(
 
 def test_lacking_names_objects_and_the_files_that_need_them(local: LocalStore) -> None:
     release = sample({"a": b"1", "b": b"2", "c": LARGE}, members=1)
-    lacking = local.missing(release.manifest, release.layout)
+    lacking = local.missing(release.known)
     assert set(lacking.objects) == set(release.objects)
     assert [item.path for item in lacking.artifacts] == ["a", "b", "c"]
 
     first = next(pack for pack, data in release.objects.items() if data == packed_alone(release, b"1"))
     bring(local, first, release.objects[first])
-    lacking = local.missing(release.manifest, release.layout)
+    lacking = local.missing(release.known)
     assert first not in lacking.objects
     assert [item.path for item in lacking.artifacts] == ["b", "c"]
 
     for item, data in release.objects.items():
         bring(local, item, data)
-    assert not local.missing(release.manifest, release.layout)
+    assert not local.missing(release.known)
     local.object_path(first).unlink()
-    assert local.missing(release.manifest, release.layout).objects == (first,)
+    assert local.missing(release.known).objects == (first,)
 
 
 def packed_alone(release: Sample, blob: bytes) -> bytes:
@@ -341,21 +342,20 @@ def test_layout_whose_packs_lack_a_file_is_refused(local: LocalStore) -> None:
         bring(local, item, data)
 
     with pytest.raises(InvalidLayoutError, match="no pack in the layout"):
-        local.missing(release.manifest, other.layout)
+        local.missing(Release(release.manifest, other.layout))
 
 
 def test_incomplete_release_is_neither_kept_nor_materialised(local: LocalStore) -> None:
     release = sample({"a": b"1", "b": LARGE})
-    with pytest.raises(BlobMissingError, match="lacks 2 of 2"):
-        local.keep(release.manifest, release.layout)
+    assert len(local.keep(release.known).artifacts) == 2
     assert local.kept(release.manifest.ref) is None
     with pytest.raises(BlobMissingError, match="not kept"):
-        local.materialise(release.manifest)
+        local.materialise(release.manifest.ref)
 
     fill(local, release)
     local.object_path(release.packs[0]).unlink()
     with pytest.raises(BlobMissingError, match="lacks 1 of 2"):
-        local.materialise(release.manifest)
+        local.materialise(release.manifest.ref)
 
 
 def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore) -> None:
@@ -363,7 +363,7 @@ def test_overwritten_objects_do_not_count_and_go_to_quarantine(local: LocalStore
     for item in release.objects:
         overwrite(local.object_path(item), b"evil")
         assert not local.has(item)
-    assert set(local.missing(release.manifest, release.layout).objects) == set(release.objects)
+    assert set(local.missing(release.known).objects) == set(release.objects)
     assert {path.read_bytes() for path in (local.root / "quarantine").iterdir()} == {b"evil"}
 
 
@@ -392,7 +392,7 @@ def test_touched_object_counts_again_after_it_was_hashed(local: LocalStore) -> N
     release = fill(local, mixed())
     for item in release.objects:
         os.utime(local.object_path(item), ns=(1, 1))
-    assert not local.missing(release.manifest, release.layout)
+    assert not local.missing(release.known)
 
 
 def test_object_replaced_by_a_link_does_not_count_until_fetched_anew(
@@ -420,7 +420,7 @@ def test_object_on_a_bad_sector_goes_to_quarantine(
 
     with monkeypatch.context() as patch:
         patch.setattr(verification, "hash_range", unreadable)
-        assert {item.path for item in local.verify(release.manifest).artifacts} == {"a", "b"}
+        assert {item.path for item in local.verify(release.manifest.ref).artifacts} == {"a", "b"}
     assert len(list((local.root / "quarantine").iterdir())) == 2
 
 
@@ -440,7 +440,7 @@ def test_damaged_records_of_a_release_are_put_away_and_written_again(local: Loca
         overwrite(local.root / "releases" / "p" / f"{release.manifest.digest}{suffix}", b"{}")
         assert local.kept(release.manifest.ref) is None
         assert local.releases() == []
-        local.keep(release.manifest, release.layout)
+        local.keep(release.known)
         assert local.kept(release.manifest.ref) is not None
 
 
@@ -451,7 +451,7 @@ def test_newer_layout_replaces_the_old(local: LocalStore) -> None:
         bring(local, item, data)
     layout = Layout(repacked.layout.packs, "another", datetime(2026, 2, 1, tzinfo=UTC))
 
-    local.keep(release.manifest, layout)
+    local.keep(Release(release.manifest, layout))
 
     kept = local.kept(release.manifest.ref)
     assert kept is not None
@@ -484,7 +484,7 @@ def test_what_another_process_verified_is_not_hashed_again(
     hashed: list[object] = []
     monkeypatch.setattr("blobsync.bucket.verification.hash_range", lambda *args, **named: hashed.append(args))
 
-    assert not local.missing(release.manifest, release.layout)
+    assert not local.missing(release.known)
     assert hashed == []
 
 
@@ -493,7 +493,7 @@ def test_step_names_are_told_in_the_order_of_an_install(tmp_path: Path) -> None:
     with LocalStore(tmp_path, on_step=steps.append) as local:
         ((pack, data),) = packed([b"some bytes"]).items()
         bring(local, pack, data)
-    assert steps == ["receive-open", "verify", "fsync", "rename", "fsync-folder", "index"]
+    assert steps == ["receive-open", "receive-reserve", "verify", "fsync", "rename", "fsync-folder", "index"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", "delete", "lie"])
@@ -512,7 +512,7 @@ def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | 
     flip_a_byte_unseen(pack)
 
     with LocalStore(tmp_path) as again:
-        assert again.missing(release.manifest, release.layout).objects == (release.packs[0],)
+        assert again.missing(release.known).objects == (release.packs[0],)
         assert again.has(artifact("b", LARGE).blob)
 
 
@@ -521,7 +521,7 @@ def test_index_stays_small_when_files_are_verified_again_and_again(tmp_path: Pat
     with LocalStore(tmp_path) as local:
         fill(local, release)
         for _ in range(2000):
-            local.verify(release.manifest)
+            local.verify(release.manifest.ref)
         before = (tmp_path / "verified").stat().st_size
     with LocalStore(tmp_path) as again:
         assert (tmp_path / "verified").stat().st_size < before / 100

@@ -39,7 +39,7 @@ def release(local: LocalStore) -> Sample:
 
 
 def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, release: Sample) -> None:
-    tree = local.materialise(release.manifest)
+    tree = local.materialise(release.manifest.ref)
 
     assert contents(tree) == FILES
     for path in tree.rglob("*"):
@@ -55,7 +55,7 @@ def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, 
 def test_modes_do_not_depend_on_the_umask(local: LocalStore, release: Sample) -> None:
     before = os.umask(0o077)
     try:
-        tree = local.materialise(release.manifest)
+        tree = local.materialise(release.manifest.ref)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tree / "lib/a.py").stat().st_mode) == 0o444
@@ -65,13 +65,13 @@ def test_modes_do_not_depend_on_the_umask(local: LocalStore, release: Sample) ->
 def test_materialising_again_reads_nothing_and_changes_nothing(
     local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = local.materialise(release.manifest).stat().st_ino
+    before = local.materialise(release.manifest.ref).stat().st_ino
 
     def refuse(*_args: object, **_named: object) -> None:
         raise AssertionError("the tree was hashed")
 
     monkeypatch.setattr("blobsync.local.tree_check.verify_object", refuse)
-    assert local.materialise(release.manifest).stat().st_ino == before
+    assert local.materialise(release.manifest.ref).stat().st_ino == before
 
 
 def _replace_file(tree: Path) -> None:
@@ -120,12 +120,12 @@ def _link_folder(tree: Path) -> None:
 def test_damaged_tree_is_made_anew(
     local: LocalStore, release: Sample, damage: Callable[[Path], object]
 ) -> None:
-    tree = local.materialise(release.manifest)
+    tree = local.materialise(release.manifest.ref)
     for folder in (tree, tree / "lib"):
         folder.chmod(0o755)
     damage(tree)
 
-    assert local.materialise(release.manifest) == tree
+    assert local.materialise(release.manifest.ref) == tree
     assert contents(tree) == FILES
 
 
@@ -133,46 +133,46 @@ def test_damaged_tree_is_made_anew(
 def test_tree_without_its_record_is_hashed_and_stays(
     local: LocalStore, release: Sample, record: bytes | None
 ) -> None:
-    tree = local.materialise(release.manifest)
+    tree = local.materialise(release.manifest.ref)
     path = tree.with_name(f"{tree.name}.files")
     path.unlink() if record is None else path.write_bytes(record)
     before = tree.stat().st_ino
 
-    assert local.materialise(release.manifest).stat().st_ino == before
+    assert local.materialise(release.manifest.ref).stat().st_ino == before
     assert path.stat().st_size > 100  # written again
 
     path.unlink()
     flip_a_byte_unseen(tree / "lib/deep/b.py")
-    assert local.materialise(release.manifest).stat().st_ino != before
+    assert local.materialise(release.manifest.ref).stat().st_ino != before
     assert contents(tree) == FILES
 
 
 def test_record_of_another_release_vouches_for_nothing(local: LocalStore, release: Sample) -> None:
     other = fill(local, sample({**FILES, "same.txt": b"##"}, executable=EXECUTABLE, name="q"))
-    tree, other_tree = local.materialise(release.manifest), local.materialise(other.manifest)
+    tree, other_tree = local.materialise(release.manifest.ref), local.materialise(other.manifest.ref)
     records = [path.with_name(f"{path.name}.files") for path in (tree, other_tree)]
     records[0].write_bytes(records[1].read_bytes())
 
-    assert contents(local.materialise(release.manifest)) == FILES
+    assert contents(local.materialise(release.manifest.ref)) == FILES
 
 
 def test_caches_that_python_left_in_a_tree_are_no_damage(local: LocalStore, release: Sample) -> None:
-    tree = local.materialise(release.manifest)
+    tree = local.materialise(release.manifest.ref)
     (tree / "lib").chmod(0o755)
     (tree / "lib/__pycache__").mkdir()
     (tree / "lib/__pycache__/a.pyc").write_bytes(b"cached")
     (tree / "lib").chmod(0o555)
     before = tree.stat().st_ino
 
-    assert local.materialise(release.manifest).stat().st_ino == before
+    assert local.materialise(release.manifest.ref).stat().st_ino == before
 
 
 def test_files_that_another_tree_has_are_linked_and_no_pack_is_read_for_them(
     local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = local.materialise(release.manifest)
+    old = local.materialise(release.manifest.ref)
     new = fill(local, sample({**FILES, "extra.sh": b"1"}, executable={*EXECUTABLE, "extra.sh"}, members=2))
-    tree = local.materialise(new.manifest)
+    tree = local.materialise(new.manifest.ref)
 
     assert contents(tree) == dict(new.files)
     for name in ("lib/a.py", "lib/deep/b.py", "same.txt", "run.sh"):
@@ -183,46 +183,46 @@ def test_files_that_another_tree_has_are_linked_and_no_pack_is_read_for_them(
 
 
 def test_changed_file_of_another_tree_is_not_linked(local: LocalStore, release: Sample) -> None:
-    old = local.materialise(release.manifest)
+    old = local.materialise(release.manifest.ref)
     overwrite(old / "lib/a.py", b"X")
     new = fill(local, sample({**FILES, "extra": b"3"}, executable=EXECUTABLE))
 
-    assert contents(local.materialise(new.manifest)) == dict(new.files)
+    assert contents(local.materialise(new.manifest.ref)) == dict(new.files)
 
 
 def test_record_without_its_tree_is_no_hindrance(local: LocalStore, release: Sample) -> None:
-    old = local.materialise(release.manifest)
+    old = local.materialise(release.manifest.ref)
     old.rename(local.root / "gone")
     new = fill(local, sample({**FILES, "extra": b"3"}, executable=EXECUTABLE))
 
-    assert contents(local.materialise(new.manifest)) == dict(new.files)
+    assert contents(local.materialise(new.manifest.ref)) == dict(new.files)
 
 
 def test_damage_that_scrub_finds_in_a_shared_file_is_mended_in_every_tree(
     local: LocalStore, release: Sample
 ) -> None:
     new = fill(local, sample({**FILES, "extra": b"3"}, executable=EXECUTABLE))
-    old_tree, new_tree = local.materialise(release.manifest), local.materialise(new.manifest)
+    old_tree, new_tree = local.materialise(release.manifest.ref), local.materialise(new.manifest.ref)
     assert (old_tree / "lib/deep/b.py").samefile(new_tree / "lib/deep/b.py")
     flip_a_byte_unseen(old_tree / "lib/deep/b.py")
 
-    assert not local.verify(release.manifest)  # the pack is good, so nothing lacks
-    assert contents(local.materialise(new.manifest)) == dict(new.files)
-    assert contents(local.materialise(release.manifest)) == FILES
+    assert not local.verify(release.manifest.ref)  # the pack is good, so nothing lacks
+    assert contents(local.materialise(new.manifest.ref)) == dict(new.files)
+    assert contents(local.materialise(release.manifest.ref)) == FILES
     assert len(list((local.root / "quarantine").iterdir())) == 1
 
 
 def test_byte_flipped_unseen_in_any_object_is_found_by_verify_and_healed(
     local: LocalStore, release: Sample
 ) -> None:
-    tree = local.materialise(release.manifest)
+    tree = local.materialise(release.manifest.ref)
     for item, data in release.objects.items():
         for at in (0, len(data) // 2, len(data) - 1):
             flip_a_byte_unseen(local.object_path(item), at)
             assert local.has(item)  # what a look at metadata cannot see
-            assert local.verify(release.manifest).objects == (item,)
+            assert local.verify(release.manifest.ref).objects == (item,)
             fill(local, release)
-    assert local.materialise(release.manifest) == tree
+    assert local.materialise(release.manifest.ref) == tree
     assert contents(tree) == FILES
 
 
@@ -231,16 +231,16 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
         flip_a_byte_unseen(local.object_path(pack), 8)  # in its first frame
         assert local.has(pack)
         with pytest.raises(BlobMissingError):
-            local.materialise(release.manifest)
-        assert local.missing(release.manifest, release.layout).objects == (pack,)
+            local.materialise(release.manifest.ref)
+        assert local.missing(release.known).objects == (pack,)
         fill(local, release)
-    assert contents(local.materialise(release.manifest)) == FILES
+    assert contents(local.materialise(release.manifest.ref)) == FILES
 
 
 def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalStore, release: Sample) -> None:
-    local.materialise(release.manifest)
+    local.materialise(release.manifest.ref)
     told: list[int] = []
-    local.verify(release.manifest, on_progress=told.append)
+    local.verify(release.manifest.ref, on_progress=told.append)
     assert sum(told) >= sum(item.size_bytes for item in release.objects)
 
     class StopError(Exception):
@@ -250,8 +250,8 @@ def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalSto
         raise StopError
 
     with pytest.raises(StopError):
-        local.verify(release.manifest, on_progress=stop)
-    assert not local.missing(release.manifest, release.layout)
+        local.verify(release.manifest.ref, on_progress=stop)
+    assert not local.missing(release.known)
 
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
@@ -272,7 +272,7 @@ def test_large_tree_is_put_on_the_disk_by_one_call_where_there_is_one(
 
     monkeypatch.setattr("blobsync.local.tree_build.sync_file_system", sync)
     monkeypatch.setattr(os, "fsync", counted)
-    local.materialise(big.manifest)
+    local.materialise(big.manifest.ref)
 
     assert len(calls) == 1
     assert (len(fsyncs) > 200) == (not has_syncfs)
@@ -285,5 +285,5 @@ def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalSt
     assert local.has(pack)
 
     with pytest.raises(BlobMissingError):
-        local.materialise(release.manifest)
-    assert local.missing(release.manifest, release.layout).objects == (pack,)
+        local.materialise(release.manifest.ref)
+    assert local.missing(release.known).objects == (pack,)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from blobsync import LocalStore, LocalStoreError, ScrubProgress
-from blobsync.sync.scrubber import ScrubTally
 from tests.local_store_samples import flip_a_byte_unseen, sample
 from tests.sync_samples import Rig
 
@@ -76,11 +75,26 @@ def test_what_the_disk_does_not_give_is_counted(
     eventually(lambda: syncer.scrub_progress().failed_objects > 0)
 
 
-def test_round_that_breaks_off_is_not_finished() -> None:
-    tally = ScrubTally()
+def test_round_that_breaks_off_is_not_finished(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broke = threading.Event()
 
-    with pytest.raises(OSError, match="gone"), tally.round(3):
-        tally.been_through(1, 5)
+    def gone(*_args: object, **_named: object) -> None:
+        broke.set()
         raise OSError("gone")
 
-    assert tally.progress == ScrubProgress(done_releases=1, total_releases=3, done_objects=5)
+    monkeypatch.setattr(LocalStore, "scrub_tree", gone)
+    p = rig.publish("p", a="some data", b="more data")
+    syncer = rig.syncer(p, scrub=OFTEN)
+    eventually(lambda: syncer.readiness().is_ready(p))
+    rounds = []
+    for _ in range(2):
+        broke.clear()
+        eventually(broke.is_set)
+        rounds.append(syncer.scrub_progress().finished_rounds)
+
+    assert rounds[0] == rounds[1]
+    eventually(lambda: not syncer.scrub_progress().is_running)
+    told = syncer.scrub_progress()
+    assert (told.done_releases, told.total_releases) == (0, 1)

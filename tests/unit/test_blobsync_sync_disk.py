@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Set
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from blobsync import DiskCondition, LocalStore, LocalStoreError, ReleaseState
 from blobsync.local import disk_state
 from tests.local_store_samples import bring, sample
-from tests.sync_samples import SOON, Rig, lacks, state_of
+from tests.sync_samples import QUICK, SOON, Rig, lacks, state_of
 
 Eventually = Callable[..., None]
 SHORT = timedelta(milliseconds=100)
@@ -178,6 +179,31 @@ def test_disk_is_not_called_well_between_two_tries_of_what_it_refuses(
     first, before = len(rig.seen), trouble.refused
     eventually(lambda: trouble.refused >= before + 20)
     assert not any(seen.disk.ok for seen in rig.seen[first:])
+
+
+def test_disk_that_hangs_is_asked_once(rig: Rig, eventually: Eventually) -> None:
+    healed, asked = threading.Event(), list[float]()
+
+    class Hanging(LocalStore):
+        def ask_disk(self) -> None:
+            if not self.disk_state().ok:
+                asked.append(time.monotonic())
+                healed.wait(20)
+            super().ask_disk()
+
+    p = rig.publish("p", a="1")
+    local = Hanging(rig.folder / "local")
+    syncer = rig.syncer(p, local=local, look=timedelta(milliseconds=20))
+    eventually(lambda: syncer.readiness().is_ready(p))
+    local.context.disk.failed("a test", OSError(errno.EIO, "bad"))
+    eventually(lambda: asked)
+    until_s = asked[0] + 20 * QUICK.max_wait.total_seconds()
+    eventually(lambda: time.monotonic() > until_s)
+
+    assert len(asked) == 1
+    assert not syncer.readiness().disk.ok
+    healed.set()
+    eventually(lambda: syncer.readiness().disk.ok)
 
 
 def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_has_room(

@@ -18,7 +18,6 @@ from blobsync import (
     CorruptBlobError,
     LocalStore,
     LocalStoreError,
-    Manifest,
     ReleaseAbsentError,
     ReleaseRef,
     ReleaseState,
@@ -30,7 +29,7 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
-from blobsync.local.releases import KeptRelease
+from blobsync.local.releases import Release
 from blobsync.release.blob import CHUNK_BYTES
 from blobsync.sync.waits import Wait
 from tests.local_store_samples import sample
@@ -203,15 +202,15 @@ def test_disk_that_hangs_does_not_make_a_call_outlast_its_time(rig: Rig, what: s
     p, healed = rig.publish("p", a="1"), threading.Event()
 
     class Hanging(LocalStore):
-        def kept(self, ref: ReleaseRef) -> KeptRelease | None:
+        def kept(self, ref: ReleaseRef) -> Release | None:
             if what == "kept":
                 healed.wait(60)
             return super().kept(ref)
 
-        def materialise(self, manifest: Manifest) -> Path:
+        def materialise(self, ref: ReleaseRef) -> Path:
             if what == "materialise":
                 healed.wait(60)
-            return super().materialise(manifest)
+            return super().materialise(ref)
 
     syncer = rig.syncer(start=False, local=Hanging(rig.folder / "local"))
     began_s = time.monotonic()

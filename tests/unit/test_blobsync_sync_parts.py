@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from blobsync import (
-    BlobNotFoundError,
     BlobSyncConfigError,
     DiskCondition,
     DiskState,
     LocalStore,
-    LocalStoreError,
     MissingArtifact,
     Readiness,
     ReleaseReadiness,
@@ -25,17 +23,14 @@ from blobsync import (
     ReleaseState,
     RetryPolicy,
     Role,
-    StoreUnavailableError,
     Syncer,
     SyncerClosedError,
     readiness_document,
 )
-from blobsync.bucket.ports import OnProgress
 from blobsync.listeners import Listeners
 from blobsync.sync.meter import Meter, Throttle, TokenBucket
 from blobsync.sync.pool import DaemonPool, Lane, Lanes
 from blobsync.sync.scrubber import ScrubTurn
-from blobsync.sync.sources import Sources
 from blobsync.testing.memory import MemoryObjectStore
 
 Eventually = Callable[..., None]
@@ -201,71 +196,6 @@ def test_document_keeps_its_bound_and_counts_what_it_leaves_out(max_bytes: int) 
 def test_document_with_less_room_than_it_needs_is_refused() -> None:
     with pytest.raises(ValueError, match="2048"):
         readiness_document(Readiness(), max_bytes=100)
-
-
-class Source:
-    """Gives some bytes, and then an error or not."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-        self.asked = 0
-
-    def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
-        self.asked += 1
-        on_progress(3)
-        if self.error is not None:
-            raise self.error
-        on_progress(size_bytes - 3)
-
-
-def copied(sources: Sources, **more: bool) -> int:
-    """What was counted in the end."""
-    came: list[int] = []
-    with Path("/dev/null").open("wb") as nowhere:
-        sources.copy("k", nowhere.fileno(), start=0, size_bytes=10, on_progress=came.append, **more)
-    return sum(came)
-
-
-@pytest.fixture
-def store() -> MemoryObjectStore:
-    made = MemoryObjectStore()
-    made.write("k", b"0123456789")
-    return made
-
-
-def test_peer_that_has_it_spares_the_store(store: MemoryObjectStore) -> None:
-    peer, second = Source(), Source()
-
-    assert copied(Sources(store, [peer, second])) == 10
-    assert (peer.asked, second.asked, store.reads["k"]) == (1, 0, 0)
-
-
-def test_peer_that_fails_is_left_alone_for_a_while_and_its_bytes_do_not_count(tmp_path: Path) -> None:
-    now = [0.0]
-    store = MemoryObjectStore()
-    store.write("k", b"0123456789")
-    bad, absent = Source(StoreUnavailableError("away")), Source(BlobNotFoundError("k"))
-    sources = Sources(store, [bad, absent], clock=lambda: now[0])
-    (tmp_path / "f").touch()
-
-    def copy() -> int:
-        came: list[int] = []
-        with (tmp_path / "f").open("r+b") as file:
-            sources.copy("k", file.fileno(), start=0, size_bytes=10, on_progress=came.append)
-        return sum(came)
-
-    assert [copy(), copy()] == [10, 10]
-    assert (bad.asked, absent.asked, store.reads["k"]) == (1, 2, 2)
-    now[0] = 31
-    copy()
-    assert bad.asked == 2
-
-
-def test_trouble_of_our_own_is_not_blamed_on_a_peer(store: MemoryObjectStore) -> None:
-    for error in (LocalStoreError("full"), SyncerClosedError("closed")):
-        with pytest.raises(type(error)):
-            copied(Sources(store, [Source(error)]))
-    assert store.reads["k"] == 0
 
 
 def test_listener_that_fails_does_not_keep_the_news_from_others() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from blobsync import DiskCondition, DiskState, Readiness, ReleaseState, RetryPolicy
-from blobsync.local.missing_objects import MissingObjects
-from blobsync.local.releases import KeptRelease
+from blobsync.local.objects import MissingObjects
+from blobsync.local.releases import Release
 from blobsync.release.objects import StoredObject
 from blobsync.sync.readiness import Failure
-from blobsync.sync.release_inspector import Look
-from blobsync.sync.table import Job, SyncTable
-from blobsync.sync.transfers import Fetch
+from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample
 
 POLICY = RetryPolicy(first_wait=timedelta(seconds=1), max_wait=timedelta(seconds=8))
@@ -26,8 +24,8 @@ def release(name: str, *contents: str) -> Sample:
     return sample({text: text.encode().ljust(SEVERAL, b".") for text in contents}, name=name)
 
 
-def known(of: Sample) -> KeptRelease:
-    return KeptRelease(of.manifest, of.layout)
+def known(of: Sample) -> Release:
+    return of.known
 
 
 def nothing_of(of: Sample) -> MissingObjects:

@@ -12,7 +12,6 @@ import pytest
 from blobsync import (
     InvalidManifestError,
     LocalStore,
-    Manifest,
     Readiness,
     ReleaseAbsentError,
     ReleaseCorruptError,
@@ -27,6 +26,7 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
+from blobsync.sync import transfers
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
@@ -260,12 +260,12 @@ def test_release_is_not_collected_when_another_call_for_it_fails_meanwhile(rig: 
     trees: list[Path] = []
 
     class FailingFirst(LocalStore):
-        def materialise(self, manifest: Manifest) -> Path:
+        def materialise(self, ref: ReleaseRef) -> Path:
             if not trees:
                 trees.append(Path())
                 trees[0] = syncer.ensure(p, SOON)  # pinned after the call that fails, and done before it
                 raise InvalidManifestError("asked for by a test")
-            return super().materialise(manifest)
+            return super().materialise(ref)
 
     syncer = rig.syncer(start=False, local=FailingFirst(rig.folder / "local"))
     with pytest.raises(ReleaseCorruptError, match="asked for by a test"):
@@ -506,7 +506,7 @@ def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually)
     data = {f"f{number}": bytes([number]) * (2 << 20) for number in range(3)}
     p = rig.put(sample(data, members=1, compress=False))
     syncer = rig.syncer(start=False, bandwidth_bytes_per_s=1 << 30)
-    bucket = syncer._copier._throttle._bucket
+    bucket = syncer._loop._transfers._throttle._bucket
     assert bucket is not None
     original = bucket.take
 
@@ -523,6 +523,7 @@ def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually)
 def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
     rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transfers, "_GRACE_S", 0.1)
     p = rig.publish("p", a="1" * 100, b="2" * 100)
     slow = rig.key(p, "a")
     original = rig.store.copy
@@ -537,7 +538,6 @@ def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
     gone = threading.Event()
     rig.store.copy = trickling  # type: ignore[method-assign]
     syncer = rig.syncer(start=False)
-    syncer._copier._grace_s = 0.1
     syncer.start()
     syncer.want([p])
 
@@ -590,22 +590,6 @@ def test_ensure_gives_up_in_time_while_another_process_receives(rig: Rig) -> Non
             syncer = rig.syncer(start=False)
             with pytest.raises(StoreUnavailableError, match="in time"):
                 syncer.ensure(p, timedelta(milliseconds=300))
-
-
-def test_peers_are_asked_before_the_store_and_wrong_bytes_of_theirs_cost_nothing(
-    rig: Rig, eventually: Eventually
-) -> None:
-    p = rig.publish("p", a="1" * 100, b="2" * 100, c="3" * 100)
-    good, bad = MemoryObjectStore(), MemoryObjectStore()
-    for file in ("a", "b"):
-        good.write(rig.key(p, file), rig.samples[p].objects[rig.item(p, file)])
-    bad.write(rig.key(p, "b"), rig.samples[p].objects[rig.item(p, "b")])
-    bad.corrupt(rig.key(p, "b"), 20)
-    syncer = rig.syncer(p, peers=[bad, good])
-
-    eventually(lambda: syncer.readiness().is_ready(p))
-    reads = rig.store.reads
-    assert [reads[rig.key(p, file)] for file in ("a", "b", "c")] == [0, 1, 1]
 
 
 def test_release_is_here_when_it_is_complete_on_the_disk_whatever_the_store_does(rig: Rig) -> None:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from blobsync import (
     LocalStore,
-    Manifest,
     Readiness,
     ReleaseRef,
     ReleaseState,
@@ -110,7 +109,7 @@ class OurSide:
     def verify(self, ref: ReleaseRef) -> None:
         """Hash all of it anew, from the files."""
         assert self._local is not None
-        self._local.verify(self._manifest(ref), on_progress=lambda *_args: None)
+        self._local.verify(ref, on_progress=lambda *_args: None)
 
     def close(self) -> None:
         """Let the store go."""
@@ -124,12 +123,6 @@ class OurSide:
         if self._syncer is not None:
             self._syncer.close(timedelta(seconds=10))
             self._syncer = None
-
-    def _manifest(self, ref: ReleaseRef) -> Manifest:
-        assert self._local is not None
-        kept = self._local.kept(ref)
-        assert kept is not None, f"{ref} is not in the store"
-        return kept.manifest
 
     def _on_change(self, readiness: Readiness) -> None:
         with self._changed:
