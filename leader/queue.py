@@ -16,7 +16,7 @@ from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.runtime.base_elector import BaseElector
 from leader.runtime.callbacks import Electable
-from leader.runtime.session_driver import SessionDriver
+from leader.runtime.driver import SessionDriver
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.observers import read_epoch, read_leader, read_participants
 from leader.zookeeper.session import ZooKeeperSession

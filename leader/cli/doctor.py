@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leader.core.participant.control import read_cards
+from leader.core.participant.eligibility import read_cards
 from leader.errors import LeaderError
 from leader.protocol.card import Card
-from leader.protocol.observing import epoch_steps, leader_steps, participants_steps
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read_control

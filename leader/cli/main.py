@@ -12,11 +12,10 @@ import click
 from leader.cli.connection import Election, Exit, on_election
 from leader.cli.doctor import examine
 from leader.clock import Countdown
-from leader.protocol.observing import leader_steps
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import exists
 from leader.protocol.terms import LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.view import ParticipantView, leader_steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.observers import read_leader, read_participants
 from leader.zookeeper.operations import pause as pause_election

@@ -16,19 +16,17 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
-from leader.core.latch import events as latch_ev
+from leader.core.latch import model as latch_m
 from leader.errors import FencedOutError
 from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.session import MemorySession
 from leader.local.zookeeper import MemoryZooKeeper
-from leader.protocol.fencing import FencingToken
-from leader.protocol.observing import epoch_steps, leader_steps, participants_steps
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Request, Transaction, TransactionFailedError, Write
-from leader.protocol.terms import EpochRecord, LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo
+from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.runtime.base_elector import BaseElector
 from leader.runtime.callbacks import Electable
 from leader.runtime.driver import Driver
@@ -139,7 +137,7 @@ class MemoryElector(BaseElector):
         We lead no more at once, and queue again with a new session.
         """
         self._session.replace()
-        self._driver.post(lambda: self._core.link(latch_ev.SessionGone()))
+        self._driver.post(lambda: self._core.link(latch_m.SessionGone()))
         self._tell_link_up()
 
     def _begin(self) -> None:
@@ -156,7 +154,7 @@ class MemoryElector(BaseElector):
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id
         if session_id is not None:
-            self._driver.post(lambda: self._core.link(latch_ev.LinkUp(session_id)))
+            self._driver.post(lambda: self._core.link(latch_m.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
         """Whoever changed something, under the election's lock: only enqueue."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from leader.core.liveness import SessionLiveness
+from leader.core.lease import SessionLiveness
 from leader.errors import ZooKeeperUnavailableError
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol import requests as rq
-from leader.protocol.driving import drive
+from leader.protocol.requests import drive
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ SESSION_TIMEOUT = timedelta(days=365)
 
 
 class MemorySession:
-    """See `leader.core.latch.ports.SessionView`. Any thread may use it.
+    """See `leader.core.lease.SessionView`. Any thread may use it.
 
     Args:
         zookeeper: Shared, and itself single-threaded.

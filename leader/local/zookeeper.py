@@ -21,7 +21,7 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.local.replica import OnWatch, Replica
 from leader.local.tree import Changes, Draft, Tree
 from leader.protocol import requests as rq
-from leader.protocol.driving import drive
+from leader.protocol.requests import drive
 
 T = TypeVar("T")
 

@@ -13,11 +13,10 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.clock import boottime
-from leader.core.latch import events as latch_ev
+from leader.core.latch import model as latch_m
 from leader.journal import DeferredJournal, LogJournal
 from leader.protocol.requests import Steps
-from leader.runtime.driver import Driver
-from leader.runtime.session_driver import SessionDriver
+from leader.runtime.driver import Driver, SessionDriver
 from leader.zookeeper.session import SessionState
 from tests.forked import exit_code_of_child
 
@@ -46,7 +45,7 @@ class ScriptedCore:
     def heard(self, path: str, gone: bool) -> Steps[None]:
         yield from ()
 
-    def link(self, event: latch_ev.LinkEvent) -> Steps[None]:
+    def link(self, event: latch_m.LinkEvent) -> Steps[None]:
         yield from ()
 
     def abort(self, reason: str) -> None:
