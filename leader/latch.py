@@ -15,12 +15,11 @@ from typing import Protocol
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
-from leader.config import margin_objection
 from leader.core.latch import model as m
 from leader.core.latch.core import LatchCore
 from leader.core.latch.machine import SuspendedPolicy
 from leader.core.latch.steps import PlainClaimant
-from leader.core.lease import LeadershipLease
+from leader.core.lease import LeadershipLease, check_margin
 from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
@@ -107,9 +106,7 @@ class LeaderLatch:
         journal: Journal | None = None,
         clock: Clock = boottime,
     ) -> None:
-        objection = margin_objection(config.step_down_margin, session.negotiated_timeout)
-        if objection is not None:
-            raise ElectionConfigError(objection)
+        check_margin(config.step_down_margin, session.negotiated_timeout)
         self._session, self._config = session, config
         self._lease = LeadershipLease(
             session.liveness,

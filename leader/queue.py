@@ -8,6 +8,7 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
+from leader.core.lease import check_margin
 from leader.errors import LeaderError
 from leader.guard import Guard
 from leader.journal import Journal
@@ -59,8 +60,8 @@ class LeaderLockQueue(BaseElector):
         journal: Journal | None = None,
         clock: Clock = boottime,
     ) -> None:
-        config.check_against(session.config.session_timeout)
-        config.check_against(session.negotiated_timeout)
+        check_margin(config.step_down_margin, session.config.session_timeout)
+        check_margin(config.step_down_margin, session.negotiated_timeout)
         super().__init__(
             session,
             config=config,

@@ -23,7 +23,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from leader.clock import Clock
-from leader.config import margin_objection
+from leader.errors import ElectionConfigError
 from leader.protocol.record import record
 
 ZERO = timedelta(0)
@@ -113,6 +113,27 @@ class SessionView(Protocol):
     def heal(self) -> None:
         """Start the client again if it has given up."""
         ...
+
+
+def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
+    """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.
+
+    A leader proves itself each quarter of the session timeout and counts from the proof before the last, so
+    half of the timeout is gone in the ordinary course of things.
+    """
+    if margin < session_timeout / 2:
+        return None
+    return (
+        f"step_down_margin ({margin}) must be below half of the session timeout ({session_timeout}); "
+        f"lower the one or raise the other, on the servers too: they limit what they grant"
+    )
+
+
+def check_margin(margin: timedelta, session_timeout: timedelta) -> None:
+    """Refuse a margin that leaves no time to lead. ElectionConfigError."""
+    objection = margin_objection(margin, session_timeout)
+    if objection is not None:
+        raise ElectionConfigError(objection)
 
 
 class _Process:

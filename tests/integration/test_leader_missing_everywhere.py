@@ -75,9 +75,7 @@ def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anyt
     deleted = latch.node
     latches.delete(deleted)
 
-    heard = latch.core.heard(f"{latches.path}/{deleted}", True)
-    assert heard is not None
-    latch.begin(heard)
+    latch.begin_to_hear_of_the_end_of(f"{latches.path}/{deleted}")
 
     assert latch.pending is not None
     assert latch.words == ["is", "not"]
@@ -100,7 +98,7 @@ def test_a_watch_that_wakes_twice_elects_once(latches: Latches) -> None:
     assert second.holds
     assert second.words == ["is"]
     assert latches.nodes() == [second.node]
-    assert second.core.heard(gone, True) is None, "who holds the lock need not even step through it"
+    assert not list(second.core.heard(gone, True)), "the holder of the lock need not look"
 
 
 def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(latches: Latches) -> None:

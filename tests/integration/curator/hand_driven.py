@@ -123,6 +123,10 @@ class HandDriven:
         """A watch tells that this node is gone."""
         self._hear(path, True)
 
+    def begin_to_hear_of_the_end_of(self, path: str) -> None:
+        """The same, but stop before the first request."""
+        self._begin(self.core.heard(path, True))
+
     def _hear(self, path: str, gone: bool) -> None:
         self._begin(self.core.heard(path, gone))
         self.finish()
