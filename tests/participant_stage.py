@@ -113,9 +113,6 @@ class Member:
     def reconnect(self) -> None:
         return
 
-    def heal(self) -> None:
-        return
-
     # --- guard and electable ----------------------------------------------------------------------
 
     def ask(self, epoch: int) -> None:

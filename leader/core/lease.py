@@ -110,10 +110,6 @@ class SessionView(Protocol):
         """Cut a connection that seems dead, so that another is made."""
         ...
 
-    def heal(self) -> None:
-        """Start the client again if it has given up."""
-        ...
-
 
 def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
     """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.

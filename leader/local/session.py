@@ -63,9 +63,6 @@ class MemorySession:
     def reconnect(self) -> None:
         """There is no link that could be dead."""
 
-    def heal(self) -> None:
-        """There is no client that could have given up."""
-
     def open(self) -> None:
         """Begin a session."""
         with self._lock:

@@ -178,6 +178,8 @@ class Driver:
 class SessionDriver(Driver):
     """A driver whose core asks a ZooKeeper session, and hears of it.
 
+    While there is no connection the core has a timer: then the session is healed first.
+
     Args:
         core: See `Driver`.
         session: Started; stays the caller's.
@@ -217,6 +219,11 @@ class SessionDriver(Driver):
         except RuntimeError:
             self._session.remove_listener(self._on_session)
             raise
+
+    def _expired(self) -> None:
+        if not self._session.is_connected:
+            self._session.heal()
+        super()._expired()
 
     def _end(self) -> None:
         try:

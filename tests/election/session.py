@@ -120,9 +120,6 @@ class SimulatedSession:
         if self._connection is not None:
             self._later(self._world.between(0, 0.001), self._dropped, self._attempt)
 
-    def heal(self) -> None:
-        """Kazoo never gives up here."""
-
     def die(self, *, power: bool) -> None:
         """The process is gone. What it has sent still arrives, unless the power failed."""
         self._dead = True

@@ -216,8 +216,6 @@ class _Session:
 
     def reconnect(self) -> None: ...
 
-    def heal(self) -> None: ...
-
 
 @pytest.mark.parametrize("sequence", ["0000000003", "2147483647", "-2147483645"])
 def test_an_orphan_is_found_whatever_number_it_was_given(sequence: str) -> None:

@@ -16,7 +16,7 @@ from leader.protocol.requests import Create, Delete, Exists, GetChildren, Reques
 def _steps() -> LatchSteps:
     liveness = SessionLiveness()
     liveness.attached(5, timedelta(0), timedelta(seconds=10))
-    session: Any = SimpleNamespace(liveness=liveness, heal=lambda: None)
+    session: Any = SimpleNamespace(liveness=liveness)
     return LatchSteps(session, "/q", b"me", PlainClaimant("/q"))
 
 

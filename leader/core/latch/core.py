@@ -226,7 +226,6 @@ class LatchCore:
 
     def _probe(self) -> Event | None:
         """In case kazoo's news were lost or came in another order."""
-        self._session.heal()
         facts = self._session.liveness.facts
         return m.LinkUp(facts.session_id) if facts.is_connected and facts.session_id is not None else None
 

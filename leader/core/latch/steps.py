@@ -156,7 +156,6 @@ class LatchSteps:
     def _connected(self) -> int:
         facts = self._session.liveness.facts
         if not facts.is_connected or facts.session_id is None:
-            self._session.heal()
             raise ZooKeeperUnavailableError("there is no connection to ZooKeeper; waiting for one")
         return facts.session_id
 
