@@ -86,7 +86,7 @@ class Witness:
                 assert self.leads is None, "the lock is let go while we lead"
             case m.SetTimer():
                 self.timer = True
-            case m.Publish() | m.PublishSoon() | m.End():
+            case m.Publish() | m.End():
                 pass
 
 

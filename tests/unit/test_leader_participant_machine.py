@@ -55,7 +55,23 @@ def test_a_yes_is_granted_and_nothing_is_asked_of_zookeeper_before_the_electable
     moved = step(m.Guarding(TERM), m.GuardSaid(5, YES))
 
     assert moved.state == m.Leading(TERM)
-    assert moved.effects == (m.Grant(TERM), SetTimer(Timer.SETTLED), m.PublishSoon())
+    assert moved.effects == (m.Grant(TERM), SetTimer(Timer.PUBLISH))
+
+
+def test_a_leader_publishes_soon_again_after_a_failure_and_forgets_refusals_when_it_has_led_for_long() -> (
+    None
+):
+    new = m.Leading(TERM, refusals=2)
+    told = step(new, m.Due())
+    failed = step(told.state, m.CallFailed("no answer"))
+    settled = step(told.state, m.Due())
+
+    assert told.state == m.Leading(TERM, refusals=2, published=True)
+    assert told.effects == (SetTimer(Timer.SETTLED), m.Publish(TERM))
+    assert failed.effects == (SetTimer(Timer.RETRY),)
+    assert step(failed.state, m.Due()) == told
+    assert settled.state == m.Leading(TERM, published=True)
+    assert settled.effects == (m.Publish(TERM),)
 
 
 def test_a_no_closes_the_latch_and_says_why() -> None:

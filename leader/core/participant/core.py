@@ -41,7 +41,7 @@ from leader.status import ElectionStatus
 _log = structlog.get_logger(__name__)
 
 _TROUBLE = (m.CallFailed, m.Crashed, m.Refused)
-_FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired)
+_FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
 _SOON = timedelta(milliseconds=1)
 """How long the callback thread has the interpreter to itself, to call `elected`, before we publish."""
 
@@ -80,7 +80,6 @@ class ParticipantCore:
         self._latch: LatchCore | None = None
         self._news: deque[tuple[latch_m.News, Leadership | None]] = deque()  # with the term it is about
         self._due_at: timedelta | None = None
-        self._publish_at: timedelta | None = None
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
         self._trouble: str | None = None
@@ -121,7 +120,7 @@ class ParticipantCore:
         if self.ended:
             return None
         first, latch = self._due_at, self._latch
-        for at in (self._publish_at, self._card.due_at, None if latch is None else latch.due_at):
+        for at in (self._card.due_at, None if latch is None else latch.due_at):
             if at is not None and (first is None or at < first):
                 first = at
         return first
@@ -155,9 +154,6 @@ class ParticipantCore:
     def expired(self) -> Steps[None]:
         """`due_at` has come."""
         now = self._clock()
-        if self._publish_at is not None and self._publish_at <= now:
-            self._publish_at = None
-            yield from self.handle(m.WatchFired())
         if self._due_at is not None and self._due_at <= now:
             self._due_at = None
             yield from self.handle(m.Due())
@@ -188,7 +184,8 @@ class ParticipantCore:
         yield from self._settle(self._stepped(event))
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
-        if isinstance(event, _FOR_THE_CARD) and self._publish_at is None:
+        is_first = isinstance(self.state, m.Leading) and not self.state.published  # `elected` goes first
+        if isinstance(event, _FOR_THE_CARD) and not is_first:
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
@@ -237,7 +234,7 @@ class ParticipantCore:
                 return answer
         return None
 
-    def _perform(self, effect: Effect) -> Steps[Event | None]:  # noqa: C901 - one branch for each effect
+    def _perform(self, effect: Effect) -> Steps[Event | None]:
         match effect:  # in the order of their haste
             case m.Grant(leadership):
                 return self._grant(leadership)
@@ -251,8 +248,6 @@ class ParticipantCore:
                 self._due_at = self._clock() + self._delay(timer, count)
             case m.AskGuard(epoch):
                 self._calls.ask(epoch)
-            case m.PublishSoon():
-                self._publish_at = self._clock() + _SOON
             case m.Publish(leadership):
                 return (yield from self._publish(leadership))
             case m.StartLatch():
@@ -270,10 +265,12 @@ class ParticipantCore:
         match timer:
             case Timer.GUARD:
                 return config.guard_timeout
-            case Timer.DRAIN:
-                return config.handover_timeout
+            case Timer.PUBLISH:
+                return _SOON
             case Timer.SETTLED:
                 return config.requeue_backoff_max
+            case Timer.DRAIN:
+                return config.handover_timeout
             case Timer.RETRY:
                 return jittered(_RETRY_FIRST, config.retry_max, count, self._uniform)
             case Timer.BACK_OFF:

@@ -137,8 +137,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
                 return Transition(state)  # an answer to an older question
             if verdict.ready:
                 leading = m.Leading(state.leadership, state.refusals)
-                take_the_lead = (m.Grant(state.leadership), SetTimer(Timer.SETTLED), m.PublishSoon())
-                return Transition(leading, take_the_lead)
+                return Transition(leading, (m.Grant(state.leadership), SetTimer(Timer.PUBLISH)))
             return _leave(verdict.why(), Leave.BACK_OFF, refusals)
         case m.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
@@ -173,13 +172,16 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
         case m.LatchEnded():
             reason = "the latch ended by itself"
             return _revoked(state, reason, _back_off(reason, state.refusals + 1))
-        case m.Due():  # led for so long: earlier failures are forgotten
-            return Transition(replace(state, refusals=0), (m.Publish(state.leadership),))
+        case m.Due():
+            if state.published:  # led for so long: earlier failures are forgotten
+                return Transition(replace(state, refusals=0), (m.Publish(state.leadership),))
+            published = replace(state, published=True)
+            return Transition(published, (SetTimer(Timer.SETTLED), m.Publish(state.leadership)))
         case m.WatchFired():
             return Transition(state, (m.Publish(state.leadership),))
         case m.CallFailed():
             # The latch has its own proofs and its own way to learn of a dead link.
-            return Transition(state, (SetTimer(Timer.RETRY),))
+            return Transition(replace(state, published=False), (SetTimer(Timer.RETRY),))
         case m.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
                 return Transition(state)  # meant for an older term

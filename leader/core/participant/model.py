@@ -49,10 +49,11 @@ class Guarding:
 
 @record
 class Leading:
-    """Confirmed. Terms that end soon count as refusals."""
+    """Confirmed. `published`: the others were told. Terms that end soon count as refusals."""
 
     leadership: Leadership
     refusals: int = 0
+    published: bool = False
 
 
 @record
@@ -154,7 +155,7 @@ class Drained:
 
 @record
 class WatchFired:
-    """Something that a leader watches has changed, or `PublishSoon` is due: publish again."""
+    """Something that a leader watches has changed: publish again."""
 
 
 @record
@@ -227,11 +228,6 @@ class Publish:
 
 
 @record
-class PublishSoon:
-    """Publish in a moment: first the callback thread needs the interpreter, for `elected`. -> WatchFired."""
-
-
-@record
 class Revoke:
     """Make `is_leader` false and tell the electable. -> later Drained."""
 
@@ -248,10 +244,11 @@ class Timer(Enum):
     """What a timer is for. There is one timer; setting it again replaces it."""
 
     GUARD = "guard"
-    DRAIN = "drain"
-    BACK_OFF = "back_off"
+    PUBLISH = "publish"
     SETTLED = "settled"
     RETRY = "retry"
+    DRAIN = "drain"
+    BACK_OFF = "back_off"
 
 
 @record
@@ -262,4 +259,4 @@ class SetTimer:
     count: int = 1
 
 
-Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | PublishSoon | Revoke | End | SetTimer
+Effect = StartLatch | CloseLatch | AskGuard | Grant | Publish | Revoke | End | SetTimer
