@@ -7,6 +7,7 @@ from typing import Any
 
 from leader.core.participant import model as m
 from leader.core.participant.eligibility import MAX_YIELDS
+from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.paths import new_latch_prefix
@@ -513,3 +514,27 @@ def test_a_pause_that_is_written_while_a_void_switchover_is_removed_stays() -> N
     node = server.zookeeper.tree.get(PATHS.control)
     assert node is not None
     assert decode_control(node.data, "") == Control(Pause("one", "upgrade"))
+
+
+def test_trouble_of_an_older_term_does_not_hide_that_of_the_latch() -> None:
+    server = Server()
+    one = server.member("a")
+
+    def no_answer_to_a_leader(request: rq.Request) -> None:
+        if isinstance(one.core.state, m.Leading) and isinstance(request, rq.GetChildren):
+            raise ZooKeeperUnavailableError("no answer")
+
+    def forbidden(request: rq.Request) -> None:
+        if isinstance(request, rq.Exists):
+            raise rq.NotPermittedError(request.path)
+
+    one.before = no_answer_to_a_leader
+    one.post(m.AddAsked())
+    server.settle()
+    assert one.core.status().trouble == "no answer"
+
+    one.before = forbidden
+    one.reattach(S)
+    server.settle()
+
+    assert "access list" in (one.core.status().trouble or "")

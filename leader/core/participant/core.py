@@ -103,8 +103,8 @@ class ParticipantCore:
             back_off_remaining=back_off,
             trouble=self._calls.overdue()
             or self._card.trouble
-            or self._trouble
-            or (None if latch is None else latch.trouble),
+            or (None if latch is None else latch.trouble)
+            or self._trouble,
             paused=self._eligibility.paused,
             everybody_declines=self._declines.everybody_declines,
             leading_for=self.term.age(),
