@@ -47,10 +47,9 @@ from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
 from leader.protocol.card import Card, Rank
 from leader.protocol.control import StepDownWish, asked_to_step_down
-from leader.protocol.fencing import FencingToken
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership, schema_raised
+from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo, Leadership, schema_raised
 from leader.protocol.view import ParticipantView, next_in_line
 from leader.queue import LeaderLockQueue
 from leader.runtime.callbacks import Electable
@@ -58,11 +57,11 @@ from leader.sentinel.sentinel import CrashSentinel
 from leader.status import ElectionStatus, Phase
 from leader.zookeeper.access import Access, Permission
 from leader.zookeeper.acl import AclDifference, AclEnforcement
+from leader.zookeeper.config import TlsConfig
 from leader.zookeeper.fencing import fenced_transaction
 from leader.zookeeper.observers import read_epoch, read_latches, read_leader, read_participants
 from leader.zookeeper.operations import NobodyLeadsError, NoSuchParticipantError, request_switchover
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
-from leader.zookeeper.tls import TlsConfig
 
 __all__ = [
     "Access",

@@ -72,27 +72,3 @@ class ElectionConfig:
                 f"requeue_backoff_max ({self.requeue_backoff_max}) must not be below requeue_backoff_min "
                 f"({self.requeue_backoff_min}); raise the one or lower the other"
             )
-
-    def check_against(self, session_timeout: timedelta) -> None:
-        """Refuse a margin that leaves no time to lead.
-
-        Raises:
-            ElectionConfigError: The margin is half of `session_timeout` or more.
-        """
-        objection = margin_objection(self.step_down_margin, session_timeout)
-        if objection is not None:
-            raise ElectionConfigError(objection)
-
-
-def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
-    """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.
-
-    A leader proves itself each quarter of the session timeout and counts from the proof before the last, so
-    half of the timeout is gone in the ordinary course of things.
-    """
-    if margin < session_timeout / 2:
-        return None
-    return (
-        f"step_down_margin ({margin}) must be below half of the session timeout ({session_timeout}); "
-        f"lower the one or raise the other, on the servers too: they limit what they grant"
-    )

@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
-from leader.errors import in_words
-
-_log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -37,16 +31,3 @@ class Guard(Protocol):
     def __call__(self) -> Verdict:
         """Judge. Called on the thread `leader-callbacks`; may take as long as `guard_timeout`."""
         ...
-
-
-def checked(guard: Guard) -> Verdict:
-    """Ask; whatever is raised, and whatever is no verdict, means no."""
-    try:
-        verdict: object = guard()
-        if not isinstance(verdict, Verdict):
-            return Verdict(False, (f"the guard returned {verdict!r}, wanted a Verdict",))
-        # Its fields may be anything; only True is yes.
-        return Verdict(verdict.ready is True, tuple(map(str, verdict.reasons)), verdict.degraded is True)
-    except BaseException as exc:  # noqa: BLE001 - foreign code: whatever it raises means no, a cancellation too
-        _log.warning("guard_raised", exc_info=True)
-        return Verdict(False, (f"the guard raised {in_words(exc)}",))

@@ -15,19 +15,16 @@ from typing import Protocol
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
-from leader.config import margin_objection
-from leader.core.latch import core as news
-from leader.core.latch import events as ev
+from leader.core.latch import model as m
 from leader.core.latch.core import LatchCore
 from leader.core.latch.machine import SuspendedPolicy
 from leader.core.latch.steps import PlainClaimant
-from leader.core.lease import LeadershipLease
+from leader.core.lease import LeadershipLease, check_margin
 from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
-from leader.protocol.requests import Steps
 from leader.protocol.view import ParticipantView
-from leader.runtime.session_driver import SessionDriver
+from leader.runtime.driver import SessionDriver
 from leader.zookeeper.observers import read_latches
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -109,9 +106,7 @@ class LeaderLatch:
         journal: Journal | None = None,
         clock: Clock = boottime,
     ) -> None:
-        objection = margin_objection(config.step_down_margin, session.negotiated_timeout)
-        if objection is not None:
-            raise ElectionConfigError(objection)
+        check_margin(config.step_down_margin, session.negotiated_timeout)
         self._session, self._config = session, config
         self._lease = LeadershipLease(
             session.liveness,
@@ -134,7 +129,7 @@ class LeaderLatch:
             policy=config.suspended_policy,
         )
         self._driver = SessionDriver(
-            _DrivenLatch(self._latch, self._aborted),
+            self._latch,
             session,
             clock=clock,
             journal=deferred,
@@ -175,7 +170,7 @@ class LeaderLatch:
                 raise ElectionStateError(f"this latch is {self._state.value}; make a new LeaderLatch")
             self._state = LatchState.STARTED
         self._driver.start()
-        self._driver.post(lambda: self._latch.handle(ev.Started()))
+        self._driver.post(lambda: self._latch.handle(m.Started()))
 
     def close(self, mode: CloseMode | None = None, *, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Leave the queue for good. Safe to repeat; who calls it while another does waits for that one.
@@ -200,7 +195,7 @@ class LeaderLatch:
             self._ended.wait(timeout.total_seconds())
 
     def _end(self, countdown: Countdown) -> None:
-        self._driver.post(lambda: self._latch.handle(ev.CloseAsked()))
+        self._driver.post(lambda: self._latch.handle(m.CloseAsked()))
         if not self._driver.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
         self._driver.join(countdown.remaining())
@@ -258,19 +253,19 @@ class LeaderLatch:
         for mailbox in gone:
             mailbox.close(timedelta(0))
 
-    def _heard_news(self, told: news.News) -> None:
+    def _heard_news(self, news: m.News) -> None:
         """The latch's thread."""
-        match told:
-            case news.Gained() if self._state is LatchState.STARTED:
+        match news:
+            case m.Gained() if self._state is LatchState.STARTED:
                 self._told = True
                 self._tell(lambda listener: listener.is_leader())
-            case news.Lost() if self._told:
+            case m.LatchLost() if self._told:
                 self._told = False
                 if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
                     self._tell(lambda listener: listener.not_leader())
-            case news.Gained() | news.Lost():
+            case m.Gained() | m.LatchLost():
                 pass  # gained when it was closed already
-            case news.Vetoed() | news.Ended():
+            case m.LatchVetoed() | m.LatchEnded():
                 pass
         with self._condition:
             self._condition.notify_all()
@@ -278,42 +273,6 @@ class LeaderLatch:
     def _tell(self, call: Callable[[LatchListener], None]) -> None:
         for mailbox in self._listeners:
             mailbox.put(call)
-
-    def _aborted(self) -> None:
-        """The latch's thread ends."""
-        self._lease.end()
-        with self._condition:
-            self._condition.notify_all()
-
-
-class _DrivenLatch:
-    """A latch, as a driver wants it."""
-
-    def __init__(self, latch: LatchCore, on_abort: Callable[[], None]) -> None:
-        self._latch, self._on_abort = latch, on_abort
-
-    @property
-    def ended(self) -> bool:
-        return self._latch.closed
-
-    @property
-    def due_at(self) -> timedelta | None:
-        return self._latch.due_at
-
-    def expired(self) -> Steps[None]:
-        self._latch.due_at = None
-        yield from self._latch.handle(ev.Due())
-
-    def heard(self, path: str, gone: bool) -> Steps[None]:
-        event = self._latch.heard(path, gone)
-        if event is not None:
-            yield from self._latch.handle(event)
-
-    def link(self, event: ev.LinkEvent) -> Steps[None]:
-        yield from self._latch.handle(event)
-
-    def abort(self, reason: str) -> None:  # noqa: ARG002 - the driver's
-        self._on_abort()
 
 
 class _Mailbox:

@@ -8,6 +8,7 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
+from leader.core.lease import check_margin
 from leader.errors import LeaderError
 from leader.guard import Guard
 from leader.journal import Journal
@@ -16,7 +17,7 @@ from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.runtime.base_elector import BaseElector
 from leader.runtime.callbacks import Electable
-from leader.runtime.session_driver import SessionDriver
+from leader.runtime.driver import SessionDriver
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.observers import read_epoch, read_leader, read_participants
 from leader.zookeeper.session import ZooKeeperSession
@@ -59,8 +60,8 @@ class LeaderLockQueue(BaseElector):
         journal: Journal | None = None,
         clock: Clock = boottime,
     ) -> None:
-        config.check_against(session.config.session_timeout)
-        config.check_against(session.negotiated_timeout)
+        check_margin(config.step_down_margin, session.config.session_timeout)
+        check_margin(config.step_down_margin, session.negotiated_timeout)
         super().__init__(
             session,
             config=config,

@@ -8,17 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 from leader import ElectionConfig, Leadership, Participant, Verdict
-from leader.core.latch import events as latch_ev
-from leader.core.liveness import SessionLiveness
-from leader.core.participant import events as ev
+from leader.core.latch import model as latch_m
+from leader.core.lease import SessionLiveness
+from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
 from leader.errors import ZooKeeperUnavailableError
 from leader.journal import DeferredJournal, LogJournal
 from leader.protocol import requests as rq
 from leader.protocol.card import Card, decode_card
 from leader.protocol.control import Control, encode_control
-from leader.protocol.driving import drive
 from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.requests import drive
 from tests.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper
 
 ROOT = "/e"
@@ -45,7 +45,7 @@ class Server:
         while True:
             while sum(member.work() for member in self.members):
                 pass
-            due = [m.core.due_at for m in self.members if m.core.due_at is not None]
+            due = [one.core.due_at for one in self.members if one.core.due_at is not None]
             if not due or min(due) > self.now + MOMENT:
                 return
             self.now = min(due)
@@ -55,7 +55,7 @@ class Server:
         self.settle()
         until = self.now + pause
         while self.now < until:
-            due = [m.core.due_at for m in self.members if m.core.due_at is not None]
+            due = [one.core.due_at for one in self.members if one.core.due_at is not None]
             self.now = min([at for at in due if at > self.now] + [self.now + S / 3, until])
             for member in self.members:
                 member.ping()
@@ -107,32 +107,17 @@ class Member:
     # --- SessionView ----------------------------------------------------------------------------
 
     @property
-    def is_connected(self) -> bool:
-        return self.liveness.facts.is_connected
-
-    @property
     def session_id(self) -> int | None:
         return self.liveness.facts.session_id
 
-    @property
-    def generation(self) -> int:
-        return self.liveness.facts.generation
-
-    @property
-    def negotiated_timeout(self) -> timedelta:
-        return self.liveness.facts.timeout
-
     def reconnect(self) -> None:
-        return
-
-    def heal(self) -> None:
         return
 
     # --- guard and electable ----------------------------------------------------------------------
 
     def ask(self, epoch: int) -> None:
         def answer(verdict: Verdict) -> None:
-            self.post(ev.GuardSaid(epoch, verdict))
+            self.post(m.GuardSaid(epoch, verdict))
 
         self.asked.append(answer)
         if self.answer_at_once is not None:
@@ -141,12 +126,12 @@ class Member:
     def elected(self, leadership: Leadership) -> None:
         self.told.append(("elected", leadership.epoch))
         if self.cannot_lead:
-            self.post(ev.AbdicationAsked("elected() raised", leadership.epoch))
+            self.post(m.AbdicationAsked("elected() raised", leadership.epoch))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
         self.told.append(("revoked", leadership.epoch))
         self.reasons.append(reason)
-        drained = ev.Drained(leadership.epoch)
+        drained = m.Drained(leadership.epoch)
         if self.hangs:
             self.owed.append(lambda: self.post(drained))
         else:
@@ -163,7 +148,7 @@ class Member:
 
     # --- driving ----------------------------------------------------------------------------------
 
-    def post(self, event: ev.Event) -> None:
+    def post(self, event: m.Event) -> None:
         self.inbox.append(lambda: self.core.handle(event))
 
     def ping(self) -> None:
@@ -182,14 +167,14 @@ class Member:
         self.liveness.broke(lost=True)
         self.connection = self._server.zookeeper.connect(self._on_watch, S)
         self._attach(S)
-        self.inbox.append(lambda: self.core.link(latch_ev.SessionGone()))
+        self.inbox.append(lambda: self.core.link(latch_m.SessionGone()))
         self._link_up()
 
     def reattach(self, granted: timedelta) -> None:
         """The link broke, and another server has granted the same session another timeout."""
         self.liveness.broke(lost=False)
         self._attach(granted)
-        self.inbox.append(lambda: self.core.link(latch_ev.LinkDown()))
+        self.inbox.append(lambda: self.core.link(latch_m.LinkDown()))
         self._link_up()
 
     def work(self) -> bool:
@@ -209,7 +194,7 @@ class Member:
     def _link_up(self) -> None:
         session_id = self.session_id
         assert session_id is not None
-        self.inbox.append(lambda: self.core.link(latch_ev.LinkUp(session_id)))
+        self.inbox.append(lambda: self.core.link(latch_m.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
         self.inbox.append(lambda: self.core.heard(path, gone))

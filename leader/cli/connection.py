@@ -15,8 +15,8 @@ import click
 
 from leader.errors import LeaderError
 from leader.protocol.paths import checked_root
+from leader.zookeeper.config import TlsConfig
 from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
-from leader.zookeeper.tls import TlsConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leader.core.participant.control import read_cards
+from leader.core.participant.eligibility import read_cards
 from leader.errors import LeaderError
 from leader.protocol.card import Card
 from leader.protocol.paths import ElectionPaths

@@ -2,5 +2,5 @@
 
 - `latch`: one node in the queue, and whether it is the oldest.
 - `participant`: above the latch: epoch, guard, confirmation, the card.
-- `lease`, `liveness`: until when the lock is certainly held; since when the session certainly lives.
+- `lease`: since when the session certainly lives, and so until when the lock is certainly held.
 """

@@ -18,7 +18,7 @@ from leader.core.backoff import jittered
 from leader.errors import LeaderError, PublicationError
 from leader.protocol.component import ComponentInfo, encode_component
 from leader.protocol.ephemeral import EphemeralNode
-from leader.protocol.fencing import FencingToken
+from leader.protocol.terms import FencingToken
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

@@ -26,7 +26,7 @@ from leader.flink.election import STOP_TIMEOUT, LeaderElection, Term
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.terms import Leadership
 from leader.runtime.callbacks import Electable
-from leader.runtime.driver import InboxThread
+from leader.runtime.inbox import InboxThread
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)

@@ -16,20 +16,17 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
-from leader.core.latch import events as latch_ev
-from leader.core.liveness import SessionLiveness
+from leader.core.latch import model as latch_m
+from leader.core.lease import SessionLiveness
 from leader.errors import FencedOutError, ZooKeeperUnavailableError
 from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
-from leader.protocol.driving import drive
-from leader.protocol.fencing import FencingToken
-from leader.protocol.observing import epoch_steps, leader_steps, participants_steps
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
-from leader.protocol.requests import Read, Request, Steps, Transaction, TransactionFailedError, Write
-from leader.protocol.terms import EpochRecord, LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.requests import Read, Request, Steps, Transaction, TransactionFailedError, Write, drive
+from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo
+from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.runtime.base_elector import BaseElector
 from leader.runtime.callbacks import Electable
 from leader.runtime.driver import Driver
@@ -87,7 +84,7 @@ class MemoryElection:
 
 
 class MemorySession:
-    """One participant's session; see `leader.core.latch.ports.SessionView`. Any thread may use it.
+    """One participant's session; see `leader.core.lease.SessionView`. Any thread may use it.
 
     Args:
         election: Where the session is held.
@@ -109,21 +106,8 @@ class MemorySession:
         """Id of the present session."""
         return self.liveness.facts.session_id
 
-    @property
-    def generation(self) -> int:
-        """How often a session was lost."""
-        return self.liveness.facts.generation
-
-    @property
-    def negotiated_timeout(self) -> timedelta:
-        """So long that it never ends by itself, however long the machine sleeps."""
-        return _SESSION_TIMEOUT
-
     def reconnect(self) -> None:
         """There is no link that could be dead."""
-
-    def heal(self) -> None:
-        """There is no client that could have given up."""
 
     def open(self) -> None:
         """Begin a session; another one, if there is one."""
@@ -221,7 +205,7 @@ class MemoryElector(BaseElector):
         The participant leads no more at once, and queues again with a new session.
         """
         self._session.open()
-        self._driver.post(lambda: self._core.link(latch_ev.SessionGone()))
+        self._driver.post(lambda: self._core.link(latch_m.SessionGone()))
         self._tell_link_up()
 
     def _begin(self) -> None:
@@ -238,7 +222,7 @@ class MemoryElector(BaseElector):
     def _tell_link_up(self) -> None:
         session_id = self._session.session_id
         if session_id is not None:
-            self._driver.post(lambda: self._core.link(latch_ev.LinkUp(session_id)))
+            self._driver.post(lambda: self._core.link(latch_m.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
         """Called by the thread that changed the node, under the election's lock: only enqueue."""

@@ -17,7 +17,7 @@ from leader.clock import Clock
 from leader.errors import ZooKeeperUnavailableError
 from leader.local.tree import Changes, Draft, OnWatch, Tree
 from leader.protocol import requests as rq
-from leader.protocol.driving import drive
+from leader.protocol.requests import drive
 
 T = TypeVar("T")
 

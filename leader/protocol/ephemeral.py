@@ -108,6 +108,10 @@ class EphemeralNode:
                     yield from delete(self.path, stat.version)
         self._wrote = None
 
+    def forget(self) -> None:
+        """The node is known to be deleted."""
+        self._wrote = None
+
     def _look(self, watch: bool) -> Steps[tuple[bytes, Stat] | None]:
         try:
             return (yield from get(self.path, watch=watch))

@@ -27,7 +27,6 @@ class LatchName:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
 class ElectionPaths:
     """The nodes below one election's root.
 
@@ -42,37 +41,14 @@ class ElectionPaths:
     | `components/<name>` | ephemeral | address of the leader's component of that name |
     """
 
-    root: str
-
-    @property
-    def queue(self) -> str:
-        """Parent of all latch nodes."""
-        return f"{self.root}/leader-lock"
-
-    @property
-    def epoch(self) -> str:
-        """The epoch node."""
-        return f"{self.root}/epoch"
-
-    @property
-    def leader(self) -> str:
-        """The leader information node."""
-        return f"{self.root}/leader"
-
-    @property
-    def members(self) -> str:
-        """Parent of the cards."""
-        return f"{self.root}/members"
-
-    @property
-    def control(self) -> str:
-        """The node through which operators speak to the participants."""
-        return f"{self.root}/control"
-
-    @property
-    def components(self) -> str:
-        """Parent of the components' leader information."""
-        return f"{self.root}/components"
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.queue = f"{root}/leader-lock"
+        self.epoch = f"{root}/epoch"
+        self.leader = f"{root}/leader"
+        self.members = f"{root}/members"
+        self.control = f"{root}/control"
+        self.components = f"{root}/components"
 
     def handover(self, epoch: int, latch: str) -> str:
         """Made and deleted in the transaction that raises the epoch for the latch node called `latch`."""

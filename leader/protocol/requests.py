@@ -15,7 +15,7 @@ and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -146,6 +146,23 @@ Request = Read | Write
 
 Steps = Generator[Request, Any, T]
 """A conversation with ZooKeeper that ends in a T."""
+
+
+def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
+    """Run `steps` on the answers that `answer` gives and the errors it raises. Raises what they raise."""
+    given: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            request = steps.send(given) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        given, error = None, None
+        try:
+            given = answer(request)
+        except Exception as exc:  # noqa: BLE001 - foreseen or not: who asked decides what becomes of it
+            error = exc
 
 
 # --- refusals ---------------------------------------------------------------------------------

@@ -1,12 +1,20 @@
-"""The queue as seen from outside."""
+"""An election as seen from outside, without queueing: what is asked of ZooKeeper, and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from leader.protocol.card import Card, yields_to
-from leader.protocol.participant import Participant
+import structlog
+
+from leader.errors import RecordError
+from leader.protocol.card import Card, decode_card, yields_to
+from leader.protocol.participant import Participant, decode_id
+from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
+from leader.protocol.terms import EpochRecord, LeaderInfo, decode_epoch, decode_leader
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +50,84 @@ def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
         return first
     better = yields_to(first.card, [view.card for view in behind if view.card is not None])
     return first if better is None else next(view for view in behind if view.card is better)
+
+
+def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
+    """See `leader.zookeeper.observers.read_latches`."""
+    try:
+        children = yield from get_children(queue)
+    except NodeMissingError:
+        return []
+    views: list[ParticipantView] = []
+    # Who leaves meanwhile is left out (CURATOR-358, CURATOR-436).
+    found = yield from get_each([f"{queue}/{latch.name}" for latch in in_queue_order(children)])
+    for path, (data, stat) in found.items():
+        bearer = Participant.of_any(data.decode(errors="replace"))
+        views.append(ParticipantView(bearer, len(views), not views, path.rpartition("/")[2], stat.owner))
+    return views
+
+
+def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
+    """See `leader.zookeeper.observers.read_leader`."""
+    try:
+        data, stat = yield from get(paths.leader)
+    except NodeMissingError:
+        return None
+    info = decode_leader(data, paths.leader)
+    # Whoever does not own the node did not write it while leading.
+    return info if stat.owner == info.session_id else None
+
+
+def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
+    """See `leader.zookeeper.observers.read_epoch`."""
+    try:
+        data, _ = yield from get(paths.epoch)
+    except NodeMissingError:
+        return None
+    return decode_epoch(data, paths.epoch)
+
+
+def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
+    """See `leader.zookeeper.observers.read_participants`."""
+    try:
+        leader = yield from leader_steps(paths)
+    except RecordError:
+        _log.warning("leader_node_unreadable", path=paths.leader)
+        leader = None  # its owner corrects it; meanwhile nobody is known to lead
+    try:
+        children = yield from get_children(paths.queue)
+    except NodeMissingError:
+        return []  # nobody ever queued
+    latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
+    bearers = dict(_bearers(latches))
+    cards = yield from get_each([paths.card(participant_id) for participant_id in bearers.values()])
+    views: list[ParticipantView] = []
+    for path, participant_id in bearers.items():
+        owner = latches[path][1].owner
+        card = _card_of(paths.card(participant_id), cards, owner)
+        participant = card.participant if card is not None else Participant.of_any(participant_id)
+        leads = leader is not None and (leader.participant.id, leader.session_id) == (participant_id, owner)
+        name = path.rpartition("/")[2]
+        views.append(ParticipantView(participant, len(views), leads, name, owner, card))
+    return views
+
+
+def _bearers(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
+    """Path of each latch, and the id of whose it is."""
+    for path, (data, _) in latches.items():
+        try:
+            yield path, decode_id(data, path)
+        except RecordError:
+            _log.warning("latch_node_unreadable", path=path)
+
+
+def _card_of(path: str, cards: Mapping[str, tuple[bytes, Stat]], session_id: int) -> Card | None:
+    """The card that belongs to a latch of this session; None if it has none, as a Curator latch."""
+    if path not in cards:
+        return None
+    data, stat = cards[path]
+    try:
+        card = decode_card(data, path)
+    except RecordError:
+        return None
+    return card if stat.owner == session_id else None

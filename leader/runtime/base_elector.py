@@ -11,8 +11,8 @@ import structlog
 
 from leader.clock import Clock, Countdown
 from leader.config import ElectionConfig
-from leader.core.latch.ports import SessionView
-from leader.core.participant import events as ev
+from leader.core.lease import SessionView
+from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
 from leader.errors import ElectionStateError
 from leader.guard import Guard
@@ -93,7 +93,7 @@ class BaseElector(ABC):
                 self._prepare()
                 self._started = True
                 self._begin_or_end()
-        self._post(ev.AddAsked())
+        self._post(m.AddAsked())
 
     def _begin_or_end(self) -> None:
         """Start both threads, or neither."""
@@ -111,7 +111,7 @@ class BaseElector(ABC):
 
     def remove_from_leader_lock_queue(self) -> None:
         """Leave the queue, leading or not, and stay out until added again. Returns at once."""
-        self._post(ev.RemoveAsked())
+        self._post(m.RemoveAsked())
 
     def close(self, timeout: timedelta) -> None:
         """Stop leading, delete the latch so that a successor leads at once, and end. Safe to repeat.
@@ -132,7 +132,7 @@ class BaseElector(ABC):
             self._closed.wait(timeout.total_seconds())
 
     def _end(self, countdown: Countdown) -> None:
-        self._post(ev.CloseAsked())
+        self._post(m.CloseAsked())
         self._finish(countdown)
         if self._driver.here:
             return
@@ -150,11 +150,11 @@ class BaseElector(ABC):
 
     def abdicate(self, reason: str) -> None:
         """Leave the queue, leading or not; back off; queue again at the end. Returns at once."""
-        self._post(ev.AbdicationAsked(reason))
+        self._post(m.AbdicationAsked(reason))
 
     def poke(self) -> None:
         """Say that the guard might answer otherwise now: ends a back-off. Returns at once."""
-        self._post(ev.Poked())
+        self._post(m.Poked())
 
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
@@ -177,5 +177,5 @@ class BaseElector(ABC):
 
     # --- the inside ---------------------------------------------------------------------------------
 
-    def _post(self, event: ev.Event) -> None:
+    def _post(self, event: m.Event) -> None:
         self._driver.post(lambda: self._core.handle(event))

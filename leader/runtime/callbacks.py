@@ -17,11 +17,11 @@ from typing import Protocol
 
 import structlog
 
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.errors import in_words
-from leader.guard import Guard, checked
+from leader.guard import Guard, Verdict
 from leader.protocol.terms import Leadership
-from leader.runtime.driver import InboxThread
+from leader.runtime.inbox import InboxThread
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class Electable(Protocol):
 
 
 class Callbacks:
-    """See the module, and `leader.core.participant.ports.CallbackPort`. The driver asks; it never waits.
+    """See the module, and `leader.core.participant.term.CallbackPort`. The driver asks; it never waits.
 
     Args:
         guard: Asked before each term.
@@ -51,7 +51,7 @@ class Callbacks:
         post: Puts an event into the driver's inbox.
     """
 
-    def __init__(self, guard: Guard, electable: Electable, post: Callable[[ev.Event], None]) -> None:
+    def __init__(self, guard: Guard, electable: Electable, post: Callable[[m.Event], None]) -> None:
         self._guard, self._electable, self._post = guard, electable, post
         self._thread = InboxThread("leader-callbacks")
         self._asked_about: int | None = None
@@ -97,7 +97,7 @@ class Callbacks:
         self.calling = "guard"
         verdict = checked(self._guard)
         self.calling = None
-        self._post(ev.GuardSaid(epoch, verdict))
+        self._post(m.GuardSaid(epoch, verdict))
 
     def _elected(self, leadership: Leadership) -> None:
         self.calling = "elected"
@@ -105,7 +105,7 @@ class Callbacks:
             self._electable.elected(leadership)
         except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take the lead must not keep it
             _log.exception("elected_raised", epoch=leadership.epoch)
-            self._post(ev.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
+            self._post(m.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
         self.calling = None
 
     def _revoked(self, leadership: Leadership, reason: str) -> None:
@@ -115,4 +115,17 @@ class Callbacks:
         except BaseException:  # noqa: BLE001 - foreign code: leadership is over whatever it says
             _log.exception("revoked_raised", epoch=leadership.epoch)
         self.calling = None
-        self._post(ev.Drained(leadership.epoch))
+        self._post(m.Drained(leadership.epoch))
+
+
+def checked(guard: Guard) -> Verdict:
+    """Ask; whatever is raised, and whatever is no verdict, means no."""
+    try:
+        verdict: object = guard()
+        if not isinstance(verdict, Verdict):
+            return Verdict(False, (f"the guard returned {verdict!r}, wanted a Verdict",))
+        # Its fields may be anything; only True is yes.
+        return Verdict(verdict.ready is True, tuple(map(str, verdict.reasons)), verdict.degraded is True)
+    except BaseException as exc:  # noqa: BLE001 - foreign code: whatever it raises means no, a cancellation too
+        _log.warning("guard_raised", exc_info=True)
+        return Verdict(False, (f"the guard raised {in_words(exc)}",))

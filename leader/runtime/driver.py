@@ -11,106 +11,25 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import structlog
 
-from leader.clock import Clock, boottime
+from leader.clock import Clock
+from leader.core.latch import model as latch_m
 from leader.journal import DeferredJournal
 from leader.protocol.requests import Steps
+from leader.runtime.inbox import InboxThread, Job
+from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
 _IDLE = timedelta(milliseconds=5)
 """When nothing has happened for so long, there is time for the journal."""
 
-Job = Callable[[], None]
-
 Work = Callable[[], Steps[None]]
 """Something for the core to do. Made on any thread, run by the driver."""
-
-
-def _do_nothing() -> None:
-    pass
-
-
-class InboxThread:
-    """A thread that does the jobs in its inbox, one at a time, in order.
-
-    `post` and `end` never block. Any thread may call them, also in a signal handler.
-
-    Args:
-        name: Of the thread.
-        due_at: When `expired` wants to be called; asked after each job, on the thread.
-        expired: Called on the thread when `due_at` has come.
-        at_end: The last thing called on the thread, whatever ends it.
-        clock: Of `due_at`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        due_at: Callable[[], timedelta | None] = lambda: None,
-        expired: Job = _do_nothing,
-        at_end: Job = _do_nothing,
-        clock: Clock = boottime,
-    ) -> None:
-        self._due_at, self._expired, self._at_end, self._clock = due_at, expired, at_end, clock
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def here(self) -> bool:
-        """Whether the caller runs on this thread."""
-        return threading.current_thread() is self._thread
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs. False before `start`, and in a forked child."""
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Start the thread. RuntimeError if there is no room for it."""
-        self._thread.start()
-
-    def post(self, job: Job) -> None:
-        """Put a job into the inbox. It is done if the thread was started and `end` was not called before."""
-        self._jobs.put(job)
-
-    def end(self) -> None:
-        """End the thread after what is in the inbox now."""
-        self._jobs.put(None)
-
-    def join(self, timeout: timedelta) -> bool:
-        """Wait for the end, but not on the thread itself. False if it was not reached in time."""
-        if self.here or not self.is_alive:
-            return True
-        self._thread.join(timeout.total_seconds())
-        return not self.is_alive
-
-    def _run(self) -> None:
-        try:
-            while (job := self._next()) is not None:
-                try:
-                    job()
-                except BaseException:  # noqa: BLE001 - top of a thread: one job's failure is not the others'
-                    _log.exception("job_failed", thread=self._thread.name)
-        finally:
-            self._at_end()
-
-    def _next(self) -> Job | None:
-        due_at = self._due_at()
-        if due_at is None:
-            return self._jobs.get()
-        wait_s = (due_at - self._clock()).total_seconds()
-        if wait_s <= 0:
-            return self._expired
-        try:
-            return self._jobs.get(timeout=min(wait_s, threading.TIMEOUT_MAX))
-        except Empty:
-            return self._expired
 
 
 class Core(Protocol):
@@ -124,6 +43,14 @@ class Core(Protocol):
     @property
     def due_at(self) -> timedelta | None:
         """When `expired` wants to be called."""
+        ...
+
+    def heard(self, path: str, gone: bool) -> Steps[None]:
+        """A watch has fired: this node has changed, or is gone."""
+        ...
+
+    def link(self, event: latch_m.LinkEvent) -> Steps[None]:
+        """The session changed its state."""
         ...
 
     def expired(self) -> Steps[None]:
@@ -156,7 +83,7 @@ class Driver:
         clock: Clock,
         journal: DeferredJournal,
         name: str,
-        on_end: Job = _do_nothing,
+        on_end: Job = lambda: None,
     ) -> None:
         self._core, self._run, self._last_wait = core, run, last_wait
         self._clock, self._journal, self._on_end = clock, journal, on_end
@@ -246,6 +173,81 @@ class Driver:
         finally:
             self._ended.set()
             self._on_end()
+
+
+class SessionDriver(Driver):
+    """A driver whose core asks a ZooKeeper session, and hears of it.
+
+    While there is no connection the core has a timer: then the session is healed first.
+
+    Args:
+        core: See `Driver`.
+        session: Started; stays the caller's.
+        journal: See `Driver`.
+        name: See `Driver`.
+        on_end: See `Driver`.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        session: ZooKeeperSession,
+        *,
+        clock: Clock,
+        journal: DeferredJournal,
+        name: str,
+        on_end: Job = lambda: None,
+    ) -> None:
+        self._session = session
+        super().__init__(
+            core,
+            SessionExecutor(session, self._on_watch).run,
+            last_wait=lambda: session.negotiated_timeout / 3,
+            clock=clock,
+            journal=journal,
+            name=name,
+            on_end=on_end,
+        )
+
+    def start(self) -> None:
+        """See `Driver`. The core is told that the link is up, if it is."""
+        self._session.add_listener(self._on_session)
+        if self._session.is_connected:
+            self._on_session(SessionState.CONNECTED)
+        try:
+            super().start()
+        except RuntimeError:
+            self._session.remove_listener(self._on_session)
+            raise
+
+    def _expired(self) -> None:
+        if not self._session.is_connected:
+            self._session.heal()
+        super()._expired()
+
+    def _end(self) -> None:
+        try:
+            super()._end()
+        finally:
+            self._session.remove_listener(self._on_session)
+
+    def _on_watch(self, path: str, gone: bool) -> None:
+        """Kazoo's connection thread: only enqueue."""
+        if path:
+            self.post(lambda: self._core.heard(path, gone))
+
+    def _on_session(self, state: SessionState) -> None:
+        """Kazoo's connection thread: only enqueue."""
+        event = link_event(state, self._session.session_id)
+        if event is not None:
+            self.post(lambda: self._core.link(event))
+
+
+def link_event(state: SessionState, session_id: int | None) -> latch_m.LinkEvent | None:
+    """Put a session's state into a latch's words."""
+    if state is SessionState.CONNECTED:
+        return None if session_id is None else latch_m.LinkUp(session_id)
+    return latch_m.LinkDown() if state is SessionState.SUSPENDED else latch_m.SessionGone()
 
 
 def _nothing() -> Steps[None]:

@@ -15,8 +15,8 @@ import structlog
 from leader.sentinel.ensemble import Tls
 from leader.sentinel.messages import FORGET, Handoff, handoff_line
 from leader.sentinel.program import CANNOT_WATCH
+from leader.zookeeper.config import TlsConfig
 from leader.zookeeper.session import SessionState, ZooKeeperSession
-from leader.zookeeper.tls import TlsConfig
 
 _log = structlog.get_logger(__name__)
 

@@ -21,6 +21,7 @@ from leader.errors import AclError, ZooKeeperUnavailableError
 from leader.protocol.paths import checked_root
 from leader.protocol.requests import NotPermittedError
 from leader.zookeeper.access import Access, Permission, wanted_access
+from leader.zookeeper.executor import Together
 from leader.zookeeper.session import ZooKeeperSession
 
 PAGE = 200
@@ -153,8 +154,8 @@ class AclEnforcement:
             )
         ask = getattr(self._session.client, method)
 
-        def access_lists_async() -> _Answers:
-            return _Answers([ask(*call) for call in calls])
+        def access_lists_async() -> Together:
+            return Together([ask(*call) for call in calls], _ANSWERS)
 
         answers = self._session.call(access_lists_async, timeout=remaining)
         for (path, *_), answer in zip(calls, answers, strict=True):
@@ -170,24 +171,6 @@ class AclEnforcement:
                     ) from answer
                 case _:
                     yield path, answer
-
-
-class _Answers:
-    """Those to requests that were sent together, as if they were one."""
-
-    def __init__(self, pending: Sequence[Any]) -> None:
-        self._pending = pending
-
-    def get(self, timeout: float) -> list[Any]:
-        """An answer or a failure for each."""
-        left = Countdown(timedelta(seconds=timeout))
-        return [self._one(answer, left) for answer in self._pending]
-
-    def _one(self, answer: Any, left: Countdown) -> Any:
-        try:
-            return answer.get(timeout=left.remaining().total_seconds())
-        except _ANSWERS as exc:
-            return exc
 
 
 def _theirs(entry: Access) -> ACL:

@@ -1,17 +1,22 @@
-"""How ZooKeeper is reached, and how patient we are."""
+"""How ZooKeeper is reached: servers, encryption, credential, and how patient we are."""
 
 from __future__ import annotations
 
+import re
+import ssl
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 
 from leader.errors import ElectionConfigError
-from leader.zookeeper.hosts import read_hosts
-from leader.zookeeper.tls import TlsConfig
+from leader.protocol.paths import checked_root
 
 SASL = "sasl"
 """The scheme of `auth` that is no ZooKeeper scheme: it means SASL with DIGEST-MD5."""
+DEFAULT_PORT = 2181
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*)")
+_IPV6 = re.compile(r"\[(?P<address>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +74,121 @@ class ZooKeeperConfig:
             raise ElectionConfigError("auth needs a scheme, and a credential that looks like user:password")
         if scheme == SASL and find_spec("puresasl") is None:
             raise ElectionConfigError("auth with sasl needs a package that is missing: pip install pure-sasl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """Whom we trust and who we are. The files are read once here, so that a fault shows at once.
+
+    Args:
+        ca_file: Certificates of the authorities to trust, PEM, and of no others. The system's if not given.
+        cert_file: Our own certificate, PEM, for servers that ask for one.
+        key_file: Its key, PEM. Not needed when it is in `cert_file`.
+        key_password: Password of the key, if it has one.
+        verify_hostname: The certificate must be for the name by which `hosts` calls the server.
+        verify_certificate: Off: whoever answers is trusted. Nothing else is checked then; only for tries.
+    """
+
+    ca_file: str | Path | None = None
+    cert_file: str | Path | None = None
+    key_file: str | Path | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    verify_certificate: bool = True
+
+    def __post_init__(self) -> None:
+        if self.cert_file is None and self.key_file is not None:
+            raise ElectionConfigError(f"key_file ({self.key_file}) needs cert_file; give both or neither")
+        self.context()
+
+    def context(self) -> ssl.SSLContext:
+        """What `ssl` needs, from the files as they are now.
+
+        Raises:
+            ElectionConfigError: A file is missing, unreadable, or not what it should be.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.verify_hostname and self.verify_certificate
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify_certificate else ssl.CERT_NONE
+        self._load_authorities(context)
+        self._load_own(context)
+        return context
+
+    def _load_authorities(self, context: ssl.SSLContext) -> None:
+        if self.ca_file is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+            return
+        try:
+            context.load_verify_locations(self.ca_file)
+        except OSError as exc:
+            raise ElectionConfigError(
+                f"ca_file {self.ca_file} cannot be used ({exc}); give a readable PEM file of certificates"
+            ) from exc
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        if self.cert_file is None:
+            return
+        try:
+            # A password in any case: without one OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(self.cert_file, self.key_file, password=self.key_password or "")
+        except OSError as exc:
+            raise ElectionConfigError(
+                f"cert_file {self.cert_file} and key_file {self.key_file} cannot be used ({exc}); give "
+                f"readable PEM files that belong together, and key_password if the key has one"
+            ) from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What a connection string says.
+
+    Args:
+        addresses: Host and port of each server, in order.
+        chroot: Absolute path that all others are below; empty without one.
+    """
+
+    addresses: tuple[tuple[str, int], ...]
+    chroot: str
+
+
+def read_hosts(text: str) -> Servers:
+    """Take a connection string apart.
+
+    Raises:
+        ElectionConfigError: It has a scheme, an empty or unreadable entry, a port that is no number from 1 to
+            65535, or a chroot that is no absolute path in its plain form.
+    """
+    if not text.strip():
+        raise ElectionConfigError("hosts is empty; give at least one host:port")
+    if "://" in text:
+        raise ElectionConfigError(
+            f"hosts {text!r} has a scheme; write host:port,host:port/chroot without one"
+        )
+    servers, slash, chroot = text.partition("/")
+    addresses = tuple(_read_address(entry, text) for entry in servers.split(","))
+    return Servers(addresses, checked_root(slash + chroot, "the chroot of hosts") if chroot else "")
+
+
+def _read_address(entry: str, text: str) -> tuple[str, int]:
+    entry = entry.strip()
+    if bracketed := _IPV6.match(entry):
+        host, rest = bracketed["address"], entry[bracketed.end() :]
+    else:
+        host, colon, port = entry.partition(":")
+        rest = colon + port
+        if not _NAME.fullmatch(host):
+            raise _unreadable(entry, text, "no host")
+    if not rest:
+        return host, DEFAULT_PORT
+    number = rest[1:]
+    if rest[0] != ":" or not (number.isascii() and number.isdigit()) or not 0 < int(number) < 1 << 16:
+        raise _unreadable(entry, text, "no port from 1 to 65535")
+    return host, int(number)
+
+
+def _unreadable(entry: str, text: str, why: str) -> ElectionConfigError:
+    return ElectionConfigError(
+        f"hosts {text!r} cannot be read: {entry!r} has {why}; write host:port,host:port/chroot, and an IPv6 "
+        f"address in brackets"
+    )

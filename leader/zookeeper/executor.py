@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
@@ -13,7 +13,7 @@ from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 from leader.clock import Countdown
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.protocol import requests as rq
-from leader.protocol.driving import drive
+from leader.protocol.requests import drive
 from leader.zookeeper.fencing import first_failure
 from leader.zookeeper.session import ZooKeeperSession
 
@@ -95,11 +95,11 @@ class SessionExecutor:
     def _get_each(self, paths: tuple[str, ...]) -> tuple[Any, ...]:
         client = self._session.client
 
-        def get_each_async() -> _Answers:
-            return _Answers([(path, client.get_async(path)) for path in paths])
+        def get_each_async() -> Together:
+            return Together([client.get_async(path) for path in paths], tuple(_REFUSALS))
 
-        answers: tuple[Any, ...] = self._call(get_each_async)
-        return answers
+        answers = self._call(get_each_async)
+        return tuple(_node(answer, path) for path, answer in zip(paths, answers, strict=True))
 
     def _commit(self, operations: tuple[rq.Operation, ...]) -> tuple[Any, ...]:
         transaction = self._session.client.transaction()
@@ -131,25 +131,34 @@ class SessionExecutor:
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
 
 
-class _Answers:
-    """Those to several requests that were sent together, as if they were one."""
+class Together:
+    """The answers to several requests that were sent together, as if they were one.
 
-    def __init__(self, pending: list[tuple[str, Any]]) -> None:
-        self._pending = pending
+    Args:
+        pending: What kazoo's `*_async` methods returned.
+        kept: Failures that are the answer to one request, and say nothing of the connection.
+    """
 
-    def get(self, timeout: float) -> tuple[Any, ...]:
+    def __init__(self, pending: Sequence[Any], kept: tuple[type[Exception], ...]) -> None:
+        self._pending, self._kept = pending, kept
+
+    def get(self, timeout: float) -> list[Any]:
+        """An answer, or a failure that is kept, for each."""
         left = Countdown(timedelta(seconds=timeout))
-        return tuple(self._one(path, answer, left) for path, answer in self._pending)
+        return [self._one(answer, left) for answer in self._pending]
 
-    def _one(self, path: str, answer: Any, left: Countdown) -> tuple[bytes, rq.Stat] | rq.RefusedError:
+    def _one(self, answer: Any, left: Countdown) -> Any:
         try:
-            data, stat = answer.get(timeout=left.remaining().total_seconds())
-        except tuple(_REFUSALS) as exc:
-            refusal = _in_our_words(exc, path)
-            if isinstance(refusal, rq.RefusedError):
-                return refusal
-            raise
-        return data, _stat(stat)
+            return answer.get(timeout=left.remaining().total_seconds())
+        except self._kept as exc:
+            return exc
+
+
+def _node(answer: Any, path: str) -> tuple[bytes, rq.Stat] | LeaderError:
+    if isinstance(answer, Exception):
+        return _in_our_words(answer, path)
+    data, stat = answer
+    return data, _stat(stat)
 
 
 def _add(transaction: TransactionRequest, operation: rq.Operation) -> None:

@@ -15,7 +15,7 @@ from kazoo.client import TransactionRequest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from leader.errors import FencedOutError, TransactionRefusedError
-from leader.protocol.fencing import FencingToken
+from leader.protocol.terms import FencingToken
 
 if TYPE_CHECKING:
     from leader.zookeeper.session import ZooKeeperSession

@@ -9,8 +9,10 @@ touches kazoo's private parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -21,22 +23,24 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect, Watch
+from kazoo.protocol.paths import _prefix_root
+from kazoo.protocol.serialization import Connect, Watch, int_struct, write_string
 from kazoo.protocol.states import EVENT_TYPE_MAP, WatchedEvent
 from kazoo.security import ACL, Id
 
 from leader.clock import boottime
 from leader.zookeeper.access import default_access
-from leader.zookeeper.below import ToldBelow
-from leader.zookeeper.config import SASL, ZooKeeperConfig
+from leader.zookeeper.config import SASL, ZooKeeperConfig, read_hosts
 from leader.zookeeper.handler import Handler
-from leader.zookeeper.hosts import read_hosts
-from leader.zookeeper.link import LinkWatch
-from leader.zookeeper.patience import Patience
+from leader.zookeeper.link import LinkWatch, Patience
 
 _MAX_BACKOFF_S = 1.0
 _NO_PASSWORD = b"\0" * 16
 _JITTER = 0.4
+
+ToldBelow = Callable[[WatchedEvent], None]
+"""Called on kazoo's connection thread, for each event of a session: it must only enqueue."""
+_PERSISTENT_RECURSIVE = 1
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
@@ -197,3 +201,34 @@ def _credentials(config: ZooKeeperConfig) -> tuple[list[tuple[str, str]] | None,
         return [config.auth], None
     user, _, password = credential.partition(":")
     return None, {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+
+
+@dataclass(frozen=True)
+class AddWatch:
+    """The request, in the form in which kazoo's connection wants it."""
+
+    path: str
+    type: ClassVar[int] = 106
+
+    def serialize(self) -> bytes:
+        """Path and mode."""
+        written: bytes = write_string(self.path) + int_struct.pack(_PERSISTENT_RECURSIVE)
+        return written
+
+    @classmethod
+    def deserialize(cls, _answer: bytes, _offset: int) -> None:
+        """The answer says nothing but that it is done."""
+
+
+def watch_below_async(client: Any, path: str) -> Any:
+    """Like kazoo's `*_async`: watch a node, which need not be there, and all below it: `addWatch`.
+
+    Such a watch stays until the connection ends, and tells of each node below its path that comes, goes or
+    changes. Servers before 3.9 mix it up with another watch of the same session on the same path, so a
+    session that has them should have no others. kazoo does not know them.
+
+    Source: `org.apache.zookeeper.proto.AddWatchRequest`, ZOOKEEPER-1416, ZOOKEEPER-4466.
+    """
+    answer = client.handler.async_result()
+    client._call(AddWatch(_prefix_root(client.chroot, path)), answer)
+    return answer

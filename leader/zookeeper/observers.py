@@ -8,11 +8,10 @@ from typing import TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from leader.errors import LeaderError
-from leader.protocol.observing import epoch_steps, latches_steps, leader_steps, participants_steps
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Steps
 from leader.protocol.terms import EpochRecord, LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.view import ParticipantView, epoch_steps, latches_steps, leader_steps, participants_steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

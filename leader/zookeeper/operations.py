@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from leader.errors import LeaderError, RecordError
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
-from leader.protocol.observing import leader_steps, participants_steps
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import (
     NodeExistsError,
@@ -23,6 +22,7 @@ from leader.protocol.requests import (
     set_data,
 )
 from leader.protocol.terms import LeaderInfo
+from leader.protocol.view import leader_steps, participants_steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

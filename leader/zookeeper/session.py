@@ -30,9 +30,8 @@ from leader.errors import (
     ZooKeeperUnreachableError,
 )
 from leader.zookeeper import refusals
-from leader.zookeeper.below import ToldBelow, watch_below_async
 from leader.zookeeper.config import ZooKeeperConfig
-from leader.zookeeper.kazoo_client import Connector
+from leader.zookeeper.kazoo_client import Connector, ToldBelow, watch_below_async
 from leader.zookeeper.states import SessionState, SessionStates
 
 __all__ = ["SessionState", "ZooKeeperConfig", "ZooKeeperSession"]

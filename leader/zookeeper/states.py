@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
 
-from leader.core.liveness import SessionLiveness
+from leader.core.lease import SessionLiveness
 
 Listener = Callable[["SessionState"], None]
 

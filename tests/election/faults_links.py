@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from tests.election.process import Process, Work
 from tests.election.session import Trap
@@ -111,7 +111,7 @@ class LinkFaults:
     def _jolt(self, victim: Process) -> None:
         """Make it ask for something soon."""
         if self._stage.world.chance(0.4):
-            victim.post_event(ev.AbdicationAsked("asked to", at_once=True))
+            victim.post_event(m.AbdicationAsked("asked to", at_once=True))
         elif self._stage.world.chance(0.6):
             self._stage.flap(victim)
         elif victim.session.session_id is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, Pause, Switchover, encode_control
 from tests.election.stage import Stage, Strike
@@ -28,26 +28,26 @@ class Wishes:
 
     def _abdicate(self) -> str | None:
         victim = self._stage.anybody()
-        victim.post_event(ev.AbdicationAsked("asked to"))
+        victim.post_event(m.AbdicationAsked("asked to"))
         return victim.name
 
     def _leave_and_return(self) -> str | None:
         victim = self._stage.anybody()
-        victim.post_event(ev.RemoveAsked())
-        victim.later(self._stage.span(0, 0.5), victim.post_event, ev.AddAsked())
+        victim.post_event(m.RemoveAsked())
+        victim.later(self._stage.span(0, 0.5), victim.post_event, m.AddAsked())
         if self._stage.world.chance(0.3):
             self._stage.flap(victim)
         return victim.name
 
     def _close(self) -> str | None:
         victim = self._stage.anybody()
-        victim.post_event(ev.CloseAsked())
+        victim.post_event(m.CloseAsked())
         self._stage.world.clock.call_later(self._stage.span(0.1, 2), self._stage.simulator.restart, victim)
         return victim.name
 
     def _poke(self) -> str | None:
         victim = self._stage.anybody()
-        victim.post_event(ev.Poked())
+        victim.post_event(m.Poked())
         return victim.name
 
     def _change_readiness(self) -> str | None:

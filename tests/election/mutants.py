@@ -12,25 +12,21 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from leader import guard
 from leader.core.latch import core as latch_core
-from leader.core.latch import events as latch_ev
 from leader.core.latch import machine as latch_machine
-from leader.core.latch import states as latch_st
+from leader.core.latch import model as latch_m
 from leader.core.latch import steps as latch_steps
 from leader.core.latch.steps import LatchSteps
-from leader.core.lease import LeadershipLease
-from leader.core.liveness import SessionLiveness
+from leader.core.lease import LeadershipLease, SessionLiveness
 from leader.core.participant import core as participant_core
-from leader.core.participant import effects as do
-from leader.core.participant import events as ev
 from leader.core.participant import machine as participant_machine
-from leader.core.participant import states as st
+from leader.core.participant import model as m
 from leader.core.participant.claim import EpochClaimant
 from leader.errors import ZooKeeperUnavailableError
-from leader.guard import Verdict
+from leader.guard import Guard, Verdict
 from leader.protocol import requests as rq
 from leader.protocol.paths import in_queue_order
+from leader.runtime import callbacks
 from leader.zookeeper import fencing
 from leader.zookeeper.states import SessionState, SessionStates
 from tests.election.world import Settings
@@ -125,14 +121,15 @@ def keeps_node_of_older_session() -> Iterator[None]:
     """CURATOR-696: after a reconnect the old node is used again, whichever session owns it."""
     join = LatchSteps.join
 
-    def keep(self: Any) -> rq.Steps[latch_ev.Joined]:
-        old, session_id = self._node, self._session.session_id
-        if old is None or session_id is None or not self._session.is_connected:
+    def keep(self: Any) -> rq.Steps[latch_m.Joined]:
+        old, facts = self._node, self._session.liveness.facts
+        session_id = facts.session_id
+        if old is None or session_id is None or not facts.is_connected:
             return (yield from join(self))
         if (yield from rq.exists(self._path(old.name))) is None:
             return (yield from join(self))
         self._node = replace(old, session_id=session_id)
-        return latch_ev.Joined(self._node)
+        return latch_m.Joined(self._node)
 
     with _replaced(LatchSteps, join=keep, look=_look_without_owner):
         yield
@@ -143,13 +140,13 @@ def forgets_before_delete_is_confirmed() -> Iterator[None]:
     """CURATOR-678, kazoo K4: the delete got no answer, and the node is forgotten all the same."""
     withdraw = LatchSteps.withdraw
 
-    def forget(self: Any) -> rq.Steps[latch_ev.Withdrawn]:
+    def forget(self: Any) -> rq.Steps[latch_m.Withdrawn]:
         try:
             return (yield from withdraw(self))
         except ZooKeeperUnavailableError:
             self._node = None
             self._doubtful.clear()
-            return latch_ev.Withdrawn()
+            return latch_m.Withdrawn()
 
     with _replaced(LatchSteps, withdraw=forget):
         yield
@@ -167,7 +164,7 @@ def close_forgets_a_create_under_way() -> Iterator[None]:
     """CURATOR-3, 18: closed while a create had no answer yet; the node stays until the session ends."""
     withdraw = LatchSteps.withdraw
 
-    def forget(self: Any) -> rq.Steps[latch_ev.Withdrawn]:
+    def forget(self: Any) -> rq.Steps[latch_m.Withdrawn]:
         self._doubtful.clear()
         return (yield from withdraw(self))
 
@@ -180,10 +177,10 @@ def surrender_hears_the_older_latch() -> Iterator[None]:
     """Storm: the callback sees an older, closed latch, and finds that there is nothing to remove."""
     perform = participant_core.ParticipantCore._perform
 
-    def ignore(self: Any, effect: do.Effect) -> rq.Steps[list[ev.Event]]:
-        if isinstance(effect, do.CloseLatch):
+    def ignore(self: Any, effect: m.Effect) -> rq.Steps[m.Event | None]:
+        if isinstance(effect, m.CloseLatch):
             self._latch = None
-            return [ev.LatchEnded()]
+            return m.LatchEnded()
         return (yield from perform(self, effect))
 
     with _replaced(participant_core.ParticipantCore, _perform=ignore):
@@ -213,8 +210,8 @@ def silent_after_an_error() -> Iterator[None]:
     """CURATOR-168: an error while joining leads to silence, and no leader ever after."""
     joining = latch_machine._joining
 
-    def silent(state: latch_st.Joining, event: latch_ev.Event) -> latch_machine.Transition:
-        if isinstance(event, latch_ev.CallFailed | latch_ev.Crashed):
+    def silent(state: latch_m.Joining, event: latch_m.Event) -> latch_machine.Transition:
+        if isinstance(event, latch_m.CallFailed):
             return latch_machine.Transition(state)
         return joining(state, event)
 
@@ -227,9 +224,9 @@ def surrendered_and_never_queued_again() -> Iterator[None]:
     """STORM-3354: who gave the lock back because of its guard does not come again."""
     after = participant_machine._after_leaving
 
-    def stay_out(state: st.Leaving) -> participant_machine.Transition:
-        if state.leave is st.Leave.BACK_OFF:
-            return participant_machine.Transition(st.Outside())
+    def stay_out(state: m.Leaving) -> participant_machine.Transition:
+        if state.leave is m.Leave.BACK_OFF:
+            return participant_machine.Transition(m.Outside())
         return after(state)
 
     with _replaced(participant_machine, _after_leaving=stay_out):
@@ -241,8 +238,8 @@ def no_latch_after_a_failed_start() -> Iterator[None]:
     """Our own, found by this simulator: an error before the latch was made left us in line without one."""
     start = participant_core.ParticipantCore._start_latch
 
-    def fail(self: Any) -> rq.Steps[list[ev.Event]]:
-        if self._session.is_connected:
+    def fail(self: Any) -> rq.Steps[m.Event | None]:
+        if self._session.liveness.facts.is_connected:
             yield from rq.exists(self.paths.members)
         return (yield from start(self))
 
@@ -258,8 +255,8 @@ def any_deletion_is_our_turn() -> Iterator[None]:
     """CURATOR-620, 652, 653: an event about some earlier predecessor is taken for our turn."""
     waiting = latch_machine._waiting
 
-    def hasty(state: latch_st.Waiting, event: latch_ev.Event) -> latch_machine.Transition:
-        if isinstance(event, latch_ev.NodeGone):
+    def hasty(state: latch_m.Waiting, event: latch_m.Event) -> latch_machine.Transition:
+        if isinstance(event, latch_m.NodeGone):
             return latch_machine._claim(state.node)
         return waiting(state, event)
 
@@ -272,11 +269,11 @@ def leads_before_the_guard() -> Iterator[None]:
     """STORM-3262 and today's Storm: leader for all to see before the guard was asked."""
     in_line = participant_machine._in_line
 
-    def eager(state: st.InLine, event: ev.Event) -> participant_machine.Transition:
-        if isinstance(event, ev.LatchGained):
+    def eager(state: m.InLine, event: m.Event) -> participant_machine.Transition:
+        if isinstance(event, m.LatchGained):
             granted = event.leadership
-            effects = (do.Grant(granted), do.AskGuard(granted.epoch), do.Publish(granted))
-            return participant_machine.Transition(st.Leading(granted), effects)
+            effects = (m.Grant(granted), m.AskGuard(granted.epoch), m.Publish(granted))
+            return participant_machine.Transition(m.Leading(granted), effects)
         return in_line(state, event)
 
     with _replaced(participant_machine, _in_line=eager):
@@ -286,16 +283,16 @@ def leads_before_the_guard() -> Iterator[None]:
 @_mutant()
 def guard_that_raises_means_yes() -> Iterator[None]:
     """Storm: an exception in the guard keeps leadership."""
-    checked = guard.checked
+    checked = callbacks.checked
 
-    def lenient(asked: guard.Guard) -> Verdict:
+    def lenient(asked: Guard) -> Verdict:
         try:
             asked()
         except Exception:  # noqa: BLE001 - that is the fault
             return Verdict(True)
         return checked(asked)
 
-    with _replaced(guard, checked=lenient):
+    with _replaced(callbacks, checked=lenient):
         yield
 
 
@@ -321,16 +318,16 @@ def own_node_is_not_watched() -> Iterator[None]:
     prove = EpochClaimant.prove
     holding = latch_machine._holding
 
-    def believe(self: Any, node: latch_st.Node) -> rq.Steps[Any]:
+    def believe(self: Any, node: latch_m.Node) -> rq.Steps[Any]:
         if self.leadership is None:
             return (yield from prove(self, node))
         yield from rq.exists("/")
-        return latch_ev.Proven()
+        return latch_m.Proven()
 
     def deaf(
-        state: latch_st.Holding, event: latch_ev.Event, policy: latch_machine.SuspendedPolicy
+        state: latch_m.Holding, event: latch_m.Event, policy: latch_machine.SuspendedPolicy
     ) -> latch_machine.Transition:
-        if isinstance(event, latch_ev.NodeGone | latch_ev.WatchFired):
+        if isinstance(event, latch_m.NodeGone | latch_m.WatchFired):
             return latch_machine.Transition(state)
         return holding(state, event, policy)
 
@@ -342,9 +339,9 @@ def own_node_is_not_watched() -> Iterator[None]:
 def a_read_is_proof() -> Iterator[None]:
     """CURATOR-444: a follower that is cut from its leader answers reads, which are taken for life."""
 
-    def read(self: Any, node: latch_st.Node) -> rq.Steps[Any]:
+    def read(self: Any, node: latch_m.Node) -> rq.Steps[Any]:
         stat = yield from rq.exists(self._paths.latch(node.name))
-        return latch_ev.LatchGone() if stat is None else latch_ev.Proven()
+        return latch_m.LatchGone() if stat is None else latch_m.Proven()
 
     with _replaced(EpochClaimant, prove=read):
         yield
@@ -385,11 +382,11 @@ def dead_link_is_not_noticed() -> Iterator[None]:
     """Kazoo's K1 without a deadline: no answer, and still connected and leader."""
     prove = latch_core.LatchCore._prove
 
-    def patient(self: Any, node: latch_st.Node) -> rq.Steps[latch_ev.Event]:
+    def patient(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.Event]:
         try:
             return (yield from prove(self, node))
         except ZooKeeperUnavailableError:
-            return latch_ev.Proven()
+            return latch_m.Proven()
 
     with (
         _replaced(latch_core.LatchCore, _prove=patient),
@@ -472,15 +469,15 @@ def _children(path: str) -> rq.Steps[list[str]]:
         return []
 
 
-def _look_without_owner(self: Any, node: latch_st.Node) -> rq.Steps[latch_ev.SawSelf | latch_ev.LatchGone]:
+def _look_without_owner(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.SawSelf | latch_m.LatchGone]:
     """As the real one, but whoever owns our node: that is the fault."""
     names = [entry.name for entry in in_queue_order((yield from _children(self._queue)))]
     own = yield from rq.exists(self._path(node.name), watch=True)
     if own is None or node.name not in names:
-        return latch_ev.LatchGone()
+        return latch_m.LatchGone()
     position = names.index(node.name)
-    before = names[position - 1] if position else None
-    if before is not None:
-        yield from rq.exists(self._path(before), watch=True)
-    yield from self._claimant.stand_by(node, position, before)
-    return latch_ev.SawSelf(latch_st.Place(position, before))
+    place = latch_m.Place(position, names[position - 1] if position else None)
+    if place.before is not None:
+        yield from rq.exists(self._path(place.before), watch=True)
+    yield from self._claimant.stand_by(node, place)
+    return latch_m.SawSelf(place)

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from leader.config import ElectionConfig
-from leader.core.latch import events as latch_ev
-from leader.core.participant import events as ev
+from leader.core.latch import model as latch_m
+from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
 from leader.errors import LeaderError, ZooKeeperUnavailableError
 from leader.guard import Verdict
@@ -21,7 +21,7 @@ from leader.journal import Move
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
-from leader.runtime.session_driver import link_event
+from leader.runtime.driver import link_event
 from leader.zookeeper.states import SessionState
 from tests.election.ensemble import Ensemble
 from tests.election.history import Kind
@@ -81,7 +81,7 @@ class Process:
             journal=_Journal(world, name, boot, self.callbacks),
         )
         self.writer = SimulatedWriter(world, self)
-        self.post_event(ev.AddAsked())
+        self.post_event(m.AddAsked())
 
     # --- time ---------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Process:
         self._inbox.append(work)
         self._soon()
 
-    def post_event(self, event: ev.Event) -> None:
+    def post_event(self, event: m.Event) -> None:
         """Put an event into the inbox."""
         self.post(lambda: self.core.handle(event))
 
@@ -246,7 +246,7 @@ class Process:
         if event is not None:
             self._signal(lambda: self._linked(event), of_session=True)
 
-    def _linked(self, event: latch_ev.LinkEvent) -> Steps[None]:
+    def _linked(self, event: latch_m.LinkEvent) -> Steps[None]:
         if self._world.telling:
             self._world.tell(self.name, f"handles {event}")
         return self.core.link(event)

@@ -51,7 +51,7 @@ class Trap:
 
 
 class SimulatedSession:
-    """See the module, and `leader.core.latch.ports.SessionView`."""
+    """See the module, and `leader.core.lease.SessionView`."""
 
     def __init__(self, world: World, ensemble: Ensemble, host: Host) -> None:
         self._world, self._ensemble, self._host = world, ensemble, host
@@ -84,11 +84,6 @@ class SimulatedSession:
     def session_id(self) -> int | None:
         """See `SessionView`."""
         return self.liveness.facts.session_id
-
-    @property
-    def generation(self) -> int:
-        """See `SessionView`."""
-        return self.liveness.facts.generation
 
     def add_listener(self, enqueue: Listener) -> None:
         """Be told of each change of state."""
@@ -124,9 +119,6 @@ class SimulatedSession:
         """Cut the connection, as `shutdown` of the socket does: kazoo's thread notices at once."""
         if self._connection is not None:
             self._later(self._world.between(0, 0.001), self._dropped, self._attempt)
-
-    def heal(self) -> None:
-        """Kazoo never gives up here."""
 
     def die(self, *, power: bool) -> None:
         """The process is gone. What it has sent still arrives, unless the power failed."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.errors import LeaderError
 from leader.protocol import requests as rq
 from leader.protocol.paths import ElectionPaths
@@ -88,9 +88,9 @@ class Stage:
         """Its user cannot decide."""
         at = ZERO
         for _ in range(self.rng.randint(1, 4)):
-            victim.later(at, victim.post_event, ev.RemoveAsked())
+            victim.later(at, victim.post_event, m.RemoveAsked())
             at += self.span(0, 0.05)
-            victim.later(at, victim.post_event, ev.AddAsked())
+            victim.later(at, victim.post_event, m.AddAsked())
             at += self.span(0, 0.05)
 
     def clear(self, victim: Process) -> None:

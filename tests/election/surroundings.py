@@ -8,13 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, cast
 
-from leader import guard
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.errors import LeaderError
 from leader.guard import Verdict
 from leader.protocol import requests as rq
-from leader.protocol.fencing import FencingToken
-from leader.protocol.terms import Leadership
+from leader.protocol.terms import FencingToken, Leadership
+from leader.runtime import callbacks
 from leader.zookeeper import fencing
 from tests.election.history import Kind
 from tests.election.session import SimulatedSession
@@ -36,7 +35,7 @@ class Owner(Protocol):
         """Do something after a while, if the process runs then."""
         ...
 
-    def post_event(self, event: ev.Event) -> None:
+    def post_event(self, event: m.Event) -> None:
         """Put an event into the inbox."""
         ...
 
@@ -46,7 +45,7 @@ class Owner(Protocol):
 
 
 class SimulatedCallbacks:
-    """Guard and electable, one call at a time, in order. See `leader.core.participant.ports.CallbackPort`.
+    """Guard and electable, one call at a time, in order. See `leader.core.participant.term.CallbackPort`.
 
     The guard says yes, no, nothing, or raises, sooner or later. The electable takes its time, fails or hangs.
     """
@@ -111,13 +110,13 @@ class SimulatedCallbacks:
         if self._world.calm or self._world.chance(0.9):
             self._begin(self._soon(), _nothing)
         elif self._world.chance(0.5):
-            failed = ev.AbdicationAsked("elected() raised RuntimeError", epoch)
+            failed = m.AbdicationAsked("elected() raised RuntimeError", epoch)
             self._begin(self._world.between(0, 0.3), partial(self._owner.post_event, failed))
         else:
             self._begin(self._world.session_timeout * self._world.rng.uniform(0.2, 0.6), _nothing)
 
     def _stop(self, epoch: int) -> None:
-        back = partial(self._owner.post_event, ev.Drained(epoch))
+        back = partial(self._owner.post_event, m.Drained(epoch))
         if self._world.calm or self._world.chance(0.9):
             self._begin(self._world.session_timeout * self._world.rng.uniform(0, 0.15), back)
         else:
@@ -125,7 +124,7 @@ class SimulatedCallbacks:
 
     def _say(self, epoch: int, say: Callable[[], Verdict]) -> None:
         self.content = say == self._say_yes
-        self._owner.post_event(ev.GuardSaid(epoch, guard.checked(say)))
+        self._owner.post_event(m.GuardSaid(epoch, callbacks.checked(say)))
 
     def _say_yes(self) -> Verdict:
         return Verdict(True)

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from leader.clock import boottime
-from leader.core.latch import events as ev
-from leader.core.latch import states as st
+from leader.core.latch import model as m
 from leader.core.latch.steps import LatchSteps, PlainClaimant
+from leader.core.lease import SessionLiveness
 from leader.protocol.requests import Create, Delete, Exists, GetChildren, Stat
 from leader.zookeeper.session import ZooKeeperSession
 from nimbus.localstack.zookeeper import ZooKeeperServer
@@ -117,25 +117,25 @@ def latch(latches: Latches) -> HandDriven:
 
 def test_a_node_whose_reply_was_lost_is_found_and_not_made_twice(latches: Latches, latch: HandDriven) -> None:
     latches.make_queue()
-    latch.begin(ev.Started())
+    latch.begin(m.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
     latch.finish()
     orphan = latches.nodes()
     assert len(orphan) == 1
-    assert isinstance(latch.core.state, st.Joining)
+    assert isinstance(latch.core.state, m.Joining)
 
     latch.expire()
 
     assert latches.nodes() == orphan
     assert latch.node == orphan[0]
-    assert latch.core.state == st.Holding(st.Node(orphan[0], latch.session.session_id or 0))
+    assert latch.core.state == m.Holding(m.Node(orphan[0], latch.session.session_id or 0))
 
 
 def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(latches: Latches, latch: HandDriven) -> None:
     """The lock counts only from proofs that were submitted since."""
     latches.make_queue()
-    latch.begin(ev.Started())
+    latch.begin(m.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
     latch.finish()
@@ -151,12 +151,12 @@ def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(latches: Latches,
 
 def test_a_node_of_an_older_session_is_not_adopted_but_deleted(latches: Latches, latch: HandDriven) -> None:
     """CURATOR-498, CURATOR-696, kazoo's K3"""
-    latch.do(ev.Started())
+    latch.do(m.Started())
     old, old_session = latch.node, latch.session.session_id
     newer = latches.session()
     _exchange(latch, newer)
 
-    latch.do(ev.LinkUp(newer.session_id or 0))
+    latch.do(m.LinkUp(newer.session_id or 0))
 
     assert newer.session_id != old_session
     assert latches.nodes() == [latch.node] != [old]
@@ -176,48 +176,45 @@ def test_withdrawing_leaves_nothing_even_of_a_node_it_never_heard_of(
     latches: Latches, latch: HandDriven
 ) -> None:
     latches.make_queue()
-    latch.begin(ev.Started())
+    latch.begin(m.Started())
     latch.until(Create)
     latch.answer_one(lose_reply=True)
     latch.finish()
     assert len(latches.nodes()) == 1
 
-    latch.do(ev.CloseAsked())
+    latch.do(m.CloseAsked())
 
     assert latches.nodes() == []
-    assert latch.core.closed
+    assert latch.core.ended
 
 
 def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
     latches: Latches, latch: HandDriven
 ) -> None:
     """CURATOR-678"""
-    latch.do(ev.Started())
-    latch.begin(ev.CloseAsked())
+    latch.do(m.Started())
+    latch.begin(m.CloseAsked())
     for _ in range(3):
         latch.until(Delete)
         latch.answer_one(lose_reply=True)
         latch.finish()
-        assert not latch.core.closed
+        assert not latch.core.ended
         latch.core.due_at = None
-        latch.begin(ev.Due())
+        latch.begin(m.Due())
     latch.finish()
 
-    assert latch.core.closed
+    assert latch.core.ended
     assert latches.nodes() == []
 
 
 class _Session:
     """Connected, for ever."""
 
-    is_connected = True
-    session_id = 7
-    generation = 0
-    negotiated_timeout = timedelta(seconds=10)
+    def __init__(self) -> None:
+        self.liveness = SessionLiveness()
+        self.liveness.attached(7, timedelta(0), timedelta(seconds=10))
 
     def reconnect(self) -> None: ...
-
-    def heal(self) -> None: ...
 
 
 @pytest.mark.parametrize("sequence", ["0000000003", "2147483647", "-2147483645"])
@@ -236,7 +233,7 @@ def test_an_orphan_is_found_whatever_number_it_was_given(sequence: str) -> None:
     assert again.send([orphan, "_c_another-latch-0000000001"]) == Exists(f"/q/{orphan}")
     with pytest.raises(StopIteration) as joined:
         again.send(Stat(0, owner=7))
-    assert joined.value.value == ev.Joined(st.Node(orphan, 7), made=False)
+    assert joined.value.value == m.Joined(m.Node(orphan, 7), made=False)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from leader.clock import boottime
-from leader.core.latch import events as ev
+from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
 from leader.errors import ElectionConfigError
 from leader.latch import CloseMode, LatchConfig, LatchState
@@ -102,14 +102,14 @@ def test_a_latch_whose_predecessor_vanishes_while_it_makes_a_new_node_leads_with
 ) -> None:
     """testWatchedNodeDeletedOnReconnect"""
     first, second = (HandDriven(latches.session(), latches.path, name) for name in "ab")
-    first.do(ev.Started())
-    second.do(ev.Started())
+    first.do(m.Started())
+    second.do(m.Started())
     assert (first.holds, second.holds) == (True, False)
 
     latches.delete(second.node)
-    second.begin(ev.LatchGone())
+    second.begin(m.LatchGone())
     second.until(Create)
-    first.do(ev.CloseAsked())
+    first.do(m.CloseAsked())
     second.finish()
 
     assert second.holds
@@ -154,12 +154,12 @@ def test_two_latches_that_reset_at_once_never_lead_both_and_one_leads_in_the_end
     dice = random.Random(seed)
     pair = [HandDriven(latches.shared, latches.path, name) for name in "ab"]
     for latch in pair:
-        latch.do(ev.Started())
+        latch.do(m.Started())
     for latch in pair:
         latches.delete(latch.node)
 
     for latch in pair:
-        latch.begin(ev.LatchGone())
+        latch.begin(m.LatchGone())
     for _ in range(200):
         busy = [latch for latch in pair if latch.pending is not None]
         if busy:
@@ -181,12 +181,12 @@ def test_when_the_leader_leaves_between_reading_the_queue_and_watching_it_one_of
 ) -> None:
     """testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved"""
     leader, second, third = (HandDriven(latches.shared, latches.path, name) for name in "abc")
-    leader.do(ev.Started())
-    second.begin(ev.Started())
+    leader.do(m.Started())
+    second.begin(m.Started())
     second.until(Exists)  # it has read the queue, and watches nothing yet
-    third.do(ev.Started())
+    third.do(m.Started())
 
-    leader.do(ev.CloseAsked())
+    leader.do(m.CloseAsked())
     second.finish()
     eventually(lambda: not second.hear() and not third.hear())
 

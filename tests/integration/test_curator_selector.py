@@ -19,10 +19,10 @@ from kazoo.security import make_acl
 
 from leader import Phase, Verdict
 from leader.core.latch.machine import SuspendedPolicy
-from leader.core.latch.states import Node
+from leader.core.latch.model import Node
 from leader.core.latch.steps import PlainClaimant
 from leader.core.participant.claim import EpochClaimant
-from leader.core.participant.control import Eligibility
+from leader.core.participant.eligibility import Eligibility
 from leader.errors import LeaderError
 from leader.protocol.card import Card, Rank
 from leader.protocol.participant import Participant

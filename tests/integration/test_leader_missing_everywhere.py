@@ -18,7 +18,7 @@ import pytest
 
 from leader import LeaderError, Phase, SessionState, Verdict, read_leader
 from leader.clock import boottime
-from leader.core.latch import events as ev
+from leader.core.latch import model as m
 from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy
@@ -71,13 +71,11 @@ def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anyt
 ) -> None:
     """Who is next hears of it at the same moment."""
     latch = HandDriven(latches.shared, latches.path, "a")
-    latch.do(ev.Started())
+    latch.do(m.Started())
     deleted = latch.node
     latches.delete(deleted)
 
-    heard = latch.core.heard(f"{latches.path}/{deleted}", True)
-    assert heard is not None
-    latch.begin(heard)
+    latch.begin_to_hear_of_the_end_of(f"{latches.path}/{deleted}")
 
     assert latch.pending is not None
     assert latch.words == ["is", "not"]
@@ -89,33 +87,33 @@ def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anyt
 
 def test_a_watch_that_wakes_twice_elects_once(latches: Latches) -> None:
     leader, second = (HandDriven(latches.shared, latches.path, name) for name in "ab")
-    leader.do(ev.Started())
-    second.do(ev.Started())
+    leader.do(m.Started())
+    second.do(m.Started())
     gone = f"{latches.path}/{leader.node}"
 
-    leader.do(ev.CloseAsked())
+    leader.do(m.CloseAsked())
     for _ in range(3):
         second.hear_of_the_end_of(gone)
 
     assert second.holds
     assert second.words == ["is"]
     assert latches.nodes() == [second.node]
-    assert second.core.heard(gone, True) is None, "who holds the lock need not even step through it"
+    assert not list(second.core.heard(gone, True)), "the holder of the lock need not look"
 
 
 def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(latches: Latches) -> None:
     first, second, third = (HandDriven(latches.shared, latches.path, name) for name in "abc")
     for latch in (first, second, third):
-        latch.do(ev.Started())
+        latch.do(m.Started())
     gone = f"{latches.path}/{second.node}"
 
-    second.do(ev.CloseAsked())
+    second.do(m.CloseAsked())
     for _ in range(3):
         third.hear_of_the_end_of(gone)
     assert (first.holds, third.holds) == (True, False)
 
     oldest = first.node
-    first.do(ev.CloseAsked())
+    first.do(m.CloseAsked())
     third.hear_of_the_end_of(f"{latches.path}/{oldest}")
     assert third.words == ["is"]
 

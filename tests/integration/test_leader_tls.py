@@ -26,7 +26,7 @@ from leader import (
     ZooKeeperUnreachableError,
 )
 from leader.errors import ZooKeeperTlsError
-from leader.zookeeper.tls import TlsConfig
+from leader.zookeeper.config import TlsConfig
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy

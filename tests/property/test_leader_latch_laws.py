@@ -7,11 +7,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from leader.core.latch import effects as do
-from leader.core.latch import events as ev
-from leader.core.latch import states as st
+from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy, step
-from leader.core.latch.states import Node, Place, State
+from leader.core.latch.model import Node, Place, State
 from tests.thorough import examples
 
 sessions = some.integers(1, 2)
@@ -21,28 +19,26 @@ names = some.sampled_from(["before", "l1", "other"])
 places = some.sampled_from([Place(0), Place(1, "before"), Place(2, "before")])
 policies = some.sampled_from(SuspendedPolicy)
 
-outside: some.SearchStrategy[ev.Event] = some.one_of(
-    some.builds(ev.LinkUp, sessions),
-    some.just(ev.LinkDown()),
-    some.just(ev.SessionGone()),
-    some.just(ev.WatchFired()),
-    some.builds(ev.NodeGone, names),
-    some.just(ev.Due()),
-    some.just(ev.CloseAsked()),
+outside: some.SearchStrategy[m.Event] = some.one_of(
+    some.builds(m.LinkUp, sessions),
+    some.just(m.LinkDown()),
+    some.just(m.SessionGone()),
+    some.just(m.WatchFired()),
+    some.builds(m.NodeGone, names),
+    some.just(m.Due()),
+    some.just(m.CloseAsked()),
 )
-failures: some.SearchStrategy[ev.Event] = some.builds(ev.CallFailed, reasons) | some.builds(
-    ev.Crashed, reasons
-)
-anything: some.SearchStrategy[ev.Event] = some.one_of(
+failures: some.SearchStrategy[m.Event] = some.builds(m.CallFailed, reasons)
+anything: some.SearchStrategy[m.Event] = some.one_of(
     outside,
     failures,
-    some.just(ev.Started()),
-    some.builds(ev.Joined, nodes),
-    some.builds(ev.SawSelf, places),
-    some.sampled_from([ev.LatchGone(), ev.Claimed(), ev.Proven(), ev.Withdrawn()]),
-    some.builds(ev.Refused, reasons),
-    some.builds(ev.Barred, reasons),
-    some.builds(ev.Postponed, reasons),
+    some.just(m.Started()),
+    some.builds(m.Joined, nodes),
+    some.builds(m.SawSelf, places),
+    some.sampled_from([m.LatchGone(), m.Claimed(), m.Proven(), m.Withdrawn()]),
+    some.builds(m.Refused, reasons),
+    some.builds(m.Barred, reasons),
+    some.builds(m.Postponed, reasons),
 )
 
 
@@ -53,59 +49,59 @@ class Witness:
         self.held = False
         self.ended = False
 
-    def saw(self, before: State, event: ev.Event, after: State, effects: tuple[do.Effect, ...]) -> None:
+    def saw(self, before: State, event: m.Event, after: State, effects: tuple[m.Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case do.Gain():
-                    assert isinstance(before, st.Claiming), "gained without a claim"
-                    assert event == ev.Claimed(), "gained without a committed write"
+                case m.Gained():
+                    assert isinstance(before, m.Claiming), "gained without a claim"
+                    assert event == m.Claimed(), "gained without a committed write"
                     assert not self.held, "gained twice"
                     self.held = True
-                case do.Lose():
+                case m.LatchLost():
                     assert self.held, "lost what was not held"
                     self.held = False
-                case do.End():
+                case m.LatchEnded():
                     assert not self.held, "ended with the lock held"
                     assert not self.ended, "ended twice"
-                    assert isinstance(before, st.Latent) or event == ev.Withdrawn(), "a node was forgotten"
+                    assert isinstance(before, m.Latent) or event == m.Withdrawn(), "a node was forgotten"
                     self.ended = True
                 case _:
                     pass
-        counts = isinstance(after, st.Holding) or (isinstance(after, st.Suspended) and after.held)
+        counts = isinstance(after, m.Holding) or (isinstance(after, m.Suspended) and after.held)
         assert self.held == counts, "the state and what the owner was told differ"
-        answered = [isinstance(effect, do.Question) for effect in effects]
+        answered = [isinstance(effect, m.Question) for effect in effects]
         assert sum(answered[:-1]) == 0, "at most one question, and last"
 
 
-def hopeful(state: State) -> ev.Event:
+def hopeful(state: State) -> m.Event:
     """The event that brings this state closer to the lock; chance alone would seldom get there."""
     match state:
-        case st.Latent():
-            return ev.Started()
-        case st.Joining():
-            return ev.Joined(Node("l1", 1))
-        case st.Waiting(place=Place(1, before)) if before is not None:
-            return ev.NodeGone(before)
-        case st.Waiting():
-            return ev.SawSelf(Place(0))
-        case st.Claiming():
-            return ev.Claimed()
-        case st.Holding():
-            return ev.Due()
-        case st.Suspended():
-            return ev.LinkUp(1)
-        case st.Withdrawing():
-            return ev.Withdrawn()
-        case st.Closed():
-            return ev.WatchFired()
+        case m.Latent():
+            return m.Started()
+        case m.Joining():
+            return m.Joined(Node("l1", 1))
+        case m.Waiting(place=Place(1, before)) if before is not None:
+            return m.NodeGone(before)
+        case m.Waiting():
+            return m.SawSelf(Place(0))
+        case m.Claiming():
+            return m.Claimed()
+        case m.Holding():
+            return m.Due()
+        case m.Suspended():
+            return m.LinkUp(1)
+        case m.Withdrawing():
+            return m.Withdrawn()
+        case m.Closed():
+            return m.WatchFired()
 
 
 @given(policies, some.lists(some.tuples(some.integers(0, 3), anything), max_size=60))
 @settings(max_examples=examples(600), deadline=None)
 def test_whatever_happens_the_lock_is_gained_by_committed_writes_alone_and_told_of_in_turn(
-    policy: SuspendedPolicy, history: list[tuple[int, ev.Event]]
+    policy: SuspendedPolicy, history: list[tuple[int, m.Event]]
 ) -> None:
-    state: State = st.Latent()
+    state: State = m.Latent()
     witness = Witness()
     for luck, chance in history:
         event = hopeful(state) if luck else chance
@@ -118,16 +114,16 @@ class World:
     """The core, reduced: it answers questions as ZooKeeper might, and keeps the timer."""
 
     def __init__(
-        self, policy: SuspendedPolicy, choose: Callable[[list[some.SearchStrategy[ev.Event]]], ev.Event]
+        self, policy: SuspendedPolicy, choose: Callable[[list[some.SearchStrategy[m.Event]]], m.Event]
     ) -> None:
         self.policy, self.choose = policy, choose
-        self.state: State = st.Latent()
+        self.state: State = m.Latent()
         self.witness = Witness()
         self.timer = False
         self.history: list[str] = []
 
-    def tell(self, event: ev.Event) -> None:
-        todo: list[ev.Event] = [event]
+    def tell(self, event: m.Event) -> None:
+        todo: list[m.Event] = [event]
         for _ in range(50):
             if not todo:
                 return
@@ -139,29 +135,29 @@ class World:
                 self.timer = False
             self.state = moved.state
             for effect in moved.effects:
-                self.timer = self.timer or isinstance(effect, do.SetTimer)
-                if isinstance(effect, do.Question):
+                self.timer = self.timer or isinstance(effect, m.SetTimer)
+                if isinstance(effect, m.Question):
                     answer = self.choose(self._answers(effect))
-                    todo += [] if answer == ev.Started() else [answer]
+                    todo += [] if answer == m.Started() else [answer]
         raise AssertionError(f"goes round without end: {self.history[-10:]}")
 
-    def _answers(self, question: do.Question) -> list[some.SearchStrategy[ev.Event]]:
+    def _answers(self, question: m.Question) -> list[some.SearchStrategy[m.Event]]:
         """The answer one hopes for, then the others."""
-        refused = some.builds(ev.Refused, reasons) | some.just(ev.LatchGone())
-        vetoed = some.builds(ev.Barred, reasons) | some.builds(ev.Postponed, reasons)
+        refused = some.builds(m.Refused, reasons) | some.just(m.LatchGone())
+        vetoed = some.builds(m.Barred, reasons) | some.builds(m.Postponed, reasons)
         match question:
-            case do.Join():
-                return [some.just(ev.Joined(Node("l1", 1)))]
-            case do.Look():
-                return [some.just(ev.SawSelf(Place(0))), some.builds(ev.SawSelf, places), refused]
-            case do.Claim():
-                return [some.just(ev.Claimed()), refused, vetoed]
-            case do.Prove():
-                return [some.just(ev.Proven()), refused]
-            case do.Withdraw():
-                return [some.just(ev.Withdrawn())]
-            case do.Probe():
-                return [some.builds(ev.LinkUp, sessions), some.just(ev.Started())]
+            case m.Join():
+                return [some.just(m.Joined(Node("l1", 1)))]
+            case m.Look():
+                return [some.just(m.SawSelf(Place(0))), some.builds(m.SawSelf, places), refused]
+            case m.Claim():
+                return [some.just(m.Claimed()), refused, vetoed]
+            case m.Prove():
+                return [some.just(m.Proven()), refused]
+            case m.Withdraw():
+                return [some.just(m.Withdrawn())]
+            case m.Probe():
+                return [some.builds(m.LinkUp, sessions), some.just(m.Started())]
 
 
 @given(policies, some.data())
@@ -169,26 +165,26 @@ class World:
 def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
     policy: SuspendedPolicy, data: some.DataObject
 ) -> None:
-    def answer(answers: list[some.SearchStrategy[ev.Event]]) -> ev.Event:
+    def answer(answers: list[some.SearchStrategy[m.Event]]) -> m.Event:
         hoped, *others = answers
-        drawn: ev.Event = data.draw(
+        drawn: m.Event = data.draw(
             hoped if data.draw(some.integers(0, 5)) else some.one_of(failures, *others)
         )
         return drawn
 
     world = World(policy, answer)
-    world.tell(ev.Started())
+    world.tell(m.Started())
     for event in data.draw(some.lists(outside, max_size=25)):
-        if not isinstance(event, ev.Due):
+        if not isinstance(event, m.Due):
             world.tell(event)
         elif world.timer:
             world.timer = False
             world.tell(event)
-        if isinstance(world.state, st.Closed):
+        if isinstance(world.state, m.Closed):
             break
         assert world.timer, f"{world.state} waits for nothing: {world.history[-5:]}"
 
     world.choose = lambda answers: data.draw(answers[0])  # ZooKeeper is well again
-    world.tell(ev.CloseAsked())
-    assert world.state == st.Closed()
+    world.tell(m.CloseAsked())
+    assert world.state == m.Closed()
     assert not world.witness.held

@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from leader import FencingToken, Leadership, Participant, Verdict
-from leader.core.participant import effects as do
-from leader.core.participant import events as ev
-from leader.core.participant import states as st
+from leader.core.participant import model as m
 from leader.core.participant.machine import step
-from leader.core.participant.states import State
+from leader.core.participant.model import State
 from tests.thorough import examples
 
 SELF = Participant("a", "h", 1, "b")
@@ -24,27 +22,27 @@ def term(epoch: int) -> Leadership:
     return Leadership(epoch, FencingToken("/e", epoch, epoch, "/l"), SELF)
 
 
-anything: some.SearchStrategy[ev.Event] = some.one_of(
+anything: some.SearchStrategy[m.Event] = some.one_of(
     some.sampled_from(
         [
-            ev.AddAsked(),
-            ev.RemoveAsked(),
-            ev.CloseAsked(),
-            ev.Poked(),
-            ev.WatchFired(),
-            ev.Due(),
-            ev.LatchEnded(),
+            m.AddAsked(),
+            m.RemoveAsked(),
+            m.CloseAsked(),
+            m.Poked(),
+            m.WatchFired(),
+            m.Due(),
+            m.LatchEnded(),
         ]
     ),
-    some.builds(ev.AbdicationAsked, reasons, some.none() | epochs, some.booleans()),
-    some.builds(ev.LatchGained, epochs.map(term)),
-    some.builds(ev.LatchLost, reasons),
-    some.builds(ev.LatchVetoed, reasons, some.booleans()),
-    some.builds(ev.GuardSaid, epochs, verdicts),
-    some.builds(ev.Drained, epochs),
-    some.builds(ev.Refused, reasons),
-    some.builds(ev.CallFailed, reasons),
-    some.builds(ev.Crashed, reasons),
+    some.builds(m.AbdicationAsked, reasons, some.none() | epochs, some.booleans()),
+    some.builds(m.LatchGained, epochs.map(term)),
+    some.builds(m.LatchLost, reasons),
+    some.builds(m.LatchVetoed, reasons, some.booleans()),
+    some.builds(m.GuardSaid, epochs, verdicts),
+    some.builds(m.Drained, epochs),
+    some.builds(m.Refused, reasons),
+    some.builds(m.CallFailed, reasons),
+    some.builds(m.Crashed, reasons),
 )
 
 
@@ -57,71 +55,71 @@ class Witness:
         self.latch = False
         self.timer = False
 
-    def saw(self, before: State, event: ev.Event, after: State, effects: tuple[do.Effect, ...]) -> None:
+    def saw(self, before: State, event: m.Event, after: State, effects: tuple[m.Effect, ...]) -> None:
         if type(before) is not type(after):
             self.timer = False
-        if event == ev.LatchEnded():
+        if event == m.LatchEnded():
             self.latch = False
         for effect in effects:
             self._note(effect, event)
-        assert (self.leads is not None) == isinstance(after, st.Leading), "Leading and granted are the same"
-        if isinstance(after, st.Closed):
+        assert (self.leads is not None) == isinstance(after, m.Leading), "Leading and granted are the same"
+        if isinstance(after, m.Closed):
             assert not self.latch, "closed with a latch"
 
-    def _note(self, effect: do.Effect, event: ev.Event) -> None:
+    def _note(self, effect: m.Effect, event: m.Event) -> None:
         match effect:
-            case do.AskGuard(epoch):
+            case m.AskGuard(epoch):
                 self.asked = epoch
-            case do.Grant(leadership):
+            case m.Grant(leadership):
                 assert self.leads is None, "granted twice"
-                assert isinstance(event, ev.GuardSaid), "granted without the guard"
+                assert isinstance(event, m.GuardSaid), "granted without the guard"
                 assert event.verdict.ready, "granted though the guard said no"
                 assert event.epoch == leadership.epoch == self.asked, "granted on another question's answer"
                 self.leads = leadership
-            case do.Revoke(leadership, _):
+            case m.Revoke(leadership, _):
                 assert self.leads == leadership, "revoked what was not granted"
                 self.leads = None
-            case do.StartLatch():
+            case m.StartLatch():
                 assert not self.latch, "a second latch while the first lives"
                 self.latch = True
-            case do.CloseLatch():
+            case m.CloseLatch():
                 assert self.leads is None, "the lock is let go while we lead"
-            case do.SetTimer():
+            case m.SetTimer():
                 self.timer = True
-            case do.Publish() | do.PublishSoon() | do.End():
+            case m.Publish() | m.End():
                 pass
 
 
-def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False) -> ev.Event:
+def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False) -> m.Event:
     """The event that brings this state closer to leading, if the guard is `ready` and not `late`."""
     match state:
-        case st.Outside() | st.BackingOff():
-            return ev.AddAsked()
-        case st.InLine():
-            return ev.LatchGained(term(epoch))
-        case st.Guarding(leadership):
-            return ev.GuardSaid(leadership.epoch - late, Verdict(ready))
-        case st.Leading() | st.Closed():
-            return ev.WatchFired()
-        case st.Draining(leadership):
-            return ev.Drained(leadership.epoch)
-        case st.Leaving():
-            return ev.LatchEnded()
+        case m.Outside() | m.BackingOff():
+            return m.AddAsked()
+        case m.InLine():
+            return m.LatchGained(term(epoch))
+        case m.Guarding(leadership):
+            return m.GuardSaid(leadership.epoch - late, Verdict(ready))
+        case m.Leading() | m.Closed():
+            return m.WatchFired()
+        case m.Draining(leadership):
+            return m.Drained(leadership.epoch)
+        case m.Leaving():
+            return m.LatchEnded()
 
 
-def possible(state: State, event: ev.Event, latch: bool) -> bool:
+def possible(state: State, event: m.Event, latch: bool) -> bool:
     """Whether our parts could say this now: a latch that is not there says nothing."""
-    if isinstance(event, ev.LatchGained):
-        return isinstance(state, st.InLine)
-    return latch or not isinstance(event, ev.LatchEnded | ev.LatchLost | ev.LatchVetoed)
+    if isinstance(event, m.LatchGained):
+        return isinstance(state, m.InLine)
+    return latch or not isinstance(event, m.LatchEnded | m.LatchLost | m.LatchVetoed)
 
 
 @given(some.lists(some.tuples(some.integers(0, 4), anything), max_size=60))
 @settings(max_examples=examples(800), deadline=None)
 def test_whatever_happens_nobody_leads_without_the_guards_yes_in_that_epoch_and_one_latch_lives(
-    history: list[tuple[int, ev.Event]],
+    history: list[tuple[int, m.Event]],
 ) -> None:
-    state: State = st.Outside()
+    state: State = m.Outside()
     witness = Witness()
     for number, (luck, chance) in enumerate(history):
         event = hopeful(state, number, ready=luck != 1, late=luck == 2) if luck else chance
@@ -130,13 +128,13 @@ def test_whatever_happens_nobody_leads_without_the_guards_yes_in_that_epoch_and_
         moved = step(state, event)
         witness.saw(state, event, moved.state, moved.effects)
         state = moved.state
-        if isinstance(state, st.Guarding | st.Draining | st.BackingOff):
+        if isinstance(state, m.Guarding | m.Draining | m.BackingOff):
             assert witness.timer, f"{state} waits for nothing"
-        if isinstance(state, st.InLine | st.Leaving):
+        if isinstance(state, m.InLine | m.Leaving):
             assert witness.latch, f"{state} without a latch"
 
-    closing = step(state, ev.CloseAsked())
+    closing = step(state, m.CloseAsked())
     state = closing.state
     for _ in range(5):
-        state = step(state, hopeful(state, 99)).state if not isinstance(state, st.Closed) else state
-    assert isinstance(state, st.Closed)
+        state = step(state, hopeful(state, 99)).state if not isinstance(state, m.Closed) else state
+    assert isinstance(state, m.Closed)

@@ -123,7 +123,7 @@ def test_session_that_pings_lives_on(world: World, ensemble: Ensemble) -> None:
     world.clock.advance(timedelta(seconds=60))
 
     assert session.session_id == session_id
-    assert session.generation == 0
+    assert session.liveness.facts.generation == 0
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -138,7 +138,7 @@ def test_trap_cuts_before_or_after_the_request_is_carried_out(
     assert heard[0][1] is not None
     assert (ensemble.zookeeper.tree.get("/a") is not None) is after
     assert session.is_connected  # again
-    assert session.generation == 1
+    assert session.liveness.facts.generation == 1
 
 
 def test_black_hole_is_noticed_within_two_thirds_of_the_session(world: World, ensemble: Ensemble) -> None:

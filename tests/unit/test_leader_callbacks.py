@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from leader import FencingToken, Leadership, Participant, Verdict
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.runtime.callbacks import Callbacks
 
 WITHIN = timedelta(seconds=10)
@@ -39,7 +39,7 @@ class Stage:
     """A guard and an electable that do what a test wants, and what was posted of it."""
 
     def __init__(self) -> None:
-        self.posted: SimpleQueue[ev.Event] = SimpleQueue()
+        self.posted: SimpleQueue[m.Event] = SimpleQueue()
         self.called: SimpleQueue[str] = SimpleQueue()
         self.raised: BaseException | None = None
         self.go_on = threading.Event()
@@ -64,7 +64,7 @@ class Stage:
         if self.raised is not None:
             raise self.raised
 
-    def next_event(self) -> ev.Event:
+    def next_event(self) -> m.Event:
         return self.posted.get(timeout=WITHIN_S)
 
     def calls(self, count: int) -> list[str]:
@@ -87,7 +87,7 @@ def test_calls_are_made_in_order_and_what_comes_of_them_is_posted(stage: Stage) 
     stage.callbacks.revoked(term(5), "enough")
 
     assert stage.calls(3) == ["guard", "elected 5", "revoked 5"]
-    assert [stage.next_event(), stage.next_event()] == [ev.GuardSaid(5, YES), ev.Drained(5)]
+    assert [stage.next_event(), stage.next_event()] == [m.GuardSaid(5, YES), m.Drained(5)]
     assert stage.posted.empty()
 
 
@@ -99,10 +99,10 @@ def test_a_guard_that_raises_says_no_and_is_asked_again(stage: Stage, raised: Ba
     stage.raised = None
     stage.callbacks.ask(2)
 
-    assert isinstance(refused, ev.GuardSaid)
+    assert isinstance(refused, m.GuardSaid)
     assert not refused.verdict.ready
     assert type(raised).__name__ in refused.verdict.reasons[0]
-    assert stage.next_event() == ev.GuardSaid(2, YES)
+    assert stage.next_event() == m.GuardSaid(2, YES)
 
 
 @every_kind
@@ -114,10 +114,10 @@ def test_an_electable_that_raises_abdicates_and_is_told_of_the_end_all_the_same(
     stage.callbacks.revoked(term(1), "enough")
 
     abdication = stage.next_event()
-    assert isinstance(abdication, ev.AbdicationAsked)
+    assert isinstance(abdication, m.AbdicationAsked)
     assert abdication.epoch == 1
     assert type(raised).__name__ in abdication.reason
-    assert stage.next_event() == ev.Drained(1)
+    assert stage.next_event() == m.Drained(1)
 
 
 def test_revoked_waits_for_elected_of_its_term_and_the_next_question_for_revoked(stage: Stage) -> None:
@@ -144,7 +144,7 @@ def test_a_question_that_a_newer_one_has_replaced_is_not_asked(stage: Stage) -> 
     stage.go_on.set()
 
     assert stage.calls(1) == ["guard"]
-    assert [stage.next_event(), stage.next_event()] == [ev.GuardSaid(1, YES), ev.GuardSaid(3, YES)]
+    assert [stage.next_event(), stage.next_event()] == [m.GuardSaid(1, YES), m.GuardSaid(3, YES)]
     assert stage.called.empty()
 
 

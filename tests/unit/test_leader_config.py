@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from leader import ElectionConfig, ElectionConfigError, ZooKeeperConfig, ZooKeeperSession
+from leader.core.lease import check_margin
 
 S = timedelta(seconds=1)
 
@@ -39,9 +40,9 @@ def test_an_election_that_cannot_work_is_refused(settings: dict[str, Any], words
 def test_a_margin_of_half_the_session_is_refused_and_a_smaller_one_is_not() -> None:
     config = ElectionConfig(root="/nimbus", step_down_margin=2 * S)
 
-    config.check_against(5 * S)
+    check_margin(config.step_down_margin, 5 * S)
     with pytest.raises(ElectionConfigError, match=r"0:00:02.*0:00:04"):
-        config.check_against(4 * S)
+        check_margin(config.step_down_margin, 4 * S)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.clock import boottime
-from leader.core.latch import events as latch_ev
+from leader.core.latch import model as latch_m
 from leader.journal import DeferredJournal, LogJournal
 from leader.protocol.requests import Steps
-from leader.runtime.driver import Driver
-from leader.runtime.session_driver import SessionDriver
+from leader.runtime.driver import Driver, SessionDriver
 from leader.zookeeper.session import SessionState
 from tests.forked import exit_code_of_child
 
@@ -46,7 +45,7 @@ class ScriptedCore:
     def heard(self, path: str, gone: bool) -> Steps[None]:
         yield from ()
 
-    def link(self, event: latch_ev.LinkEvent) -> Steps[None]:
+    def link(self, event: latch_m.LinkEvent) -> Steps[None]:
         yield from ()
 
     def abort(self, reason: str) -> None:
@@ -280,3 +279,22 @@ def test_what_comes_after_the_end_is_not_kept_and_the_session_tells_nothing_more
 
     assert jobs.qsize() == before
     assert session._states._listeners == []
+
+
+def test_a_session_without_a_connection_is_healed_before_the_core_hears_of_its_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, core = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1")), ScriptedCore()
+    done: list[str] = []
+    monkeypatch.setattr(session, "heal", lambda: done.append("healed"))
+    monkeypatch.setattr(core.due, "set", lambda: done.append("heard"))
+    driver = SessionDriver(
+        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="driver-of-a-test"
+    )
+    core.due_at = boottime()
+    driver.start()
+    driver.post(core.end)
+
+    assert driver.stop(WITHIN)
+    assert driver.join(WITHIN)
+    assert done == ["healed", "heard"]

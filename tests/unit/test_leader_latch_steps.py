@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 from leader.core.latch.steps import LatchSteps, PlainClaimant
+from leader.core.lease import SessionLiveness
 from leader.errors import ZooKeeperUnavailableError
 from leader.protocol.requests import Create, Delete, Exists, GetChildren, Request, Stat
 
 
 def _steps() -> LatchSteps:
-    session: Any = SimpleNamespace(is_connected=True, session_id=5, heal=lambda: None)
+    liveness = SessionLiveness()
+    liveness.attached(5, timedelta(0), timedelta(seconds=10))
+    session: Any = SimpleNamespace(liveness=liveness)
     return LatchSteps(session, "/q", b"me", PlainClaimant("/q"))
 
 

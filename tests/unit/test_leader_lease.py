@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from leader import FencingToken, Leadership, Participant
-from leader.core.lease import LeadershipLease
-from leader.core.liveness import KEPT, SessionLiveness
-from leader.core.participant.term import ConfirmedTerm
+from leader import ElectionConfig, FencingToken, Leadership, Participant
+from leader.core.lease import KEPT, LeadershipLease, SessionLiveness
+from leader.core.participant.term import ConfirmedTerm, PendingCalls
 from leader.journal import DeferredJournal, LogJournal
 
 S = timedelta(seconds=1)
@@ -309,7 +308,8 @@ def test_a_term_does_not_stand_on_a_lock_that_was_lost_and_gained_again(bench: B
     """The latch may lose the lock and gain it again before the participant hears of either."""
     told: Any = SimpleNamespace(elected=lambda _leadership: None)
     journal = DeferredJournal(LogJournal())
-    term = ConfirmedTerm(bench.lease, told, journal, lambda: bench.now, S)
+    calls = PendingCalls(told, ElectionConfig(root="/e"), lambda: bench.now)
+    term = ConfirmedTerm(bench.lease, told, calls, journal, lambda: bench.now)
     leadership = Leadership(1, FencingToken("/e/epoch", 1, 1), Participant("a", "h", 1, "first"))
     bench.gain()
     assert term.grant(leadership)

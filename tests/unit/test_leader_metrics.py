@@ -7,8 +7,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry, generate_latest
 
 from leader import ElectionStatus, FencingToken, Leadership, Participant, Phase, Verdict
-from leader.core.participant import events as ev
-from leader.core.participant import states as st
+from leader.core.participant import model as m
 from leader.journal import DeferredJournal, Move
 from leader.metrics import ElectionMetrics
 
@@ -51,7 +50,7 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     metrics = ElectionMetrics(registry, deaf)
 
     term = Leadership(7, FencingToken("/e", 0, 7), Participant("a"))
-    metrics.moved(Move("participant", st.Guarding(term), st.Leading(term), ev.GuardSaid(7, Verdict(True))))
+    metrics.moved(Move("participant", m.Guarding(term), m.Leading(term), m.GuardSaid(7, Verdict(True))))
     metrics.judged(7, Verdict(True), 2 * MS)
     metrics.judged(7, Verdict(False), 2 * MS)
     metrics.granted(7, 3 * MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from leader.protocol.card import decode_card
 from tests.participant_stage import PATHS, S, Server
@@ -13,7 +13,7 @@ from tests.participant_stage import PATHS, S, Server
 def test_a_card_that_somebody_deleted_is_soon_there_again() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     server.delete(PATHS.card("one"))
@@ -27,7 +27,7 @@ def test_a_card_that_somebody_deleted_is_soon_there_again() -> None:
 def test_a_card_that_somebody_wrote_over_is_soon_as_it_was() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     before = one.card()
 
@@ -41,11 +41,11 @@ def test_a_card_that_somebody_wrote_over_is_soon_as_it_was() -> None:
 def test_an_earlier_start_of_the_same_participant_is_waited_for_no_longer_than_it_lives() -> None:
     server = Server()
     first = server.member("one")
-    first.post(ev.AddAsked())
+    first.post(m.AddAsked())
     server.settle()
     first.die()
     again = server.member("one", boot_id="another", requeue_backoff_min=timedelta(seconds=25))
-    again.post(ev.AddAsked())
+    again.post(m.AddAsked())
 
     server.wait(2 * S)  # the session's end, the next look at the card, and some proofs
 
@@ -55,7 +55,7 @@ def test_an_earlier_start_of_the_same_participant_is_waited_for_no_longer_than_i
 def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_later() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     def no_more_threads(request: rq.Request) -> None:
@@ -77,11 +77,11 @@ def test_a_card_that_cannot_be_written_for_a_reason_nobody_foresaw_is_written_la
 def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     server.delete(PATHS.card("one"))
     twin = server.member("one", boot_id="twin")
-    twin.post(ev.AddAsked())
+    twin.post(m.AddAsked())
     server.settle()
 
     one.inbox.append(lambda: one.core.readiness(True, 0, 0, ()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from leader.core.participant import events as ev
-from leader.core.participant import states as st
-from leader.core.participant.control import MAX_YIELDS
+from leader.core.participant import model as m
+from leader.core.participant.eligibility import MAX_YIELDS
+from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
 from leader.protocol.paths import new_latch_prefix
@@ -17,7 +17,7 @@ from tests.participant_stage import NO, PATHS, YES, Member, S, Server
 def test_a_leader_alone_whose_session_is_replaced_leads_again_at_once() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     assert one.told == [("elected", 1)]
 
@@ -30,7 +30,7 @@ def test_a_leader_alone_whose_session_is_replaced_leads_again_at_once() -> None:
 def test_a_leader_alone_whose_latch_is_deleted_leads_again_at_once() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     server.delete(PATHS.latch(server.queue()[0]))
@@ -43,12 +43,12 @@ def test_an_answer_about_an_older_epoch_does_not_count_for_a_later_one() -> None
     server = Server()
     slow = server.member("slow", guard_timeout=timedelta(minutes=5))
     slow.answer_at_once = None
-    slow.post(ev.AddAsked())
+    slow.post(m.AddAsked())
     server.settle()
     assert len(slow.asked) == 1
     slow.lose_session()
     server.settle()
-    assert isinstance(slow.core.state, st.Guarding)
+    assert isinstance(slow.core.state, m.Guarding)
     assert len(slow.asked) == 2, "it is asked again, about the epoch raised since"
 
     slow.asked[0](YES)
@@ -65,7 +65,7 @@ def test_who_hangs_in_its_guard_spends_no_epochs_and_says_so_until_the_guard_has
     server = Server()
     one = server.member("one", guard_timeout=timedelta(seconds=1))
     one.answer_at_once = None
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
 
     server.wait(timedelta(minutes=10))
 
@@ -83,14 +83,14 @@ def test_a_hand_over_raises_the_epoch_and_deletes_latch_and_leader_node_in_one_t
     server = Server()
     one, two = server.member("one"), server.member("two")
     for member in (one, two):
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
     server.wait(2 * S)  # it finds out who stands behind it
 
     asked: list[rq.Request] = []
     one.before = asked.append
     own = PATHS.latch(server.queue()[0])
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.settle()
 
     written = [
@@ -110,12 +110,12 @@ def test_a_leader_node_whose_reply_was_lost_goes_with_its_leader() -> None:
     server = Server()
     one = server.member("one")
     one.lost_reply = _writes_leader
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     assert one.told == [("elected", 1)]
     assert server.zookeeper.tree.get(PATHS.leader) is not None
 
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.settle()
 
     assert server.zookeeper.tree.get(PATHS.leader) is None
@@ -132,7 +132,7 @@ def test_a_leader_node_that_is_deleted_as_soon_as_it_was_written_is_written_agai
         return False
 
     one.lost_reply = meddle
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     assert server.zookeeper.tree.get(PATHS.leader) is not None
@@ -141,7 +141,7 @@ def test_a_leader_node_that_is_deleted_as_soon_as_it_was_written_is_written_agai
 def test_a_pause_that_begins_while_a_candidate_looks_for_one_is_heard() -> None:
     server = Server()
     one, two = server.member("one"), server.member("two")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     def meddle(request: rq.Request) -> None:
@@ -150,7 +150,7 @@ def test_a_pause_that_begins_while_a_candidate_looks_for_one_is_heard() -> None:
             server.zookeeper.write(rq.Create(PATHS.control, encode_control(Control(Pause("one", "upgrade")))))
 
     two.before = meddle
-    two.post(ev.AddAsked())
+    two.post(m.AddAsked())
     server.settle()
     assert one.session_id is not None
     server.zookeeper.close_session(one.session_id)
@@ -167,12 +167,12 @@ def test_who_is_out_of_the_queue_for_good_does_not_keep_others_from_a_forced_tak
         "forced_takeover_after": timedelta(seconds=15),
     }
     gone, left = server.member("a", **forced), server.member("b", **forced)
-    gone.post(ev.AddAsked())
+    gone.post(m.AddAsked())
     server.settle()
-    gone.post(ev.RemoveAsked())
+    gone.post(m.RemoveAsked())
     server.settle()
     left.answer_at_once = NO
-    left.post(ev.AddAsked())
+    left.post(m.AddAsked())
 
     server.wait(timedelta(minutes=2))
 
@@ -183,7 +183,7 @@ def test_who_cannot_lead_tries_ever_more_rarely() -> None:
     server = Server()
     one = server.member("one")
     one.cannot_lead = True
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
 
     server.wait(timedelta(minutes=1))
 
@@ -194,13 +194,13 @@ def test_who_led_for_long_comes_back_soon() -> None:
     server = Server()
     one = server.member("one")
     one.cannot_lead = True
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.wait(timedelta(seconds=20))
     one.cannot_lead = False
     server.wait(timedelta(minutes=5))
     assert one.told[-1][0] == "elected"
 
-    one.post(ev.AbdicationAsked("enough"))
+    one.post(m.AbdicationAsked("enough"))
     server.settle()
     server.wait(timedelta(seconds=1.1))
 
@@ -212,7 +212,7 @@ def test_terms_that_end_without_a_handover_leave_no_watches_behind() -> None:
     one, two = server.member("one"), server.member("two")
     one.answer_at_once = two.answer_at_once = NO
     for member in (one, two):
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     server.wait(timedelta(hours=1))
@@ -226,10 +226,10 @@ def test_a_stranger_whose_latch_holds_no_text_does_not_depose_a_leader_that_is_a
 ):
     server = Server()
     one, two = server.member("one"), server.member("two")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     server.zookeeper.write(rq.Create(PATHS.latch(new_latch_prefix()), b"\xff", sequential=True))
-    two.post(ev.AddAsked())
+    two.post(m.AddAsked())
     server.settle()
 
     wish = Control(switchover=Switchover("two", 1, "wanted"))
@@ -242,7 +242,7 @@ def test_a_stranger_whose_latch_holds_no_text_does_not_depose_a_leader_that_is_a
 def test_a_core_that_was_ended_from_outside_wants_nothing_any_more() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     one.core.abort("the thread ends")
@@ -261,10 +261,10 @@ def test_an_answer_is_taken_though_the_others_cannot_be_read_for_a_reason_nobody
             raise RuntimeError("can't start new thread")
 
     one.before = no_more_threads
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
-    assert isinstance(one.core.state, st.BackingOff)
+    assert isinstance(one.core.state, m.BackingOff)
 
 
 def test_who_still_hangs_in_the_end_of_its_last_term_does_not_lead_and_does_as_soon_as_it_is_back() -> None:
@@ -272,10 +272,10 @@ def test_who_still_hangs_in_the_end_of_its_last_term_does_not_lead_and_does_as_s
     one = server.member(
         "one", requeue_backoff_min=timedelta(minutes=5), requeue_backoff_max=timedelta(hours=1)
     )
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     one.hangs = True
-    one.post(ev.AbdicationAsked("enough"))
+    one.post(m.AbdicationAsked("enough"))
     server.wait(timedelta(minutes=30))
     assert one.told == [("elected", 1), ("revoked", 1)]
     for words in (one.core.status().last_abdication, one.core.status().trouble):
@@ -293,13 +293,13 @@ def test_who_lost_its_latch_and_leaves_while_another_is_asked_is_not_shown_as_le
     one, two = server.member("one"), server.member("two")
     two.answer_at_once = None
     for member in (one, two):
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
     server.delete(PATHS.latch(server.queue()[0]))
     server.settle()
-    assert isinstance(two.core.state, st.Guarding)
+    assert isinstance(two.core.state, m.Guarding)
 
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.settle()
     two.asked[0](NO)
     server.settle()
@@ -310,7 +310,7 @@ def test_who_lost_its_latch_and_leaves_while_another_is_asked_is_not_shown_as_le
 def test_whose_session_timeout_shrinks_below_its_margin_leads_no_more_and_says_why() -> None:
     server = Server()
     one = server.member("one", step_down_margin=timedelta(seconds=3))
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     assert one.told == [("elected", 1)]
 
@@ -331,7 +331,7 @@ def test_readiness_that_is_said_again_does_not_end_a_back_off_and_does_once_it_h
     one = server.member("one", **pause)
     one.answer_at_once = NO
     one.publish_readiness(True)
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     asked = len(one.asked)
 
@@ -360,7 +360,7 @@ def test_a_latch_that_others_delete_as_fast_as_it_is_made_is_made_again_at_a_mea
             server.delete(PATHS.latch(made[-1]))
 
     one.before = meddle
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     assert len(made) == 1
@@ -374,7 +374,7 @@ def test_a_latch_that_others_delete_as_fast_as_it_is_made_is_made_again_at_a_mea
 def test_a_latch_that_others_delete_before_it_is_claimed_is_made_again_at_a_measured_pace() -> None:
     server = Server()
     one = server.member("one")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     made: list[str] = []
 
     def meddle(request: rq.Request) -> None:
@@ -398,25 +398,25 @@ def test_an_unready_head_asks_little_of_zookeeper_however_long_the_queue() -> No
         other.publish_readiness(False)
     for member in (head, *others):
         member.answer_at_once = None
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
     asked: list[rq.Request] = []
     others[-1].publish_readiness(True)
     server.settle()
 
-    head.post(ev.AbdicationAsked("look round", at_once=True))
+    head.post(m.AbdicationAsked("look round", at_once=True))
     others[0].before = asked.append
     server.settle()
 
-    assert isinstance(others[-1].core.state, st.Guarding)
+    assert isinstance(others[-1].core.state, m.Guarding)
     assert len(asked) < 20
 
 
 def _steps_down(server: Server, leader: Member) -> None:
     """Leave the queue, and come back to its end."""
-    leader.post(ev.RemoveAsked())
+    leader.post(m.RemoveAsked())
     server.settle()
-    leader.post(ev.AddAsked())
+    leader.post(m.AddAsked())
     server.settle()
 
 
@@ -431,7 +431,7 @@ def test_a_reserve_yields_to_ready_members_however_many_terms_there_were_before(
     everybody = [first, reserve, second]
     for member in everybody:
         member.publish_readiness(True)
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     for _ in range(2 * MAX_YIELDS):
@@ -447,7 +447,7 @@ def test_a_reserve_that_never_stands_behind_a_leader_learns_of_one_and_yields_ag
     everybody = [first, between, reserve, second]
     for member in everybody:
         member.publish_readiness(True)
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     for _ in range(2 * MAX_YIELDS):
@@ -466,14 +466,14 @@ def test_a_reserve_claims_after_three_yields_to_a_member_that_declines_and_comes
     def come_back(request: rq.Request) -> None:
         if request == rq.GetChildren(PATHS.queue) and len(returns) < 100:
             returns.append(request)
-            other.post(ev.Poked())
+            other.post(m.Poked())
             while other.work():
                 pass
 
     reserve.before = come_back
     for member in (other, reserve):
         member.publish_readiness(True)
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
     server.settle()
 
     assert [kind for kind, _ in reserve.told] == ["elected"]
@@ -484,7 +484,7 @@ def test_members_yield_to_the_target_of_a_switchover_however_often_they_have_yie
     server = Server()
     members = {name: server.member(name) for name in ("a", "b", "c", "d")}
     for member in members.values():
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     for named in ("d", "a") * (MAX_YIELDS + 1):
@@ -505,7 +505,7 @@ def test_a_pause_that_is_written_while_a_void_switchover_is_removed_stays() -> N
             one.before = lambda _request: None
             server.wish(Control(Pause("one", "upgrade"), void))
 
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     one.before = pause
     server.wish(Control(switchover=void))
@@ -514,3 +514,27 @@ def test_a_pause_that_is_written_while_a_void_switchover_is_removed_stays() -> N
     node = server.zookeeper.tree.get(PATHS.control)
     assert node is not None
     assert decode_control(node.data, "") == Control(Pause("one", "upgrade"))
+
+
+def test_trouble_of_an_older_term_does_not_hide_that_of_the_latch() -> None:
+    server = Server()
+    one = server.member("a")
+
+    def no_answer_to_a_leader(request: rq.Request) -> None:
+        if isinstance(one.core.state, m.Leading) and isinstance(request, rq.GetChildren):
+            raise ZooKeeperUnavailableError("no answer")
+
+    def forbidden(request: rq.Request) -> None:
+        if isinstance(request, rq.Exists):
+            raise rq.NotPermittedError(request.path)
+
+    one.before = no_answer_to_a_leader
+    one.post(m.AddAsked())
+    server.settle()
+    assert one.core.status().trouble == "no answer"
+
+    one.before = forbidden
+    one.reattach(S)
+    server.settle()
+
+    assert "access list" in (one.core.status().trouble or "")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from leader import Verdict
-from leader.core.participant import events as ev
-from leader.core.participant import states as st
+from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from tests.participant_stage import PATHS, Member, S, Server
 
@@ -12,9 +11,9 @@ from tests.participant_stage import PATHS, Member, S, Server
 def _pair(server: Server) -> tuple[Member, Member]:
     """One leads and knows who stands behind it; the other waits."""
     one, two = server.member("one"), server.member("two")
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
-    two.post(ev.AddAsked())
+    two.post(m.AddAsked())
     server.wait(2 * S)
     return one, two
 
@@ -23,7 +22,7 @@ def test_who_has_handed_over_takes_its_card_away_and_ends() -> None:
     server = Server()
     one, two = _pair(server)
 
-    one.post(ev.CloseAsked())
+    one.post(m.CloseAsked())
     server.settle()
 
     assert two.told == [("elected", 2)]
@@ -35,7 +34,7 @@ def test_who_has_nobody_to_hand_over_to_takes_its_card_away_at_once() -> None:
     server = Server()
     _, two = _pair(server)
 
-    two.post(ev.CloseAsked())
+    two.post(m.CloseAsked())
     server.settle()
 
     assert two.card() is None
@@ -47,10 +46,10 @@ def test_guard_is_asked_once_for_a_term_with_the_lock_held_and_the_epoch_raised(
     one, two = _pair(server)
     two.answer_at_once = None
 
-    one.post(ev.CloseAsked())
+    one.post(m.CloseAsked())
     server.settle()
 
-    assert isinstance(two.core.state, st.Guarding)
+    assert isinstance(two.core.state, m.Guarding)
     assert len(two.asked) == 1
     two.asked[0](Verdict(True))
     server.settle()
@@ -61,7 +60,7 @@ def test_electable_is_told_without_a_word_to_zookeeper_and_the_others_learn_of_i
     server = Server()
     one, two = _pair(server)
     two.answer_at_once = None
-    one.post(ev.CloseAsked())
+    one.post(m.CloseAsked())
     server.settle()
     asked: list[rq.Request] = []
     two.before = asked.append

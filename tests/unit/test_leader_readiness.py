@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from leader import Participant, ParticipantView, Verdict, next_in_line
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.errors import ZooKeeperUnavailableError
-from leader.guard import checked
 from leader.protocol import requests as rq
 from leader.protocol.card import Card, Rank, encode_card
+from leader.runtime.callbacks import checked
 from tests.participant_stage import NO, PATHS, Member, Server
 
 FORCED: dict[str, Any] = {
@@ -25,7 +25,7 @@ FORCED: dict[str, Any] = {
 def _declining(server: Server, name: str, **settings: Any) -> Member:
     member = server.member(name, **FORCED, **settings)
     member.answer_at_once = NO
-    member.post(ev.AddAsked())
+    member.post(m.AddAsked())
     server.settle()
     return member
 
@@ -46,14 +46,14 @@ def test_an_outage_does_not_count_towards_a_forced_takeover() -> None:
 def test_a_ready_participant_that_cannot_claim_does_not_keep_others_from_a_forced_takeover() -> None:
     server = Server()
     newest = server.member("newest", newest_schema=2)
-    newest.post(ev.AddAsked())
+    newest.post(m.AddAsked())
     server.settle()
     assert newest.told, "it has begun the epoch node with its schema"
-    newest.post(ev.CloseAsked())
+    newest.post(m.CloseAsked())
     server.settle()
     old = server.member("old", **FORCED, newest_schema=1)
     old.publish_readiness(True)
-    old.post(ev.AddAsked())
+    old.post(m.AddAsked())
     server.settle()
     assert "schema 2" in (old.core.status().last_abdication or "")
 
@@ -68,7 +68,7 @@ def test_a_card_stays_small_however_many_reasons_a_guard_gives() -> None:
     server = Server()
     one = server.member("one")
     one.answer_at_once = Verdict(False, tuple(f"release {n}: " + "x" * 1_000 for n in range(10_000)))
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     card = one.card()
@@ -88,7 +88,7 @@ def test_a_degraded_verdict_leads_while_no_other_participant_is_ready() -> None:
     other.answer_at_once = NO
     one.answer_at_once = DEGRADED
     for member in (other, one):
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     assert [kind for kind, _ in one.told] == ["elected"]
@@ -103,7 +103,7 @@ def test_a_degraded_verdict_is_refused_while_another_participant_is_ready_though
     one = server.member("one", requeue_backoff_max=timedelta(seconds=5))
     one.answer_at_once = DEGRADED
     for member in (other, one):
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
 
     server.wait(timedelta(seconds=30))
@@ -123,12 +123,12 @@ def test_a_ready_participant_that_never_leads_does_not_keep_a_degraded_one_from_
     watching, removed, one = server.member("w", nofailover=True), server.member("r"), server.member("one")
     for member in (watching, removed):
         member.publish_readiness(True)
-        member.post(ev.AddAsked())
+        member.post(m.AddAsked())
         server.settle()
-    removed.post(ev.RemoveAsked())
+    removed.post(m.RemoveAsked())
     server.settle()
     one.answer_at_once = DEGRADED
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
 
     assert [kind for kind, _ in one.told] == ["elected"]
@@ -144,7 +144,7 @@ def test_a_degraded_verdict_is_refused_when_the_other_participants_cannot_be_rea
             raise ZooKeeperUnavailableError("no answer")
 
     one.before = fail
-    one.post(ev.AddAsked())
+    one.post(m.AddAsked())
     server.settle()
     assert one.told == []
     assert "cannot be read" in one.core.status().why()
@@ -199,14 +199,14 @@ def test_next_in_line_is_the_first_unless_it_yields_to_a_better_one(
 def test_a_participant_whose_bar_is_gone_counts_again_among_those_that_can_lead() -> None:
     server = Server()
     leader = server.member("leader")
-    leader.post(ev.AddAsked())
+    leader.post(m.AddAsked())
     server.settle()
     barred = server.member("c", requeue_backoff_max=timedelta(seconds=1))
     barred.publish_readiness(True)
-    barred.post(ev.AddAsked())
+    barred.post(m.AddAsked())
     server.settle()
-    barred.core._card.queues(False)  # as after a veto
-    barred.post(ev.AbdicationAsked("as after a veto"))
+    barred.core._card.heard(m.LatchVetoed("its schema is newer"))
+    barred.post(m.AbdicationAsked("as after a veto"))
     server.wait(timedelta(seconds=5))
 
     card = barred.card()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leader import ElectionConfig, ElectionConfigError, Leadership, schema_raised
-from leader.core.participant import events as ev
+from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from leader.protocol.terms import EpochRecord, decode_epoch, encode_epoch
 from tests.participant_stage import PATHS, ROOT, Member, S, Server
@@ -16,7 +16,7 @@ from tests.participant_stage import PATHS, ROOT, Member, S, Server
 
 def queued(server: Server, name: str, **settings: Any) -> Member:
     member = server.member(name, **settings)
-    member.post(ev.AddAsked())
+    member.post(m.AddAsked())
     server.settle()
     return member
 
@@ -51,7 +51,7 @@ def test_new_election_begins_with_the_newest_schema_that_its_first_participant_k
 def test_claim_keeps_the_schema_that_stands_there() -> None:
     server = Server()
     one = queued(server, "one", newest_schema=1)
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.settle()
 
     two = queued(server, "two", newest_schema=2)
@@ -66,7 +66,7 @@ def test_hand_over_keeps_the_schema_and_tells_the_successor() -> None:
     one, two = queued(server, "one", newest_schema=2), queued(server, "two", newest_schema=2)
     server.wait(2 * S)  # it finds out who stands behind it
 
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.settle()
 
     term = term_of(two)
@@ -78,7 +78,7 @@ def test_participant_does_not_take_the_lead_under_a_schema_that_it_does_not_know
     server = Server()
     one = queued(server, "one", newest_schema=2)
     old = queued(server, "old", newest_schema=1)
-    one.post(ev.RemoveAsked())
+    one.post(m.RemoveAsked())
     server.wait(2 * S)
 
     assert old.told == []
@@ -97,7 +97,7 @@ def test_raised_schema_ends_the_term_and_locks_out_a_participant_that_awaited_a_
     server.wait(2 * S)
 
     raise_schema(server, one, 2)
-    one.post(ev.AbdicationAsked("the schema was raised", None))
+    one.post(m.AbdicationAsked("the schema was raised", None))
     server.wait(3 * S)
 
     term = term_of(one)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leader import ElectionConfigError, ZooKeeperConfig
-from leader.zookeeper.hosts import Servers, read_hosts
+from leader.zookeeper.config import Servers, read_hosts
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from leader import ZooKeeperConfig, ZooKeeperSession, ZooKeeperUnreachableError
-from leader.zookeeper.patience import Patience
+from leader.zookeeper.link import Patience
 from nimbus.localstack.ports import free_port
 
 S = timedelta(seconds=1)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from leader.zookeeper.handler import Stream
 from leader.zookeeper.link import ready
-from leader.zookeeper.stream import Stream
 
 
 @pytest.fixture

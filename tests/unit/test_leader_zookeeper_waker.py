@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leader.zookeeper.handler import Waker
 from leader.zookeeper.link import ready
-from leader.zookeeper.waker import Waker
 
 
 def test_as_many_as_were_sent_are_received_and_none_more() -> None:

@@ -1,12 +1,11 @@
 """One latch, without thread and without I/O of its own.
 
-`handle` takes an event, steps the machine and carries out the effects; what it needs from ZooKeeper it
-yields. The driver sends the answers: a thread over kazoo (`leader.runtime.driver`), or the simulator.
+An event steps the machine and its effects are carried out; what they need from ZooKeeper is yielded. The
+driver sends the answers: a thread over kazoo (`leader.runtime.driver`), or the simulator.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_never
@@ -15,57 +14,21 @@ import structlog
 
 from leader.clock import Clock
 from leader.core.backoff import Uniform, jittered
-from leader.core.latch import effects as do
-from leader.core.latch import events as ev
 from leader.core.latch import machine
-from leader.core.latch import states as st
-from leader.core.latch.effects import Effect, Order, Question, Timer
-from leader.core.latch.events import Event
+from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
-from leader.core.latch.ports import Claimant, SessionView
-from leader.core.latch.states import Node, State
-from leader.core.latch.steps import LatchSteps
-from leader.core.lease import ZERO, LeadershipLease
+from leader.core.latch.model import Effect, Event, News, Node, State, Timer
+from leader.core.latch.steps import Claimant, LatchSteps
+from leader.core.lease import ZERO, LeadershipLease, SessionView
 from leader.errors import LeaderError
 from leader.journal import Journal, Move
-from leader.protocol.record import record
 from leader.protocol.requests import Steps
 
 _log = structlog.get_logger(__name__)
 
 _RETRY_FIRST = timedelta(milliseconds=100)
-_TROUBLE = (ev.CallFailed, ev.Crashed, ev.Refused)
-_PROGRESS = (ev.SawSelf, ev.Joined, ev.Claimed, ev.Proven)
-
-
-@record
-class Gained:
-    """The lock is held."""
-
-    node: Node
-
-
-@record
-class Lost:
-    """It is no longer held."""
-
-    reason: str
-
-
-@record
-class Vetoed:
-    """We could have it, but the claimant's rules forbid. `at_once`: somebody better is there."""
-
-    reason: str
-    at_once: bool = False
-
-
-@record
-class Ended:
-    """Closed, and no node of ours is left."""
-
-
-News = Gained | Lost | Vetoed | Ended
+_TROUBLE = (m.CallFailed, m.Refused)
+_PROGRESS = (m.SawSelf, m.Joined, m.Claimed, m.Proven)
 
 
 class LatchCore:
@@ -93,45 +56,81 @@ class LatchCore:
         policy: SuspendedPolicy = SuspendedPolicy.STANDARD,
     ) -> None:
         self._session, self._lease, self._clock, self._uniform = session, lease, clock, uniform
+        self._claimant = claimant
         self._steps = LatchSteps(session, queue, data, claimant)
-        self._queue, self._retry_max, self._tell, self._policy = queue, retry_max, tell, policy
+        self._retry_max, self._tell, self._policy = retry_max, tell, policy
         self._journal = journal
         self._generation = -1  # of the connection on which we last began to look
         self._gained = False
-        self.state: State = st.Latent()
+        self.state: State = m.Latent()
         self.due_at: timedelta | None = None
+        """When `expired` wants to be called."""
         self.trouble: str | None = None
         """What last went wrong with ZooKeeper; None once something went right."""
 
     @property
-    def closed(self) -> bool:
+    def ended(self) -> bool:
         """Whether nothing more will come."""
-        return isinstance(self.state, st.Closed)
+        return isinstance(self.state, m.Closed)
 
-    def heard(self, path: str, gone: bool) -> Event | None:
-        """Put the firing of a watch into words; None if it says nothing to us."""
+    @property
+    def place(self) -> m.Place | None:
+        """The place in the queue, as far as it is known."""
+        match self.state:
+            case m.Waiting(_, place):
+                return place
+            case m.Claiming() | m.Holding():
+                return m.Place(0)
+            case _:
+                return None
+
+    # --- driven -----------------------------------------------------------------------------------
+
+    def heard(self, path: str, gone: bool) -> Steps[None]:
+        """A watch has fired."""
         if not gone:
-            return ev.WatchFired()
+            yield from self.handle(m.WatchFired())
+            return
         name = path.rpartition("/")[2]
-        if isinstance(self.state, st.Holding) and name != self.state.node.name:
-            return None  # it stood before us, and we know
-        return ev.NodeGone(name)
+        if isinstance(self.state, m.Holding) and name != self.state.node.name:
+            return  # it was before us in the queue, and we know that it is gone
+        yield from self.handle(m.NodeGone(name))
+
+    def handed_over(self) -> Steps[None]:
+        """The participant before us has given us the lock, in the transaction that deleted its node."""
+        place = self.place
+        if place is not None and place.before is not None:
+            yield from self.handle(m.NodeGone(place.before))
+
+    def link(self, event: m.LinkEvent) -> Steps[None]:
+        """The session changed its state."""
+        yield from self.handle(event)
+
+    def expired(self) -> Steps[None]:
+        """`due_at` has come."""
+        self.due_at = None
+        yield from self.handle(m.Due())
+
+    def abort(self, reason: str) -> None:
+        """The driver ends, whatever the state."""
+        self._lose(reason)
 
     def handle(self, event: Event) -> Steps[None]:
-        """Step through `event` and through the answers it leads to."""
-        pending: deque[Event] = deque([event])
-        while pending:
+        """Step through `event`, and through the answers it leads to."""
+        answer: Event | None = event
+        while answer is not None:
             try:
-                pending.extend((yield from self._step(pending.popleft())))
+                answer = yield from self._step(answer)
             except LeaderError as exc:
-                pending.clear()
-                pending.append(ev.CallFailed(str(exc)) if exc.retryable else ev.Crashed(str(exc)))
+                answer = m.CallFailed(str(exc))
             except Exception as exc:  # noqa: BLE001 - never silence: the lock is lost, a retry follows
                 _log.exception("latch_failed", state=type(self.state).__name__)
-                pending.clear()
-                pending.append(ev.Crashed(f"{type(exc).__name__}: {exc}"))
+                answer = m.CallFailed(f"{type(exc).__name__}: {exc}")
 
-    def _step(self, event: Event) -> Steps[list[Event]]:
+    # --- the inside -------------------------------------------------------------------------------
+
+    def _step(self, event: Event) -> Steps[Event | None]:
+        """Step through `event` alone. Returns the answer that its effects have led to."""
         before = self.state
         moved = machine.step(before, event, self._policy)
         self.state = moved.state
@@ -139,66 +138,53 @@ class LatchCore:
             self.due_at = None
             self._journal.moved(Move("latch", before, moved.state, event))
         self._note(event)
-        answers: list[Event] = []
+        answer: Event | None = None
         for effect in moved.effects:
-            answer = yield from self._perform(effect)
-            if answer is not None:
-                answers.append(answer)
-        return answers
+            answered = yield from self._perform(effect)
+            answer = answer if answered is None else answered
+        return answer
 
-    def _perform(self, effect: Effect) -> Steps[Event | None]:
-        if isinstance(effect, do.Gain):
-            return self._gain(effect.node)
-        if isinstance(effect, Order):
-            self._obey(effect)
-            return None
-        return (yield from self._ask(effect))
-
-    def _ask(self, question: Question) -> Steps[Event | None]:
-        match question:
-            case do.Join():
-                return (yield from self._join())
-            case do.Look(node):
-                self._generation = self._session.generation
-                return (yield from self._steps.look(node))
-            case do.Claim(node):
+    def _perform(self, effect: Effect) -> Steps[Event | None]:  # noqa: C901 - one branch for each effect
+        match effect:  # in the order of their haste
+            case m.Gained(node):
+                return self._gain(node)
+            case m.LatchLost(reason):
+                self._lose(reason)
+            case m.Claim(node):
                 return (yield from self._claim(node))
-            case do.Prove(node):
+            case m.SetTimer(timer, count):
+                self.due_at = self._clock() + self._delay(timer, count)
+            case m.Prove(node):
                 return (yield from self._prove(node))
-            case do.Withdraw():
+            case m.Look(node):
+                self._generation = self._session.liveness.facts.generation
+                return (yield from self._steps.look(node))
+            case m.Join():
+                return (yield from self._join())
+            case m.Withdraw():
                 return (yield from self._steps.withdraw())
-            case do.Probe():
+            case m.LatchVetoed() | m.LatchEnded():
+                self._tell(effect)
+            case m.ForceReconnect():
+                self._session.reconnect()
+            case m.Probe():
                 return self._probe()
             case _:
-                assert_never(question)
-
-    def _obey(self, order: Order) -> None:
-        match order:
-            case do.Lose(reason):
-                self._lose(reason)
-            case do.Bar(reason, at_once):
-                self._tell(Vetoed(reason, at_once))
-            case do.End():
-                self._tell(Ended())
-            case do.ForceReconnect():
-                self._session.reconnect()
-            case do.SetTimer(timer, count):
-                self.due_at = self._clock() + self._delay(timer, count)
-            case _:
-                assert_never(order)
+                assert_never(effect)
+        return None
 
     def _gain(self, node: Node) -> Event | None:
         if not self._lease.begin(self._generation):
-            return ev.Refused("the connection broke, or the time ran out, while we took the lock")
+            return m.Refused("the connection broke, or the time ran out, while we took the lock")
         self._gained = True
-        self._tell(Gained(node))
+        self._tell(m.Gained(node))
         return None
 
     def _lose(self, reason: str) -> None:
         self._lease.end()
         if self._gained:
             self._gained = False
-            self._tell(Lost(reason))
+            self._tell(m.LatchLost(reason))
 
     def _join(self) -> Steps[Event]:
         submitted = self._clock()
@@ -212,40 +198,39 @@ class LatchCore:
         """Claim, on a proof that is young enough to hold the lock for a while."""
         objection = self._lease.objection()
         if objection is not None:
-            return ev.Barred(objection)
-        enough = self._session.negotiated_timeout / 4
+            return m.Barred(objection)
+        enough = self._session.liveness.facts.timeout / 4
         if self._lease.remaining() < enough:
             proven = yield from self._prove(node)
-            if not isinstance(proven, ev.Proven):
+            if not isinstance(proven, m.Proven):
                 return proven
             if self._lease.remaining() < enough:  # after a long silence one proof is not enough
-                return ev.Postponed("the session must prove itself once more")
+                return m.Postponed("the session must prove itself once more")
         submitted = self._clock()
-        answer = yield from self._steps.claim(node)
-        if isinstance(answer, ev.Claimed) and answer.by_us:
+        answer = yield from self._claimant.claim(node)
+        if isinstance(answer, m.Claimed) and answer.by_us:
             self._lease.proven(submitted)
         return answer
 
     def _prove(self, node: Node) -> Steps[Event]:
         submitted = self._clock()
-        answer = yield from self._steps.prove(node)
-        if not isinstance(answer, ev.Proven):
+        answer = yield from self._claimant.prove(node)
+        if not isinstance(answer, m.Proven):
             return answer
         if not self._lease.proven(submitted):
-            return ev.CallFailed("the proof that we still hold the lock came after the deadline")
+            return m.CallFailed("the proof that we still hold the lock came after the deadline")
         if self._gained and not self._lease.stands(self._lease.hold):
-            # Whatever we were not told: who cannot say that it leads must not keep others from leading.
-            return ev.Refused("the connection broke without a word")
+            # Whatever we were not told: a participant that cannot say it leads must not keep others from it.
+            return m.Refused("the connection broke without a word")
         return answer
 
     def _probe(self) -> Event | None:
         """In case kazoo's news were lost or came in another order."""
-        self._session.heal()
-        session_id = self._session.session_id
-        return ev.LinkUp(session_id) if self._session.is_connected and session_id is not None else None
+        facts = self._session.liveness.facts
+        return m.LinkUp(facts.session_id) if facts.is_connected and facts.session_id is not None else None
 
     def _delay(self, timer: Timer, count: int) -> timedelta:
-        session_timeout = self._session.negotiated_timeout
+        session_timeout = self._session.liveness.facts.timeout
         match timer:
             case Timer.PROOF:
                 return session_timeout / 4
@@ -262,6 +247,6 @@ class LatchCore:
         """Keep for the status what the state does not hold."""
         if isinstance(event, _PROGRESS):
             self.trouble = None
-        elif isinstance(event, _TROUBLE) or (isinstance(event, ev.Barred) and not event.at_once):
+        elif isinstance(event, _TROUBLE) or (isinstance(event, m.Barred) and not event.at_once):
             self.trouble = event.reason
             _log.warning("latch_trouble", state=type(self.state).__name__, reason=event.reason)

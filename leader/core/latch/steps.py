@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Protocol
 
-from leader.core.latch import events as ev
-from leader.core.latch.ports import ClaimAnswer, Claimant, ProofAnswer, SessionView
-from leader.core.latch.states import Node, Place
+from leader.core.latch import model as m
+from leader.core.latch.model import Node, Place
+from leader.core.lease import SessionView
 from leader.errors import ZooKeeperUnavailableError
 from leader.protocol.paths import in_queue_order, new_latch_prefix
 from leader.protocol.requests import (
     Check,
-    Delete,
     NodeMissingError,
-    Operation,
     Steps,
     TransactionFailedError,
     create,
@@ -25,6 +23,33 @@ from leader.protocol.requests import (
 )
 
 _BEFORE_SEQUENCE = "-latch-"
+
+ClaimAnswer = m.Claimed | m.Postponed | m.Barred | m.Refused | m.LatchGone
+ProofAnswer = m.Proven | m.Refused | m.LatchGone
+
+
+class Claimant(Protocol):
+    """Who wants the lock: what it must commit to take and to keep it."""
+
+    def stand_by(self, node: Node, place: Place) -> Steps[None]:
+        """Read what a claim will need, and what else tells of our turn. After each look at the queue."""
+        ...
+
+    def claim(self, node: Node) -> Steps[ClaimAnswer]:
+        """Take the lock: commit a write that needs `node` to be there. It is the oldest."""
+        ...
+
+    def prove(self, node: Node) -> Steps[ProofAnswer]:
+        """Commit a write that needs `node` to be there and, when the lock is held, all that this means."""
+        ...
+
+    def withdraw(self, path: str) -> Steps[bool]:
+        """Delete `path`, our node, in one transaction with what must happen at that moment.
+
+        Returns:
+            False if nothing was deleted: then the latch deletes its node alone.
+        """
+        ...
 
 
 class LatchSteps:
@@ -39,7 +64,7 @@ class LatchSteps:
         self._doubtful: set[str] = set()  # prefixes of nodes that may exist
         self._node: Node | None = None
 
-    def join(self) -> Steps[ev.Joined]:
+    def join(self) -> Steps[m.Joined]:
         """Make our node, after clearing up what earlier tries may have left.
 
         A node of ours counts only if this session owns it: one of an older session would vanish under our
@@ -56,22 +81,22 @@ class LatchSteps:
             self._doubtful.add(prefix)
             found = yield from self._create(prefix)
             self._doubtful.discard(prefix)
-        if self._session.session_id != session_id:
+        if self._session.liveness.facts.session_id != session_id:
             self._doubtful.add(_prefix(found))
             raise ZooKeeperUnavailableError("the session changed while our latch node was made")
         self._node = Node(found, session_id)
-        return ev.Joined(self._node, made)
+        return m.Joined(self._node, made)
 
-    def look(self, node: Node) -> Steps[ev.SawSelf | ev.LatchGone]:
+    def look(self, node: Node) -> Steps[m.SawSelf | m.LatchGone]:
         """Find our place; watch our own node and the one before us, nobody else's."""
         try:
             queue = in_queue_order((yield from get_children(self._queue)))
         except NodeMissingError:
-            return ev.LatchGone()  # the whole queue was deleted; joining makes it again (CURATOR-724)
+            return m.LatchGone()  # the whole queue was deleted; joining makes it again (CURATOR-724)
         own = yield from exists(self._path(node.name), watch=True)
         names = [entry.name for entry in queue]
         if own is None or own.owner != node.session_id or node.name not in names:
-            return ev.LatchGone()
+            return m.LatchGone()
         position = names.index(node.name)
         while position > 0:
             before = names[position - 1]
@@ -80,36 +105,23 @@ class LatchSteps:
             # It left between the two reads. Who is before us now was before us then: nobody joins in front.
             position -= 1
         place = Place(position, names[position - 1] if position else None)
-        yield from self._claimant.stand_by(node, position, place.before)
-        return ev.SawSelf(place)
+        yield from self._claimant.stand_by(node, place)
+        return m.SawSelf(place)
 
-    def claim(self, node: Node) -> Steps[ClaimAnswer]:
-        """See `Claimant.claim`."""
-        return (yield from self._claimant.claim(node))
-
-    def prove(self, node: Node) -> Steps[ProofAnswer]:
-        """See `Claimant.prove`."""
-        return (yield from self._claimant.prove(node))
-
-    def withdraw(self) -> Steps[ev.Withdrawn]:
+    def withdraw(self) -> Steps[m.Withdrawn]:
         """Delete every node of ours; return only when none is left."""
         if self._node is not None:
             yield from self._delete(self._node)
             self._node = None
         if self._doubtful:
             yield from self._adopt(0)
-        return ev.Withdrawn()
+        return m.Withdrawn()
 
     def _delete(self, node: Node) -> Steps[None]:
         path = self._path(node.name)
-        ours = node.session_id == self._session.session_id
-        for operations in self._claimant.withdrawal(Delete(path)) if ours else ():
-            try:
-                yield from transaction(*operations)
-            except TransactionFailedError:
-                continue  # things are not as the owner thought
-            return
-        yield from delete_if_there(path)
+        ours = node.session_id == self._session.liveness.facts.session_id
+        if not (ours and (yield from self._claimant.withdraw(path))):
+            yield from delete_if_there(path)
 
     def _adopt(self, session_id: int) -> Steps[str | None]:
         """Find a node that an earlier try made for this session; delete all others of ours."""
@@ -142,34 +154,34 @@ class LatchSteps:
         return f"{self._queue}/{name}"
 
     def _connected(self) -> int:
-        session_id = self._session.session_id
-        if not self._session.is_connected or session_id is None:
-            self._session.heal()
+        facts = self._session.liveness.facts
+        if not facts.is_connected or facts.session_id is None:
             raise ZooKeeperUnavailableError("there is no connection to ZooKeeper; waiting for one")
-        return session_id
+        return facts.session_id
 
 
 class PlainClaimant:
-    """Wants nothing but the lock: what a latch alone commits is a check that its node is there."""
+    """Of a latch alone: what it commits is a check that its node is there."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
 
-    def stand_by(self, node: Node, position: int, before: str | None) -> Steps[None]:  # noqa: ARG002
+    def stand_by(self, node: Node, place: Place) -> Steps[None]:  # noqa: ARG002
         """Needs nothing."""
         yield from ()
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
         """See `Claimant.claim`."""
-        return ev.Claimed() if (yield from self._there(node)) else ev.LatchGone()
+        return m.Claimed() if (yield from self._there(node)) else m.LatchGone()
 
     def prove(self, node: Node) -> Steps[ProofAnswer]:
         """See `Claimant.prove`."""
-        return ev.Proven() if (yield from self._there(node)) else ev.LatchGone()
+        return m.Proven() if (yield from self._there(node)) else m.LatchGone()
 
-    def withdrawal(self, deletion: Delete) -> Iterator[tuple[Operation, ...]]:  # noqa: ARG002
+    def withdraw(self, path: str) -> Steps[bool]:  # noqa: ARG002
         """Leaves nothing."""
-        return iter(())
+        yield from ()
+        return False
 
     def _there(self, node: Node) -> Steps[bool]:
         """Ask with a transaction, not with a read: docs/election.md, "What proves a session"."""

@@ -8,8 +8,8 @@ from datetime import timedelta
 import structlog
 
 from leader.clock import Clock
-from leader.core.latch.ports import SessionView
-from leader.core.participant import events as ev
+from leader.core.lease import SessionView
+from leader.core.participant import model as m
 from leader.errors import ParticipantIdInUseError, RecordError
 from leader.protocol.card import Card, Rank, decode_card, encode_card
 from leader.protocol.ephemeral import EphemeralNode
@@ -72,13 +72,23 @@ class CardKeeper:
         """Note what the guard said."""
         self.card = replace(self.card, declined=not ready, reasons=() if ready else reasons)
 
-    def leads(self, leads: bool) -> None:
-        """Note whether we lead."""
-        self.card = replace(self.card, leads=leads)
+    def moved(self, before: m.State, after: m.State) -> None:
+        """Note whether we lead, and whether we can take the lock, now or after a back-off."""
+        leads, is_out = isinstance(after, m.Leading), isinstance(after, m.Outside)
+        if leads != self.card.leads:
+            self.card = replace(self.card, leads=leads)
+        again = isinstance(before, m.Leaving | m.BackingOff) and isinstance(after, m.InLine)
+        if again or is_out or isinstance(before, m.Outside):
+            self.card = replace(self.card, queues=not is_out)
+            self.soon()
 
-    def queues(self, queues: bool) -> None:
-        """Note whether we can take the lock, now or after a back-off."""
-        self.card = replace(self.card, queues=queues)
+    def heard(self, event: m.LatchGained | m.LatchVetoed) -> None:
+        """Note that the latch was gained, or vetoed. Until the next try the others need not wait for us."""
+        queues = isinstance(event, m.LatchGained) or (event.at_once and self.card.queues)
+        if queues != self.card.queues:
+            self.card = replace(self.card, queues=queues)
+            if not queues:
+                self.soon()
 
     # --- keeping it ---------------------------------------------------------------------------------
 
@@ -86,7 +96,7 @@ class CardKeeper:
         """The others shall know."""
         self.due_at = self._clock()
 
-    def keep(self, *, look: bool = False) -> Steps[ev.LatchVetoed | ev.Poked | None]:
+    def keep(self, *, look: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
         """Write our card, if it has changed.
 
         Args:
@@ -95,11 +105,12 @@ class CardKeeper:
         Returns:
             What we hear of it: that our id is in use, or that it is free by now.
         """
-        session_id = self._session.session_id
-        if not self._session.is_connected or session_id is None:
+        facts = self._session.liveness.facts
+        session_id = facts.session_id
+        if not facts.is_connected or session_id is None:
             return None
         if self.due_at is None:
-            self.due_at = self._clock() + self._session.negotiated_timeout * _PATROL
+            self.due_at = self._clock() + facts.timeout * _PATROL
         wanted = replace(self.card, session_id=session_id)
         before, self._written = self._written, None
         try:
@@ -108,21 +119,22 @@ class CardKeeper:
         except ParticipantIdInUseError as exc:
             self.trouble = str(exc)
             self._retry()
-            return ev.LatchVetoed(str(exc))
+            return m.LatchVetoed(str(exc))
         except Exception as exc:  # noqa: BLE001 - it informs, no more: the latch has its own way through trouble
             _log.warning("card_not_written", error=str(exc))
             self._retry()
             return None
         self._written = wanted
         was_in_use, self.trouble = self.trouble is not None, None
-        return ev.Poked() if was_in_use else None  # there is no need to wait any longer
+        return m.Poked() if was_in_use else None  # there is no need to wait any longer
 
     def withdraw(self) -> Steps[None]:
         """Take our card away, if that can be done now."""
-        if not self._session.is_connected:
+        facts = self._session.liveness.facts
+        if not facts.is_connected:
             return
         try:
-            yield from self._node.withdraw(self._session.session_id)
+            yield from self._node.withdraw(facts.session_id)
         except Exception as exc:  # noqa: BLE001 - nothing is left to do about it
             _log.info("card_left_to_session_end", error=str(exc))
 
@@ -138,4 +150,4 @@ class CardKeeper:
             )
 
     def _retry(self) -> None:
-        self.due_at = self._clock() + self._session.negotiated_timeout / 4
+        self.due_at = self._clock() + self._session.liveness.facts.timeout / 4

@@ -12,7 +12,7 @@ from datetime import timedelta
 import structlog
 
 from leader.clock import Clock
-from leader.core.participant.control import read_cards
+from leader.core.participant.eligibility import read_cards
 from leader.errors import in_words
 from leader.guard import Verdict
 from leader.protocol.card import Card

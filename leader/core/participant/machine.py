@@ -14,12 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from leader.core.participant import effects as do
-from leader.core.participant import events as ev
-from leader.core.participant import states as st
-from leader.core.participant.effects import Effect, SetTimer, Timer
-from leader.core.participant.events import Event
-from leader.core.participant.states import Leave, State
+from leader.core.participant import model as m
+from leader.core.participant.model import Effect, Event, Leave, SetTimer, State, Timer
 from leader.protocol.record import record
 
 
@@ -34,21 +30,21 @@ class Transition:
 def step(state: State, event: Event) -> Transition:
     """Decide. See the module."""
     match state:  # in the order of their haste
-        case st.Leading():
+        case m.Leading():
             return _leading(state, event)
-        case st.Guarding():
+        case m.Guarding():
             return _guarding(state, event)
-        case st.Draining():
+        case m.Draining():
             return _draining(state, event)
-        case st.InLine():
+        case m.InLine():
             return _in_line(state, event)
-        case st.Leaving():
+        case m.Leaving():
             return _leaving(state, event)
-        case st.BackingOff():
+        case m.BackingOff():
             return _backing_off(state, event)
-        case st.Outside():
+        case m.Outside():
             return _outside(state, event)
-        case st.Closed():
+        case m.Closed():
             return Transition(state)
 
 
@@ -56,211 +52,213 @@ def step(state: State, event: Event) -> Transition:
 
 
 def _queue_up(refusals: int = 0) -> Transition:
-    return Transition(st.InLine(refusals), (do.StartLatch(),))
+    return Transition(m.InLine(refusals), (m.StartLatch(),))
 
 
 def _leave(reason: str, leave: Leave, refusals: int = 1) -> Transition:
-    return Transition(st.Leaving(reason, refusals, leave), (do.CloseLatch(reason),))
+    return Transition(m.Leaving(reason, refusals, leave), (m.CloseLatch(reason),))
 
 
 def _back_off(reason: str, refusals: int) -> Transition:
-    return Transition(st.BackingOff(reason, refusals), (SetTimer(Timer.BACK_OFF, refusals),))
+    return Transition(m.BackingOff(reason, refusals), (SetTimer(Timer.BACK_OFF, refusals),))
 
 
-def _drain(state: st.Leading, reason: str, leave: Leave) -> Transition:
-    draining = st.Draining(state.leadership, reason, leave, state.refusals + 1)
-    return Transition(draining, (do.Revoke(state.leadership, reason), SetTimer(Timer.DRAIN)))
+def _drain(state: m.Leading, reason: str, leave: Leave) -> Transition:
+    draining = m.Draining(state.leadership, reason, leave, state.refusals + 1)
+    return Transition(draining, (m.Revoke(state.leadership, reason), SetTimer(Timer.DRAIN)))
 
 
-def _revoked(state: st.Leading, reason: str, then: Transition) -> Transition:
+def _revoked(state: m.Leading, reason: str, then: Transition) -> Transition:
     """First of all stop leading, whatever comes next."""
-    return Transition(then.state, (do.Revoke(state.leadership, reason), *then.effects))
+    return Transition(then.state, (m.Revoke(state.leadership, reason), *then.effects))
 
 
-def _wanted_back(state: st.Draining | st.Leaving) -> Transition:
+def _wanted_back(state: m.Draining | m.Leaving) -> Transition:
     """The owner wants to be in the queue while we leave it: no back-off, unless we leave for good."""
     if state.leave is Leave.CLOSE:
         return Transition(state)
     return Transition(replace(state, leave=Leave.REQUEUE, refusals=0))
 
 
-def _after_abdication(event: ev.AbdicationAsked) -> Leave:
+def _after_abdication(event: m.AbdicationAsked) -> Leave:
     return Leave.REQUEUE if event.at_once else Leave.BACK_OFF
 
 
 # --- states -------------------------------------------------------------------------------------
 
 
-def _outside(state: st.Outside, event: Event) -> Transition:
+def _outside(state: m.Outside, event: Event) -> Transition:
     match event:
-        case ev.AddAsked():
+        case m.AddAsked():
             return _queue_up()
-        case ev.CloseAsked():
-            return Transition(st.Closed(), (do.End(),))
-        case ev.RemoveAsked() | ev.AbdicationAsked() | ev.Poked() | ev.WatchFired() | ev.Due() | ev.Drained():
+        case m.CloseAsked():
+            return Transition(m.Closed(), (m.End(),))
+        case m.RemoveAsked() | m.AbdicationAsked() | m.Poked() | m.WatchFired() | m.Due() | m.Drained():
             return Transition(state)
-        case ev.LatchGained() | ev.LatchLost() | ev.LatchVetoed() | ev.LatchEnded() | ev.GuardSaid():
+        case m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded() | m.GuardSaid():
             return Transition(state)
-        case ev.Refused() | ev.CallFailed() | ev.Crashed():
+        case m.Refused() | m.CallFailed() | m.Crashed():
             return Transition(state)
 
 
-def _in_line(state: st.InLine, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+def _in_line(state: m.InLine, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
     match event:
-        case ev.LatchGained(leadership):
-            guarding = st.Guarding(leadership, state.refusals)
-            return Transition(guarding, (SetTimer(Timer.GUARD), do.AskGuard(leadership.epoch)))
-        case ev.LatchVetoed(reason, at_once):
+        case m.LatchGained(leadership):
+            guarding = m.Guarding(leadership, state.refusals)
+            return Transition(guarding, (SetTimer(Timer.GUARD), m.AskGuard(leadership.epoch)))
+        case m.LatchVetoed(reason, at_once):
             leave = Leave.REQUEUE if at_once else Leave.BACK_OFF
             return _leave(reason, leave, state.refusals + 1)
-        case ev.LatchEnded():
+        case m.LatchEnded():
             return _back_off("the latch ended by itself", state.refusals + 1)
-        case ev.AbdicationAsked(reason, epoch):
+        case m.AbdicationAsked(reason, epoch):
             if epoch is not None:
                 return Transition(state)  # meant for an older term
             return _leave(reason, _after_abdication(event), state.refusals + 1)
-        case ev.RemoveAsked():
+        case m.RemoveAsked():
             return _leave("removed from the queue", Leave.OUT)
-        case ev.CloseAsked():
+        case m.CloseAsked():
             return _leave("closed", Leave.CLOSE)
-        case ev.Crashed(reason):
+        case m.Crashed(reason):
             return _leave(reason, Leave.BACK_OFF, state.refusals + 1)
-        case ev.Poked():
-            return Transition(st.InLine())
-        case ev.AddAsked() | ev.LatchLost() | ev.GuardSaid() | ev.Drained() | ev.WatchFired() | ev.Due():
+        case m.Poked():
+            return Transition(m.InLine())
+        case m.AddAsked() | m.LatchLost() | m.GuardSaid() | m.Drained() | m.WatchFired() | m.Due():
             return Transition(state)
-        case ev.Refused() | ev.CallFailed():
+        case m.Refused() | m.CallFailed():
             return Transition(state)
 
 
-def _guarding(state: st.Guarding, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
     refusals = state.refusals + 1
     match event:
-        case ev.GuardSaid(epoch, verdict):
+        case m.GuardSaid(epoch, verdict):
             if epoch != state.leadership.epoch:
                 return Transition(state)  # an answer to an older question
             if verdict.ready:
-                leading = st.Leading(state.leadership, state.refusals)
-                take_the_lead = (do.Grant(state.leadership), SetTimer(Timer.SETTLED), do.PublishSoon())
-                return Transition(leading, take_the_lead)
+                leading = m.Leading(state.leadership, state.refusals)
+                return Transition(leading, (m.Grant(state.leadership), SetTimer(Timer.PUBLISH)))
             return _leave(verdict.why(), Leave.BACK_OFF, refusals)
-        case ev.Due():
+        case m.Due():
             return _leave("the guard gave no answer in time", Leave.BACK_OFF, refusals)
-        case ev.LatchLost():
-            return Transition(st.InLine(state.refusals))
-        case ev.LatchVetoed(reason) | ev.Crashed(reason) | ev.Refused(reason):
+        case m.LatchLost():
+            return Transition(m.InLine(state.refusals))
+        case m.LatchVetoed(reason) | m.Crashed(reason) | m.Refused(reason):
             return _leave(reason, Leave.BACK_OFF, refusals)
-        case ev.LatchEnded():
+        case m.LatchEnded():
             return _back_off("the latch ended by itself", refusals)
-        case ev.AbdicationAsked(reason, epoch):
+        case m.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
                 return Transition(state)
             return _leave(reason, _after_abdication(event), refusals)
-        case ev.RemoveAsked():
+        case m.RemoveAsked():
             return _leave("removed from the queue", Leave.OUT)
-        case ev.CloseAsked():
+        case m.CloseAsked():
             return _leave("closed", Leave.CLOSE)
-        case ev.Poked():
+        case m.Poked():
             return Transition(replace(state, refusals=0))  # a no that is under way may be old news
-        case ev.AddAsked() | ev.LatchGained() | ev.Drained() | ev.WatchFired() | ev.CallFailed():
+        case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.CallFailed():
             return Transition(state)
 
 
-def _leading(state: st.Leading, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
+def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
     match event:
-        case ev.CloseAsked():
+        case m.CloseAsked():
             return _drain(state, "closed", Leave.CLOSE)
-        case ev.LatchLost(reason):
-            return _revoked(state, reason, Transition(st.InLine()))
-        case ev.Refused(reason) | ev.Crashed(reason) | ev.LatchVetoed(reason):
+        case m.LatchLost(reason):
+            return _revoked(state, reason, Transition(m.InLine()))
+        case m.Refused(reason) | m.Crashed(reason) | m.LatchVetoed(reason):
             return _revoked(state, reason, _leave(reason, Leave.BACK_OFF, state.refusals + 1))
-        case ev.LatchEnded():
+        case m.LatchEnded():
             reason = "the latch ended by itself"
             return _revoked(state, reason, _back_off(reason, state.refusals + 1))
-        case ev.Due():  # led for so long: earlier failures are forgotten
-            return Transition(replace(state, refusals=0), (do.Publish(state.leadership),))
-        case ev.WatchFired():
-            return Transition(state, (do.Publish(state.leadership),))
-        case ev.CallFailed():
+        case m.Due():
+            if state.published:  # led for so long: earlier failures are forgotten
+                return Transition(replace(state, refusals=0), (m.Publish(state.leadership),))
+            published = replace(state, published=True)
+            return Transition(published, (SetTimer(Timer.SETTLED), m.Publish(state.leadership)))
+        case m.WatchFired():
+            return Transition(state, (m.Publish(state.leadership),))
+        case m.CallFailed():
             # The latch has its own proofs and its own way to learn of a dead link.
-            return Transition(state, (SetTimer(Timer.RETRY),))
-        case ev.AbdicationAsked(reason, epoch):
+            return Transition(replace(state, published=False), (SetTimer(Timer.RETRY),))
+        case m.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
                 return Transition(state)  # meant for an older term
             return _drain(state, reason, _after_abdication(event))
-        case ev.RemoveAsked():
+        case m.RemoveAsked():
             return _drain(state, "removed from the queue", Leave.OUT)
-        case ev.AddAsked() | ev.Poked() | ev.LatchGained() | ev.GuardSaid() | ev.Drained():
+        case m.AddAsked() | m.Poked() | m.LatchGained() | m.GuardSaid() | m.Drained():
             return Transition(state)
 
 
-def _draining(state: st.Draining, event: Event) -> Transition:
+def _draining(state: m.Draining, event: Event) -> Transition:
     match event:
-        case ev.Drained(epoch):
+        case m.Drained(epoch):
             if epoch != state.leadership.epoch:
                 return Transition(state)
             return _leave(state.reason, state.leave, state.refusals)
-        case ev.Due() | ev.LatchLost() | ev.Crashed():
+        case m.Due() | m.LatchLost() | m.Crashed():
             return _leave(state.reason, state.leave, state.refusals)
-        case ev.LatchEnded():
-            return _after_leaving(st.Leaving(state.reason, state.refusals, state.leave))
-        case ev.RemoveAsked():
+        case m.LatchEnded():
+            return _after_leaving(m.Leaving(state.reason, state.refusals, state.leave))
+        case m.RemoveAsked():
             out = state.leave if state.leave is Leave.CLOSE else Leave.OUT
             return Transition(replace(state, leave=out))
-        case ev.CloseAsked():
+        case m.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
-        case ev.AddAsked():
+        case m.AddAsked():
             return _wanted_back(state)
-        case ev.AbdicationAsked() | ev.Poked() | ev.LatchGained() | ev.LatchVetoed() | ev.GuardSaid():
+        case m.AbdicationAsked() | m.Poked() | m.LatchGained() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case ev.WatchFired() | ev.Refused() | ev.CallFailed():
+        case m.WatchFired() | m.Refused() | m.CallFailed():
             return Transition(state)
 
 
-def _leaving(state: st.Leaving, event: Event) -> Transition:
+def _leaving(state: m.Leaving, event: Event) -> Transition:
     match event:
-        case ev.LatchEnded():
+        case m.LatchEnded():
             return _after_leaving(state)
-        case ev.RemoveAsked():
+        case m.RemoveAsked():
             out = state.leave if state.leave is Leave.CLOSE else Leave.OUT
             return Transition(replace(state, leave=out))
-        case ev.CloseAsked():
+        case m.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
-        case ev.AddAsked():
+        case m.AddAsked():
             return _wanted_back(state)
-        case ev.Poked():
+        case m.Poked():
             return Transition(replace(state, refusals=0))
-        case ev.AbdicationAsked() | ev.LatchGained() | ev.LatchLost() | ev.LatchVetoed() | ev.GuardSaid():
+        case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case ev.Drained() | ev.WatchFired() | ev.Due() | ev.Refused() | ev.CallFailed() | ev.Crashed():
+        case m.Drained() | m.WatchFired() | m.Due() | m.Refused() | m.CallFailed() | m.Crashed():
             return Transition(state)  # the latch goes on until it is closed
 
 
-def _after_leaving(state: st.Leaving) -> Transition:
+def _after_leaving(state: m.Leaving) -> Transition:
     match state.leave:
         case Leave.CLOSE:
-            return Transition(st.Closed(), (do.End(),))
+            return Transition(m.Closed(), (m.End(),))
         case Leave.OUT:
-            return Transition(st.Outside())
+            return Transition(m.Outside())
         case Leave.REQUEUE:
             return _queue_up(state.refusals)
         case Leave.BACK_OFF:
             return _back_off(state.reason, state.refusals)
 
 
-def _backing_off(state: st.BackingOff, event: Event) -> Transition:
+def _backing_off(state: m.BackingOff, event: Event) -> Transition:
     match event:
-        case ev.Due():
+        case m.Due():
             return _queue_up(state.refusals)
-        case ev.Poked() | ev.AddAsked():
+        case m.Poked() | m.AddAsked():
             return _queue_up()
-        case ev.RemoveAsked():
-            return Transition(st.Outside())
-        case ev.CloseAsked():
-            return Transition(st.Closed(), (do.End(),))
-        case ev.Crashed() | ev.CallFailed():
+        case m.RemoveAsked():
+            return Transition(m.Outside())
+        case m.CloseAsked():
+            return Transition(m.Closed(), (m.End(),))
+        case m.Crashed() | m.CallFailed():
             return Transition(state, (SetTimer(Timer.BACK_OFF, state.refusals),))
-        case ev.AbdicationAsked() | ev.LatchGained() | ev.LatchLost() | ev.LatchVetoed() | ev.LatchEnded():
+        case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
             return Transition(state)
-        case ev.GuardSaid() | ev.Drained() | ev.WatchFired() | ev.Refused():
+        case m.GuardSaid() | m.Drained() | m.WatchFired() | m.Refused():
             return Transition(state)

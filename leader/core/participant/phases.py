@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from leader.core.latch import states as latch_st
-from leader.core.participant import states as st
-from leader.core.participant.states import State
+from leader.core.latch import model as latch_m
+from leader.core.participant import model as m
+from leader.core.participant.model import State
 from leader.status import Phase
 
 
-def phase_of(state: State, latch: latch_st.State | None) -> Phase:
+def phase_of(state: State, latch: latch_m.State | None) -> Phase:
     """The phase shown for the states of participant and latch."""
     match state:
-        case st.Outside():
+        case m.Outside():
             return Phase.LATENT
-        case st.InLine():
+        case m.InLine():
             return _in_line(latch)
-        case st.Guarding():
+        case m.Guarding():
             return Phase.GUARDING
-        case st.Leading():
+        case m.Leading():
             return Phase.LEADING
-        case st.Draining() | st.Leaving() | st.BackingOff():
+        case m.Draining() | m.Leaving() | m.BackingOff():
             return Phase.BACKING_OFF
-        case st.Closed():
+        case m.Closed():
             return Phase.CLOSED
 
 
-def _in_line(latch: latch_st.State | None) -> Phase:
+def _in_line(latch: latch_m.State | None) -> Phase:
     match latch:
-        case latch_st.Waiting():
+        case latch_m.Waiting():
             return Phase.QUEUED
-        case latch_st.Claiming() | latch_st.Holding():
+        case latch_m.Claiming() | latch_m.Holding():
             return Phase.ELECTED
         case _:
             return Phase.WAITING
@@ -37,17 +37,6 @@ def _in_line(latch: latch_st.State | None) -> Phase:
 
 def epoch_of(state: State) -> int | None:
     """The epoch a state is about."""
-    if isinstance(state, st.Guarding | st.Leading | st.Draining):
+    if isinstance(state, m.Guarding | m.Leading | m.Draining):
         return state.leadership.epoch
     return None
-
-
-def place_of(latch: latch_st.State | None) -> latch_st.Place | None:
-    """The place in the queue a latch knows of."""
-    match latch:
-        case latch_st.Waiting(_, place):
-            return place
-        case latch_st.Claiming() | latch_st.Holding():
-            return latch_st.Place(0)
-        case _:
-            return None

@@ -1,7 +1,8 @@
 """What changes in the live state, by topic, for streams of events.
 
 A stream may tell thousands of changes a second, so they arrive over a session of its own: the one that the
-leader writes over is not held up, and its watches are left alone (see `leader.zookeeper.below`).
+leader writes over is not held up, and its watches are left alone (see `watch_below_async` in
+`leader.zookeeper.kazoo_client`).
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from leader.clock import boottime
-from leader.core.latch import events as ev
-from leader.core.latch import states as st
-from leader.core.latch.core import Gained, LatchCore, Lost, News
+from leader.core.latch import model as m
+from leader.core.latch.core import LatchCore
 from leader.core.latch.steps import PlainClaimant
 from leader.core.lease import LeadershipLease
 from leader.errors import LeaderError, ZooKeeperUnavailableError
@@ -30,7 +29,7 @@ class HandDriven:
 
     def __init__(self, session: ZooKeeperSession, queue: str, name: str = "") -> None:
         self.session, self.queue = session, queue
-        self.news: list[News] = []
+        self.news: list[m.News] = []
         self.woken: deque[tuple[str, bool]] = deque()
         self.lease = LeadershipLease(session.liveness, boottime, MARGIN)
         self.core = LatchCore(
@@ -52,28 +51,33 @@ class HandDriven:
 
     @property
     def holds(self) -> bool:
-        return isinstance(self.core.state, st.Holding) and self.lease.stands(self.lease.hold)
+        return isinstance(self.core.state, m.Holding) and self.lease.stands(self.lease.hold)
 
     @property
     def node(self) -> str:
         node = getattr(self.core.state, "node", None)
-        assert isinstance(node, st.Node), self.core.state
+        assert isinstance(node, m.Node), self.core.state
         return node.name
 
     @property
     def words(self) -> list[str]:
         return [
-            "is" if isinstance(one, Gained) else "not" for one in self.news if isinstance(one, Gained | Lost)
+            "is" if isinstance(one, m.Gained) else "not"
+            for one in self.news
+            if isinstance(one, m.Gained | m.LatchLost)
         ]
 
     @property
     def idle(self) -> bool:
         return self._steps is None
 
-    def begin(self, event: ev.Event) -> Request | None:
+    def begin(self, event: m.Event) -> Request | None:
         """Hear `event`, and stop before the first request."""
+        return self._begin(self.core.handle(event))
+
+    def _begin(self, steps: Steps[None]) -> Request | None:
         assert self._steps is None, "it is still busy with the event before"
-        self._steps = self.core.handle(event)
+        self._steps = steps
         self._advance(None, None)
         return self.pending
 
@@ -103,7 +107,7 @@ class HandDriven:
         while self.pending is not None:
             self.answer_one()
 
-    def do(self, event: ev.Event) -> None:
+    def do(self, event: m.Event) -> None:
         """Hear `event`, and do all it leads to."""
         self.begin(event)
         self.finish()
@@ -119,15 +123,18 @@ class HandDriven:
         """A watch tells that this node is gone."""
         self._hear(path, True)
 
+    def begin_to_hear_of_the_end_of(self, path: str) -> None:
+        """The same, but stop before the first request."""
+        self._begin(self.core.heard(path, True))
+
     def _hear(self, path: str, gone: bool) -> None:
-        event = self.core.heard(path, gone)
-        if event is not None:
-            self.do(event)
+        self._begin(self.core.heard(path, gone))
+        self.finish()
 
     def expire(self) -> None:
         """Its timer runs out."""
         self.core.due_at = None
-        self.do(ev.Due())
+        self.do(m.Due())
 
     def _advance(self, answer: Any, error: LeaderError | None) -> None:
         assert self._steps is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from leader.core.latch import events as ev
-from leader.core.latch.states import Node
+from leader.core.latch import model as latch_m
+from leader.core.latch.model import Node
 from leader.errors import RecordError
 from leader.protocol.card import Card, decode_card, yields_to
 from leader.protocol.control import Control, decode_control
@@ -61,12 +61,12 @@ class Eligibility:
         if self._yields and (yield from exists(self._paths.leader)) is not None:
             self.settled()
 
-    def objection(self, node: Node) -> Steps[ev.Postponed | ev.Barred | None]:
+    def objection(self, node: Node) -> Steps[latch_m.Postponed | latch_m.Barred | None]:
         """Why we should not claim now; None if nothing speaks against it."""
         own, control = self._own(), self._control
         me = own.participant.id
         if control.pause is not None and control.pause.leader_id != me:
-            return ev.Postponed(f"elections are paused: {control.pause.reason}")
+            return latch_m.Postponed(f"elections are paused: {control.pause.reason}")
         better: str | None = None
         if control.switchover is not None:
             if control.switchover.to != me:
@@ -74,7 +74,7 @@ class Eligibility:
         elif self._yields < MAX_YIELDS and own.may_yield:
             better = yield from self._better_than(node, own)
             self._yields += better is not None
-        return None if better is None else ev.Barred(f"yields to {better}", at_once=True)
+        return None if better is None else latch_m.Barred(f"yields to {better}", at_once=True)
 
     def _other(self, node: Node, wanted: str) -> Steps[str | None]:
         """The participant whom an operator named, if it is in the queue."""
