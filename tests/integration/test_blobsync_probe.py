@@ -12,10 +12,10 @@ from moto.server import ThreadedMotoServer
 from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
 from blobsync.probe.probing import probe
 from blobsync.probe.report import Capability, Finding, ProbeReport
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import Fail, IgnoreRange, ProxiedRequest, StaleListing
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
+from tests.s3_proxy.faults import Fail, IgnoreRange, ProxiedRequest, StaleListing
+from tests.s3_proxy.proxy import FaultProxy
 
 CONDITIONS = {Capability.PUT_IF_ABSENT, Capability.PUT_IF_MATCH, Capability.PUT_IF_MATCH_MISSING}
 CHECKSUMS = {Capability.MD5_VERIFIED, Capability.SHA256_VERIFIED}

@@ -13,9 +13,9 @@ import pytest
 
 from blobsync import LocalStoreError, RetryPolicy, S3Config, S3ObjectStore, Secret, StoreUnavailableError
 from blobsync.retry import call_retrying
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import SLOW_DOWN, Fail, ProxiedRequest, Reset, no_fault
 from nimbus.localstack.s3 import S3Server
+from tests.s3_proxy.faults import SLOW_DOWN, Fail, ProxiedRequest, Reset, no_fault
+from tests.s3_proxy.proxy import FaultProxy
 
 PART = 5 << 20
 PARTS = 6

@@ -27,8 +27,8 @@ from blobsync.collection.inventory import Kind, Tally, inventory
 from blobsync.collection.policy import CollectionPolicy, Reason, roots
 from blobsync.progress import Phase, Progress
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample
+from tests.release_reader import read_release
 
 MINUTE = timedelta(minutes=1)
 

@@ -39,7 +39,7 @@ from blobsync.errors import InvalidLayoutError
 from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.manifest import Role
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
+from tests.release_reader import read_release
 
 QUICK = RetryPolicy(
     first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5), deadline=timedelta(seconds=60)
