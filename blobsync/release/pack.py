@@ -26,8 +26,8 @@ import zstandard
 from blake3 import blake3
 
 from blobsync.errors import CorruptPackError, InvalidPackError
-from blobsync.release.artifact import MAX_ARTIFACTS
 from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import MAX_ARTIFACTS
 
 MAGIC = b"BSPACK1\n"
 FRAME_BYTES = 4 << 20
