@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
 from blobsync.bucket import keys
-from blobsync.bucket.audit_report import Audit, Fault, Flaw
 from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.bucket.verification import MemoryReader, Reader, StoreReader, read_table, verify_object
@@ -25,11 +26,54 @@ from blobsync.release.manifest import Manifest, ReleaseRef
 from blobsync.release.objects import StoredObject
 from blobsync.retry import WRONG_BYTES, RetryPolicy, call_retrying, read_again_if_wrong
 
-__all__ = ["Audit", "Auditor", "Fault", "Flaw"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _THREADS = 8
+
+
+class Fault(StrEnum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that is wrong.
+
+    Attributes:
+        key: Of the object, below the prefix.
+        fault: What is wrong with it.
+        reason: The same in words.
+    """
+
+    key: str
+    fault: Fault
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """How one release stands in the bucket.
+
+    Attributes:
+        ref: Which.
+        objects: How many packs and large files it has, as far as is known.
+        size_bytes: Theirs.
+        flaws: What is wrong, by key. Empty: nothing was found.
+    """
+
+    ref: ReleaseRef
+    objects: int
+    size_bytes: int
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no such release at all."""
+        key = keys.manifest(self.ref.name, self.ref.digest)
+        return any(flaw.key == key and flaw.fault is Fault.MISSING for flaw in self.flaws)
 
 
 class Auditor:

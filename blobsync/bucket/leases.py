@@ -25,8 +25,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from blobsync.bucket.patient_store import PatientStore
-from blobsync.bucket.ports import ObjectInfo, ObjectStore
+from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
 from blobsync.errors import BlobNotFoundError, BlobSyncError, StoreUnavailableError
 
 SCHEMA = 1

@@ -1,15 +1,19 @@
-"""What this package needs of the world: somewhere to keep objects."""
+"""What this package needs of the world: somewhere to keep objects; and a patient way to call it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from blobsync.errors import InvalidKeyError
+from blobsync.errors import BlobSyncError, InvalidKeyError
 from blobsync.names import key_fault
+from blobsync.retry import RetryPolicy, call_retrying
+
+Result = TypeVar("Result")
 
 CHUNK_BYTES = 1 << 20
 """How much `read` gives at a time, at most."""
@@ -158,6 +162,50 @@ class ObjectStore(Protocol):
         One that somebody still works on then fails for them, so let `older_than` be longer than any upload.
         """
         ...
+
+
+class StoppedError(BlobSyncError):
+    """The publish or the collection was told to stop."""
+
+    code = "stopped"
+
+
+class PatientStore:
+    """An object store whose calls are tried again and can be stopped. Thread-safe, as the store is.
+
+    Publishes and collections extend it.
+
+    Args:
+        store: The object store.
+        retry: For each call.
+        stopping: When set, every call ends soon.
+    """
+
+    def __init__(self, store: ObjectStore, retry: RetryPolicy, stopping: threading.Event) -> None:
+        self.store, self.retry, self.stopping = store, retry, stopping
+
+    def raise_if_stopped(self) -> None:
+        """Raise `StoppedError` once `stopping` is set."""
+        if self.stopping.is_set():
+            raise StoppedError("told to stop")
+
+    def call(self, call: Callable[[ObjectStore], Result], what: str) -> Result:
+        """Call the store until the call succeeds, fails for good, or the retry policy's deadline passes.
+
+        Args:
+            call: Safe to repeat.
+            what: For the log.
+
+        Raises:
+            StoppedError: told to stop.
+            BlobSyncError: the last error of the call.
+        """
+        self.raise_if_stopped()
+        try:
+            return call_retrying(lambda: call(self.store), self.retry, what=what, stopping=self.stopping)
+        except BlobSyncError:
+            self.raise_if_stopped()  # then the error is that of a call that was cut short
+            raise
 
 
 def checked_key(key: str) -> str:

@@ -1,9 +1,10 @@
-"""Releases in the object store: reading and listing them."""
+"""Releases in the object store: listing them, and reading manifests, layouts and single files, verified."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,10 +12,19 @@ import zstandard
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
-from blobsync.errors import BlobSyncConfigError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
+from blobsync.bucket.verification import StoreReader, read_table, verified_pieces
+from blobsync.errors import (
+    BlobSyncConfigError,
+    CorruptBlobError,
+    InvalidLayoutError,
+    InvalidManifestError,
+    ReleaseAbsentError,
+)
 from blobsync.names import is_digest, is_release_name
+from blobsync.release.blob import Blob
 from blobsync.release.layout import MAX_LAYOUT_BYTES, Layout
 from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
+from blobsync.release.pack import FrameReader, check_members, members_of
 
 COMPRESSED_BYTES = 64 << 10
 """Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
@@ -101,6 +111,43 @@ def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
             f"layout of {name}@{digest[:12]} is above {MAX_LAYOUT_BYTES} bytes; not read"
         )
     return Layout.parse(data)
+
+
+def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str) -> Iterator[bytes]:
+    """Stream the file `path`, in pieces of up to 16 MiB, each verified before it is given.
+
+    Raises:
+        ReleaseAbsentError: The release has no such file.
+        InvalidLayoutError: No pack has it.
+        CorruptBlobError: The bucket has other bytes than the manifest names.
+        BlobSyncError: As of `ObjectStore.read`.
+    """
+    blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
+    if blob is None:
+        raise ReleaseAbsentError(f"{manifest.ref} has no file {path!r}; `ls` lists what it has")
+    if blob.is_packed:
+        yield _packed(store, layout, blob)
+    else:
+        for piece in verified_pieces(StoreReader(store, keys.blob(blob.name)), blob):
+            yield bytes(piece)
+
+
+def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
+    for pack in layout.packs:
+        read = StoreReader(store, keys.pack(pack.name))
+        table = read_table(read.whole, pack.size_bytes)
+        if blob.sha256 not in table.sha256s:
+            continue
+        index = table.sha256s.index(blob.sha256)
+        frame = next(
+            frame
+            for frame in table.frames
+            if frame.first_member <= index < frame.first_member + frame.member_count
+        )
+        raw = FrameReader().raw(frame, read.whole(frame.start, frame.stored_bytes))
+        check_members(table, frame, raw)
+        return bytes(dict(members_of(table, frame, raw))[blob.sha256])
+    raise InvalidLayoutError(f"no pack of the layout has blob {blob.sha256}; publish the release again")
 
 
 def _read(store: ObjectStore, key: str, most: int) -> bytes | None:

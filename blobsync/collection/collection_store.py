@@ -8,8 +8,7 @@ from datetime import datetime
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import store_time
-from blobsync.bucket.patient_store import PatientStore, StoppedError
-from blobsync.bucket.ports import ObjectInfo, ObjectStore
+from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore, StoppedError
 from blobsync.collection.inventory import Inventory, Kind, inventory
 from blobsync.errors import BlobNotFoundError, GcRefusedError
 from blobsync.progress import Phase, Progress

@@ -27,8 +27,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from blobsync.bucket.leases import boottime_s
-from blobsync.bucket.patient_store import StoppedError
-from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.ports import ObjectStore, StoppedError
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport

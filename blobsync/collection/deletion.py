@@ -17,7 +17,7 @@ from itertools import groupby, islice
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, Lease
-from blobsync.bucket.patient_store import StoppedError
+from blobsync.bucket.ports import StoppedError
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.reach import Reach

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import LiveLease, live_leases, store_time
-from blobsync.bucket.patient_store import StoppedError
-from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.ports import ObjectStore, StoppedError
 from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.decision import (

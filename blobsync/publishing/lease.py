@@ -15,7 +15,7 @@ from typing import Self
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, Lease, boottime_s
-from blobsync.bucket.patient_store import PatientStore
+from blobsync.bucket.ports import PatientStore
 from blobsync.errors import BlobSyncError, PublishLapsedError, StoreUnavailableError
 from blobsync.log import Log
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from blobsync.bucket.patient_store import PatientStore
-from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.ports import ObjectStore, PatientStore
 from blobsync.bucket.tombstones import condemned
 from blobsync.errors import BlobSyncError
 from blobsync.progress import Share

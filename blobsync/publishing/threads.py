@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self, TypeVar
 
-from blobsync.bucket.patient_store import StoppedError
+from blobsync.bucket.ports import StoppedError
 from blobsync.progress import Meter, Progress
 
 THREADS = 6

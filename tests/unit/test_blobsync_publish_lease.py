@@ -20,8 +20,7 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.leases import MAX_TTL, Lease, live_leases, store_time
-from blobsync.bucket.patient_store import PatientStore
-from blobsync.bucket.ports import OnProgress, ignore_progress
+from blobsync.bucket.ports import OnProgress, PatientStore, ignore_progress
 from blobsync.publishing import lease as lease_module
 from blobsync.publishing import publisher
 from blobsync.publishing.lease import REFRESHES_PER_TTL, PublishLease
