@@ -1,4 +1,6 @@
-"""Pack small files, and upload packs and large files. Runs on the threads of a publish.
+"""Pack small files, and upload packs and large files, to the store as a publish uses it.
+
+Runs on the threads of a publish.
 
 Packs are made by one thread, `blobsync-pack`, file by file, so that no more than a frame is in memory; more
 threads would make it no faster. A pack is written to a file without a name and uploaded from there.
@@ -7,26 +9,97 @@ threads would make it no faster. A pack is written to a file without a name and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
 from blobsync.bucket import keys
-from blobsync.progress import Meter, Share
+from blobsync.bucket.ports import ObjectStore, PatientStore
+from blobsync.bucket.tombstones import condemned
+from blobsync.errors import BlobSyncError
+from blobsync.progress import Meter, Phase, Share
 from blobsync.publishing.hashing import read_file, scratch_error, snapshot, unnamed_file
-from blobsync.publishing.publish_store import PublishStore
 from blobsync.publishing.sources import SourceFile
 from blobsync.release.blob import Blob
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Manifest
 from blobsync.release.pack import PackWriter
+from blobsync.retry import RetryPolicy
 
 LARGE_BYTES = 64 << 20
 LARGE_AT_ONCE = 2
 """Of files above `LARGE_BYTES`, so many are copied and sent at a time, each in parts side by side."""
+
+
+class PublishStore(PatientStore):
+    """The object store as a publish uses it: what is condemned counts as absent, a dry run writes nothing.
+
+    Thread-safe, as the store is.
+
+    Args:
+        store: Where to.
+        retry: For each call.
+        stopping: When set, every call ends soon.
+        dry_run: Leave out what would be written.
+    """
+
+    def __init__(
+        self, store: ObjectStore, retry: RetryPolicy, stopping: threading.Event, *, dry_run: bool
+    ) -> None:
+        super().__init__(store, retry, stopping)
+        self.dry_run = dry_run
+        self._condemned: frozenset[str] = frozenset()
+
+    def read_condemned(self) -> None:
+        """From now on, treat what a collection condemned as absent, so that it is written again.
+
+        Raises:
+            BlobSyncError: as of `ObjectStore`.
+        """
+        self._condemned = self.call(condemned, "read tombstones")
+
+    def has(self, key: str, size_bytes: int) -> bool:
+        """True if an object of that size is there and no collection has condemned it."""
+        if key in self._condemned:
+            return False
+        return self.call(lambda store: store.size(key), "size of object") == size_bytes
+
+    def read(self, key: str, start: int, size_bytes: int) -> bytes:
+        """A range of an object."""
+        return self.call(
+            lambda store: b"".join(store.read(key, start=start, size_bytes=size_bytes)), "read range"
+        )
+
+    def write(self, key: str, data: bytes | Path, share: Share | None = None) -> None:
+        """Write an object. The deadline starts again whenever a try sends more than all tries before it."""
+        advanced = True
+
+        def attempt(store: ObjectStore) -> None:
+            sent = 0
+
+            def on_progress(size_bytes: int) -> None:
+                nonlocal sent, advanced
+                self.raise_if_stopped()
+                sent += size_bytes
+                if share is not None and share.reached(sent):
+                    advanced = True
+
+            store.write(key, data, on_progress=on_progress)
+
+        while not self.dry_run:
+            advanced = False
+            try:
+                self.call(attempt, "write object")
+            except BlobSyncError as exc:
+                if not (exc.retryable and advanced):
+                    raise
+            else:
+                return
 
 
 @dataclass(slots=True)
@@ -53,9 +126,11 @@ class Uploader:
         scratch: A folder for packs and copies of large files; None: the one for temporary files.
         repair: Send what seems to be there, too.
         limits: After how many stored and raw bytes a pack is closed.
+        packer: Makes the packs.
+
+    Attributes:
         packing: Counts what is packed.
         uploading: Counts what the store has.
-        packer: Makes the packs.
     """
 
     def __init__(
@@ -66,15 +141,33 @@ class Uploader:
         scratch: Path | None,
         repair: bool,
         limits: tuple[int, int],
-        packing: Meter,
-        uploading: Meter,
         packer: Executor,
     ) -> None:
         self._store, self._sources, self._scratch, self._repair = store, sources, scratch, repair
         self._stored_limit, self._raw_limit = limits
-        self._packing, self._uploading = packing, uploading
         self._packer = packer
+        self.packing, self.uploading = Meter(Phase.PACKING), Meter(Phase.UPLOADING)
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
+
+    def jobs(self, manifest: Manifest, to_pack: frozenset[str]) -> list[Callable[[], UploadResult]]:
+        """Packs and large files by turns: packs need the processor, large files the network.
+
+        Args:
+            manifest: What is published.
+            to_pack: Digests of the small files that no pack in the store has.
+        """
+        small: list[Callable[[], UploadResult]] = []
+        large: list[Callable[[], UploadResult]] = []
+        for blobs in pack_jobs(manifest, to_pack, self._raw_limit):
+            size_bytes = sum(blob.size_bytes for blob in blobs)
+            self.packing.expect(len(blobs), size_bytes)
+            self.uploading.expect(len(blobs), size_bytes)
+            small.append(partial(self.upload_packed, blobs))
+        for blob in manifest.blobs.values():
+            if not blob.is_packed:
+                self.uploading.expect(1, blob.size_bytes)
+                large.append(partial(self.upload_blob, blob))
+        return [job for turn in zip_longest(small, large) for job in turn if job is not None]
 
     def upload_blob(self, blob: Blob) -> UploadResult:
         """Upload a blob that is an object of its own.
@@ -83,7 +176,7 @@ class Uploader:
             SourceChangedError: its file has other bytes now.
             BlobSyncError: as of `ObjectStore`.
         """
-        key, share = keys.blob(blob.name), Share(self._uploading, blob.size_bytes, blob.size_bytes)
+        key, share = keys.blob(blob.name), Share(self.uploading, blob.size_bytes, blob.size_bytes)
         is_there = not self._repair and self._store.has(key, blob.size_bytes)
         if not is_there and not self._store.dry_run:
             with self._large if blob.size_bytes > LARGE_BYTES else nullcontext():
@@ -124,7 +217,7 @@ class Uploader:
                 self._store.raise_if_stopped()
                 writer.add(blob.sha256, read_file(self._sources[blob.sha256], blob))
                 packed.append(blob)
-                self._packing.add(1, blob.size_bytes)
+                self.packing.add(1, blob.size_bytes)
                 if writer.size_bytes >= self._stored_limit or writer.raw_bytes >= self._raw_limit:
                     more = True
                     break
@@ -136,7 +229,7 @@ class Uploader:
 
     def _upload_pack(self, pack: Pack, packed: list[Blob], path: Path, result: UploadResult) -> None:
         raw_bytes = sum(blob.size_bytes for blob in packed)
-        key, share = keys.pack(pack.name), Share(self._uploading, raw_bytes, pack.size_bytes)
+        key, share = keys.pack(pack.name), Share(self.uploading, raw_bytes, pack.size_bytes)
         result.packs.append(pack)
         if not self._repair and self._store.has(key, pack.size_bytes):
             result.reused_count += len(packed)  # by a publish that did not come to its end

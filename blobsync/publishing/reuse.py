@@ -16,7 +16,7 @@ from blobsync.bucket.releases import fetch_layout, published
 from blobsync.bucket.verification import read_table
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
 from blobsync.log import Log
-from blobsync.publishing.publish_store import PublishStore
+from blobsync.publishing.packing import PublishStore
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.pack import PackTable
@@ -103,7 +103,6 @@ def known_packs(
     store: PublishStore,
     pool: Executor,
     own: ReleaseRef,
-    base: Sequence[ReleaseRef],
     wanted: Mapping[str, int],
 ) -> list[KnownPack]:
     """Find packs with blobs that are wanted.
@@ -112,7 +111,6 @@ def known_packs(
         store: The store.
         pool: For several requests at once.
         own: The release itself, which may have been published before, in part or whole.
-        base: Releases of other names that share files with it.
         wanted: Size of each small blob, by digest.
 
     Raises:
@@ -121,7 +119,7 @@ def known_packs(
     names = {sha256: sha256 for sha256 in wanted}  # one string for each, not one for each table
     left, seen = set(wanted), set[Pack]()
     found: list[KnownPack] = []
-    for layout in _layouts(store, own, base):
+    for layout in _layouts(store, own):
         if not left or len(seen) >= MAX_TABLES:
             break
         new = [pack for pack in layout.packs if pack not in seen][: MAX_TABLES - len(seen)]
@@ -139,11 +137,11 @@ def known_packs(
     return found
 
 
-def _layouts(store: PublishStore, own: ReleaseRef, base: Sequence[ReleaseRef]) -> Iterator[Layout]:
-    """Layouts of the release, of its predecessors, newest first, and of `base`. Reads one at a time."""
+def _layouts(store: PublishStore, own: ReleaseRef) -> Iterator[Layout]:
+    """Layouts of the release, and of its predecessors, newest first. Reads one at a time."""
     history = store.call(lambda objects: published(objects, own.name), "history")
     newest = list(dict.fromkeys(ReleaseRef(own.name, entry.digest) for entry in history))[:MAX_LAYOUTS]
-    for ref in dict.fromkeys([own, *newest, *base]):
+    for ref in dict.fromkeys([own, *newest]):
         try:
             yield store.call(partial(fetch_layout, name=ref.name, digest=ref.digest), "layout")
         except BlobNotFoundError:

@@ -20,7 +20,6 @@ from blobsync import (
     Phase,
     Progress,
     PublishedRelease,
-    ReleaseRef,
     RetryPolicy,
     SourceChangedError,
     SourceFile,
@@ -179,21 +178,6 @@ def test_repair_replaces_what_has_wrong_bytes_of_the_right_size(root: Path) -> N
         read_release(store, "p", made.digest)
     assert upload(store, root, repair=True).uploaded_count == 4
     assert read_release(store, "p", made.digest) == on_disk(root)
-
-
-def test_packs_of_another_release_are_used_when_it_is_named(root: Path) -> None:
-    store = MemoryObjectStore()
-    first = upload(store, root)
-
-    alone = upload(store, root, name="q", dry_run=True)
-    based = upload(store, root, name="q", base=[ReleaseRef("p", first.digest), ReleaseRef("p", "0" * 64)])
-
-    assert (alone.reused_count, based.reused_count) == (4, 4)  # the same pack would be made anyway
-    (root / "own.py").write_text("own")
-    assert upload(store, root, name="r", dry_run=True).uploaded_count == 4
-    based = upload(store, root, name="r", base=[ReleaseRef("p", first.digest)])
-    assert (based.uploaded_count, based.reused_count) == (1, 4)
-    assert read_release(store, "r", based.digest) == on_disk(root)
 
 
 @pytest.mark.parametrize("rubbish", [b"{}", b"\xff" * 100])
