@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from blobsync.release.replica import ReplicaRecord
     from blobsync.replicas import ReplicaBoard, ReplicaPolicy, ReplicaReport, Replicas, wait_for_replicas
     from blobsync.retry import RetryPolicy
-    from blobsync.s3.config import S3Config
-    from blobsync.s3.secret import Secret
+    from blobsync.s3.config import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
     from blobsync.sync.document import readiness_document
     from blobsync.sync.meter import SyncProgress
@@ -168,7 +167,7 @@ _MODULES = {
     "S3Config": "s3.config",
     "S3ObjectStore": "s3.store",
     "ScrubProgress": "sync.scrubber",
-    "Secret": "s3.secret",
+    "Secret": "s3.config",
     "SourceFile": "publishing.sources",
     "SyncProgress": "sync.meter",
     "Syncer": "sync.syncer",

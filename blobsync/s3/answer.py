@@ -1,4 +1,4 @@
-"""Answers of an HTTP server: what they say, and what of their body to use. Pure.
+"""Answers of an HTTP server: what they say, and what of their body answers the question. Pure.
 
 Nothing that a server says is trusted. Servers differ: some answer a range with status 200 and the range
 (rclone), some with 200 and the whole object. So not the status counts but the header Content-Range.
@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from blobsync.s3.request import Wanted
 
 NO_SUCH_RANGE = 416
 """Status of an answer to a range that begins at or beyond the end of its object."""
@@ -87,6 +85,27 @@ def parsed(data: bytes) -> Head:
 def broken(exc: Exception) -> HttpError:
     """Any failure of a connection as one of these."""
     return exc if isinstance(exc, HttpError) else HttpError(f"{type(exc).__name__}: {exc}")
+
+
+class Wanted(NamedTuple):
+    """A range of an object.
+
+    Attributes:
+        full: The whole key, prefix included.
+        start: First byte.
+        size_bytes: How many; None: all from there on.
+    """
+
+    full: str
+    start: int
+    size_bytes: int | None
+
+    @property
+    def header(self) -> str | None:
+        """Value of the header Range; None: the whole object, so none is sent."""
+        if self.start == 0 and self.size_bytes is None:
+            return None
+        return f"bytes={self.start}-{'' if self.size_bytes is None else self.start + self.size_bytes - 1}"
 
 
 class Given(NamedTuple):

@@ -1,10 +1,17 @@
-"""Makes clients of boto3, and readers with what boto3 knows of places and keys."""
+"""Makes clients of boto3, and says in our words what they raise; and readers of what boto3 knows.
+
+An answer that says "done" and is none of S3's is refused: cut to nothing on the way, or a gateway's own
+words. boto3 takes it for what was asked: for a listing without entries, for an object that was written. A
+collector that believes such a listing deletes what a publish counts on.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -12,22 +19,40 @@ from typing import TYPE_CHECKING, Any, cast
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader, create_loader
+from botocore.model import OperationModel
 
-from blobsync.errors import BlobSyncConfigError
-from blobsync.s3.client_answers import refuse_others, translated
+from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.s3.config import S3Config
-from blobsync.s3.place import reader_at
-from blobsync.s3.reader import S3Reader
+from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
+from blobsync.s3.reader import S3Reader, reader_at
 from blobsync.s3.request import Credentials
 from blobsync.s3.transport import Transport
-from blobsync.s3.unfinished import S3Unfinished
-from blobsync.s3.upload import S3Uploader
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
+
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+_SAYS = {
+    "CompleteMultipartUpload": "ETag",
+    "CreateMultipartUpload": "UploadId",
+    "HeadObject": "ETag",
+    "ListMultipartUploads": "Bucket",
+    "ListObjectsV2": "IsTruncated",
+    "ListParts": "Bucket",
+    "PutObject": "ETag",
+    "UploadPart": "ETag",
+}
+"""What every right answer to an operation has. Some servers leave out whether a list of uploads is whole."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
@@ -50,8 +75,14 @@ def _loader(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
+class NotS3AnswerError(BotoCoreError):
+    """An answer with a good status, without what S3 says in it."""
+
+    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is another's"
+
+
 class S3Clients:
-    """A client and what uploads with it, and a reader made of the same settings and credentials.
+    """A client, and a reader made of the same settings and credentials.
 
     Args:
         config: Where, who, and how patiently.
@@ -79,9 +110,8 @@ class S3Clients:
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
-            refuse_others(self.client.meta.events)
-            self.unfinished = S3Unfinished(self.client, config)
-            self.uploader = S3Uploader(self.client, config, self.unfinished)
+            for operation in _SAYS:
+                self.client.meta.events.register(f"after-call.s3.{operation}", _refuse_others)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
@@ -107,14 +137,12 @@ class S3Clients:
 
     def presigned(self, operation: str, full: str, lifetime: timedelta) -> str:
         """As the client spells it, which knows regions and styles of addressing. Asks nobody."""
-        try:
+        with in_our_words(self._config, None):
             return self.client.generate_presigned_url(
                 operation,
                 Params={"Bucket": self._config.bucket, "Key": full},
                 ExpiresIn=int(lifetime.total_seconds()),
             )
-        except BotoCoreError as exc:
-            raise translated(exc, self._config, None) from exc
 
     def _who(self) -> Credentials | None:
         """Credentials of this moment: those that expire are renewed first, when it is time."""
@@ -125,6 +153,45 @@ class S3Clients:
         except BotoCoreError as exc:
             raise translated(exc, self._config, None) from exc
         return cast("Credentials", found) if found.access_key and found.secret_key else None
+
+
+@contextmanager
+def in_our_words(config: S3Config, key: str | None) -> Iterator[None]:
+    """Raise errors of the S3 client as ours. Arguments as of `translated`."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as exc:
+        raise translated(exc, config, key) from exc
+
+
+def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
+    """Turn an error of the S3 client into one of ours.
+
+    Args:
+        exc: As raised.
+        config: What was asked.
+        key: The whole key, prefix included; None: the bucket was asked for.
+    """
+    if isinstance(exc, ClientError):
+        error = exc.response.get("Error", {})
+        status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
+    if isinstance(exc, _NO_CREDENTIALS):
+        return without_credentials(str(exc), config, key)
+    if isinstance(exc, NotS3AnswerError):
+        return not_s3(exc, config, key)
+    return unreachable(exc, config, key)
+
+
+def _refuse_others(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
+    """End a client's call with NotS3AnswerError where the answer cannot be S3's."""
+    status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    field = _SAYS[model.name]
+    if status < 300 and field not in parsed:
+        raise NotS3AnswerError(operation=model.name, field=field)
+    # boto3 gives the status where there is no code. What is missing, a bucket or an upload, is then unknown.
+    if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
+        raise NotS3AnswerError(operation=model.name, field="Code")
 
 
 def _add_md5(params: dict[str, Any], **_: object) -> None:

@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.names import path_fault
-from blobsync.s3.secret import Secret
 
 AddressingStyle = Literal["auto", "path", "virtual"]
-UploadChecksum = Literal["md5", "sha256", "none"]
 
 MIB = 1 << 20
 LEAST_PART_BYTES = 5 * MIB
@@ -22,6 +20,34 @@ MOST_PARTS = 10_000
 """What S3 allows of one upload."""
 
 _REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+class Secret:
+    """Holds a secret; shows it only when asked by name. Neither `repr`, `str` nor a format gives it away."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The secret itself. Do not keep or print it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +64,6 @@ class S3Config:
         secret_access_key: Never shown. A plain string is wrapped at once.
         addressing_style: Where the bucket's name goes: `path` (`host/bucket/key`), `virtual`
             (`bucket.host/key`), or `auto`, the default: `path` with an `endpoint_url`, else as AWS wants it.
-        upload_checksum: What an upload carries so that the server can notice damage: `md5`, the default
-            (Content-MD5; of old known everywhere), `sha256` (x-amz-checksum-sha256; AWS, MinIO, Ceph), or
-            `none`, for a server that refuses both. `blobsync.probe.probing` says which of them a server
-            verifies. Answers' checksums are never asked for: servers give those of whole objects with ranges.
         connect_timeout: For opening a connection. Default: 3 s.
         read_timeout: Longest silence within an answer, and the longest wait for its beginning, whatever the
             server says before (ten times that where it puts an upload together). Default: 15 s.
@@ -52,7 +74,6 @@ class S3Config:
         max_connections: Kept open; at least as many as threads use the store. Default: 16.
         multipart_bytes: Larger objects are sent in parts. Bytes; default: 64 MiB, at least 5 MiB.
         part_bytes: Of such parts; more where 10,000 do not suffice. Bytes; default: 16 MiB, at least 5 MiB.
-        upload_threads: Parts of one object that are sent at a time. Default: 4.
         ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
             its own). Default: None.
     """
@@ -64,7 +85,6 @@ class S3Config:
     access_key_id: str | None = None
     secret_access_key: Secret | None = None
     addressing_style: AddressingStyle = "auto"
-    upload_checksum: UploadChecksum = "md5"
     connect_timeout: timedelta = timedelta(seconds=3)
     read_timeout: timedelta = timedelta(seconds=15)
     slowest_bytes_per_s: int = 16 << 10
@@ -72,7 +92,6 @@ class S3Config:
     max_connections: int = 16
     multipart_bytes: int = 64 * MIB
     part_bytes: int = 16 * MIB
-    upload_threads: int = 4
     ca_bundle: str | None = None
 
     def __post_init__(self) -> None:
@@ -105,15 +124,14 @@ class S3Config:
             raise BlobSyncConfigError(
                 f"region {self.region!r} is not a region's name: letters, digits and dashes, at most 63"
             )
-        for name, value, choices in (
-            ("addressing_style", self.addressing_style, get_args(AddressingStyle)),
-            ("upload_checksum", self.upload_checksum, get_args(UploadChecksum)),
-        ):
-            if value not in choices:
-                raise BlobSyncConfigError(f"{name} {value!r} must be one of {', '.join(choices)}")
+        choices = get_args(AddressingStyle)
+        if self.addressing_style not in choices:
+            raise BlobSyncConfigError(
+                f"addressing_style {self.addressing_style!r} must be one of {', '.join(choices)}"
+            )
 
     def _check_numbers(self) -> None:
-        for name in ("max_attempts", "max_connections", "upload_threads", "slowest_bytes_per_s"):
+        for name in ("max_attempts", "max_connections", "slowest_bytes_per_s"):
             if getattr(self, name) < 1:
                 raise BlobSyncConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
         for name in ("multipart_bytes", "part_bytes"):

@@ -13,6 +13,7 @@ import os
 import select
 import threading
 import time
+from contextlib import suppress
 
 from blobsync.bucket.ports import OnProgress
 from blobsync.s3.answer import Head, HttpError, StaleConnectionError, broken, parsed, unchunked
@@ -232,6 +233,18 @@ class ConnectionPool:
         self._closed = False
         self._lock = threading.Lock()
 
+    def ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+        """Ask over an idle connection, or a new one. The caller gives it back, or closes it.
+
+        Raises:
+            HttpError: no answer, or none that is HTTP.
+        """
+        idle = self.idle()
+        if idle is not None:
+            with suppress(StaleConnectionError):
+                return _asked(idle, request, on_progress)
+        return _asked(self.open(), request, on_progress)
+
     def idle(self) -> Connection | None:
         """One that was used before; None: there is none."""
         while True:
@@ -271,6 +284,14 @@ class ConnectionPool:
             self._closed, idle, self._idle = True, self._idle, []
         for connection in idle:
             connection.close()
+
+
+def _asked(connection: Connection, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+    try:
+        return connection, connection.ask(request, on_progress)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _write_at(fd: int, view: memoryview, offset: int) -> None:

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.answer import HttpError, parsed
 from blobsync.s3.patience import Limits
-from blobsync.s3.request import Proxy
 
 if TYPE_CHECKING:
     import ssl
 
 _HEAD_BYTES = 64 << 10
 _OK = 200
+PORTS = {"http": 80, "https": 443}
+
+
+class Proxy(NamedTuple):
+    """An HTTP proxy on the way to the server.
+
+    Attributes:
+        host: Name or address.
+        port: Of TCP.
+        header: The line `Proxy-Authorization` with its end; empty: the proxy asks for no password.
+    """
+
+    host: str
+    port: int
+    header: str
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host}:{self.port})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +103,52 @@ def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None
     if rest:
         raise HttpError(f"the proxy {proxy.host}:{proxy.port} sent more than its answer")
     plain.settimeout(endpoint.connect_timeout_s)
+
+
+def host_header(url: SplitResult) -> str:
+    """The header Host: without the scheme's own port."""
+    return url.netloc.removesuffix(f":{PORTS[url.scheme]}")
+
+
+def proxy_for(scheme: str, host: str) -> Proxy | None:
+    """The proxy that the environment names for a host; None: connect directly.
+
+    Raises:
+        BlobSyncConfigError: it is not one of HTTP.
+    """
+    if not any(name.lower() == f"{scheme}_proxy" for name in os.environ):
+        return None  # without loading what reads the rest
+    from urllib.request import getproxies, proxy_bypass
+
+    told = getproxies().get(scheme)
+    if not told or proxy_bypass(host):
+        return None
+    try:
+        url = urlsplit(told if "://" in told else f"http://{told}")
+        port = url.port or PORTS["http"]
+    except ValueError:
+        port = 0
+    if port == 0 or url.scheme != "http" or not url.hostname:
+        raise BlobSyncConfigError(f"{scheme}_proxy must be http://host[:port]; no other kind is known")
+    header = ""
+    if url.username is not None:
+        words = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+        header = f"Proxy-Authorization: Basic {base64.b64encode(words).decode()}\r\n"
+    return Proxy(url.hostname, port, header)
+
+
+def tls_trusting(trusted: str | None) -> ssl.SSLContext:
+    """What to encrypt with.
+
+    Args:
+        trusted: File of authorities; None: those of the system.
+
+    Raises:
+        BlobSyncConfigError: that file holds none.
+    """
+    import ssl  # where nothing is encrypted nobody waits for it
+
+    try:
+        return ssl.create_default_context(cafile=trusted)
+    except OSError as exc:
+        raise BlobSyncConfigError(f"ca_bundle {trusted!r} holds no certificates: {exc}") from exc

@@ -1,12 +1,20 @@
-"""Reads objects over our own connections, with requests that we sign. boto3 does everything else."""
+"""Reads objects over our own connections, with requests that we sign. boto3 does everything else.
+
+boto3 and its client take some 30 MiB and a fifth of a second. A process that only reads from a server by
+path, with keys that do not expire, never loads it. Regions of AWS, profiles, roles and keys that are renewed
+are known to boto3 alone: see `S3Clients.reader`.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from blobsync.bucket.ports import CHUNK_BYTES, OnProgress, ignore_progress
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
@@ -15,19 +23,23 @@ from blobsync.s3.answer import (
     Given,
     Head,
     HttpError,
-    StaleConnectionError,
+    Wanted,
     code_and_message,
     given,
 )
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
+from blobsync.s3.endpoint import PORTS, Endpoint, host_header, proxy_for, tls_trusting
 from blobsync.s3.errors import answered, unreachable, without_credentials
-from blobsync.s3.request import Credentials, GetSigner, Wanted, encoded
+from blobsync.s3.patience import Limits
+from blobsync.s3.request import Credentials, GetSigner, encoded, static_credentials
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
 _ERROR_BYTES = 64 << 10
 _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
+_PLAIN_BUCKET = re.compile(r"(?!.*--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+"""No ARN, and none of the kinds that AWS marks by an end such as `--ol-s3`."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 
 Result = TypeVar("Result")
@@ -160,7 +172,7 @@ class S3Reader:
         """Ask once. A connection whose answer is an error is given back, or closed."""
         connection: Connection | None = None
         try:
-            connection, head = self._ask(request, on_progress)
+            connection, head = self._pool.ask(request, on_progress)
             return connection, understand(connection, head)
         except HttpError as exc:
             if connection is not None:
@@ -174,13 +186,6 @@ class S3Reader:
             if connection is not None:
                 connection.close()
             raise
-
-    def _ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
-        idle = self._pool.idle()
-        if idle is not None:
-            with suppress(StaleConnectionError):
-                return _asked_over(idle, request, on_progress)
-        return _asked_over(self._pool.open(), request, on_progress)
 
     def _request(self, path: str, key: str | None, ranged: str | None, query: str = "") -> bytes:
         who = self._credentials()
@@ -225,9 +230,61 @@ class S3Reader:
         return answered(head.status, code, message, self._config, key)
 
 
-def _asked_over(connection: Connection, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
-    try:
-        return connection, connection.ask(request, on_progress)
-    except BaseException:
-        connection.close()
-        raise
+def place_without_boto3(config: S3Config) -> str | None:
+    """What the addresses of objects begin with; None: boto3 must be asked."""
+    if config.endpoint_url is None or config.addressing_style == "virtual":
+        return None
+    url = urlsplit(config.endpoint_url)
+    if url.path.strip("/") or url.query or url.fragment or _PLAIN_BUCKET.fullmatch(config.bucket) is None:
+        return None
+    return f"{url.scheme}://{url.netloc}/{config.bucket}/"
+
+
+def reader_without_boto3(config: S3Config, environ: Mapping[str, str] = os.environ) -> S3Reader | None:
+    """Make a reader; None: boto3 must be asked where to read, or with whose keys.
+
+    Raises:
+        BlobSyncConfigError: the authorities to trust cannot be read.
+    """
+    who, place = static_credentials(config, environ), place_without_boto3(config)
+    trusted = config.ca_bundle or environ.get("AWS_CA_BUNDLE")
+    if who is None or place is None:
+        return None
+    if place.startswith("https:") and trusted is None:  # boto3 may have others in its configuration
+        return None
+    return reader_at(config, place, trusted, lambda: who)
+
+
+def reader_at(
+    config: S3Config, place: str, trusted: str | None, who: Callable[[], Credentials | None]
+) -> S3Reader:
+    """A reader of what lies below `place`.
+
+    Args:
+        config: The region and the time limits.
+        place: `scheme://host[:port]/path/`, to which keys are added.
+        trusted: File of authorities for https.
+        who: As of `S3Reader`.
+
+    Raises:
+        BlobSyncConfigError: that file holds none, or the proxy is not one of HTTP.
+    """
+    url = urlsplit(place)
+    host, port = url.hostname or "", url.port or PORTS[url.scheme]
+    tls = tls_trusting(trusted) if url.scheme == "https" else None
+    proxy = proxy_for(url.scheme, url.netloc)
+    endpoint = Endpoint(
+        host=host,
+        port=port,
+        tls=tls,
+        connect_timeout_s=config.connect_timeout.total_seconds(),
+        limits=Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
+        proxy=proxy,
+    )
+    return S3Reader(
+        config,
+        ConnectionPool(endpoint, config.max_connections),
+        url.path,
+        GetSigner(host_header(url), config.region, None if tls else proxy),
+        who,
+    )

@@ -1,4 +1,4 @@
-"""Requests for objects: their range and their signature. Pure.
+"""Requests for objects, and whose keys sign them.
 
 botocore signs too, at several times the CPU; a test compares the two.
 
@@ -11,31 +11,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
+from blobsync.s3.config import S3Config
+from blobsync.s3.endpoint import Proxy
+
 _EMPTY = hashlib.sha256().hexdigest()
-
-
-class Wanted(NamedTuple):
-    """A range of an object.
-
-    Attributes:
-        full: The whole key, prefix included.
-        start: First byte.
-        size_bytes: How many; None: all from there on.
-    """
-
-    full: str
-    start: int
-    size_bytes: int | None
-
-    @property
-    def header(self) -> str | None:
-        """Value of the header Range; None: the whole object, so none is sent."""
-        if self.start == 0 and self.size_bytes is None:
-            return None
-        return f"bytes={self.start}-{'' if self.size_bytes is None else self.start + self.size_bytes - 1}"
 
 
 class Credentials(Protocol):
@@ -57,21 +41,24 @@ class Credentials(Protocol):
         ...
 
 
-class Proxy(NamedTuple):
-    """An HTTP proxy on the way to the server.
+@dataclass(frozen=True, slots=True)
+class StaticCredentials:
+    """Keys that do not change."""
 
-    Attributes:
-        host: Name or address.
-        port: Of TCP.
-        header: The line `Proxy-Authorization` with its end; empty: the proxy asks for no password.
-    """
+    access_key: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
 
-    host: str
-    port: int
-    header: str
 
-    def __repr__(self) -> str:
-        return f"Proxy({self.host}:{self.port})"
+def static_credentials(config: S3Config, environ: Mapping[str, str]) -> StaticCredentials | None:
+    """Those of the configuration, or of the environment, where boto3 looks next; None: it is to look."""
+    if config.access_key_id is not None and config.secret_access_key is not None:
+        return StaticCredentials(config.access_key_id, config.secret_access_key.reveal())
+    access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if not access or not secret or environ.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
+    return StaticCredentials(access, secret, token or None)
 
 
 class _DayKey(NamedTuple):

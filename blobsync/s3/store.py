@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, timedelta
 from itertools import islice
 from pathlib import Path
@@ -29,17 +29,17 @@ from blobsync.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from blobsync.s3.answer import Wanted
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
-from blobsync.s3.place import reader_without_boto3
-from blobsync.s3.reader import S3Reader
-from blobsync.s3.request import Wanted
+from blobsync.s3.reader import S3Reader, reader_without_boto3
 from blobsync.s3.upload_source import opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
     from blobsync.s3.client import S3Clients
+    from blobsync.s3.upload import S3Uploads
 
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
@@ -113,7 +113,7 @@ class S3ObjectStore:
         """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""
         full = self._full(key)
         with self._in_our_words(full), opened(data) as source:
-            self._boto3.uploader.send(full, source, on_progress)
+            self._uploads.send(full, source, on_progress)
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
         """The address of an object, with which anybody may do one thing until it expires. Asks nobody.
@@ -191,7 +191,7 @@ class S3ObjectStore:
         """See `ObjectStore.unfinished_uploads`."""
         own = self._config.prefix
         with self._in_our_words(None):
-            for found in self._boto3.unfinished.uploads(own + prefix):
+            for found in self._uploads.unfinished(own + prefix):
                 yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
@@ -200,8 +200,7 @@ class S3ObjectStore:
         with self._in_our_words(None):
             # Not self._full: whoever made that key, its upload is to go.
             return sum(
-                self._boto3.unfinished.abandon(self._config.prefix + found.key, found.upload_id)
-                for found in old
+                self._uploads.abandon(self._config.prefix + found.key, found.upload_id) for found in old
             )
 
     def close(self) -> None:
@@ -235,16 +234,16 @@ class S3ObjectStore:
     def _client(self) -> S3Client:
         return self._boto3.client
 
+    @property
+    def _uploads(self) -> S3Uploads:
+        from blobsync.s3.upload import S3Uploads
+
+        return S3Uploads(self._client, self._config)
+
     def _full(self, key: str) -> str:
         return self._config.prefix + checked_key(key)
 
-    @contextmanager
-    def _in_our_words(self, full: str | None) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError, ClientError
+    def _in_our_words(self, full: str | None) -> AbstractContextManager[None]:
+        from blobsync.s3.client import in_our_words
 
-        from blobsync.s3.client_answers import translated
-
-        try:
-            yield
-        except (BotoCoreError, ClientError) as exc:
-            raise translated(exc, self._config, full) from exc
+        return in_our_words(self._config, full)

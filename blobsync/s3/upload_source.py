@@ -157,16 +157,15 @@ class Slice(io.RawIOBase):
         self._at += len(data)
         return data
 
-    def digest(self, algorithm: str) -> bytes:
-        """Digest of the whole slice; `md5` or `sha256`."""
-        found = hashlib.new(algorithm, usedforsecurity=False)
+    def md5(self) -> bytes:
+        """Digest of the whole slice."""
+        found = hashlib.md5(usedforsecurity=False)
         self.seek(0)
         while chunk := self.read(CHUNK_BYTES):
             found.update(chunk)
         self.seek(0)
         return found.digest()
 
-
-def base64_of(digest: bytes) -> str:
-    """As headers have it."""
-    return base64.b64encode(digest).decode()
+    def content_md5(self) -> str:
+        """The same as headers have it."""
+        return base64.b64encode(self.md5()).decode()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from blobsync.errors import StoreUnavailableError
-from blobsync.s3.answer import Given, HttpError, code_and_message, given, parsed, unchunked
+from blobsync.s3.answer import Given, HttpError, Wanted, code_and_message, given, parsed, unchunked
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
-from blobsync.s3.request import Wanted
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobsync.s3.request import GetSigner, Proxy, Wanted, encoded
+from blobsync.s3.answer import Wanted
+from blobsync.s3.endpoint import Proxy
+from blobsync.s3.request import GetSigner, encoded
 
 NOW = dt.datetime(2026, 11, 21, 9, 8, 7, tzinfo=dt.UTC)
 HOST = "127.0.0.1:9000"
