@@ -118,6 +118,18 @@ class PublishLapsedError(BlobSyncError):
     retryable = True
 
 
+class CollectLapsedError(BlobSyncError):
+    """A collection could not keep its lease. The next run goes on."""
+
+    code = "collect_lapsed"
+
+
+class StoppedError(BlobSyncError):
+    """A publish or a collection was told to stop."""
+
+    code = "stopped"
+
+
 class ReplicasMissingError(BlobSyncError):
     """Fewer hosts than wanted have verified a release in time."""
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
-
-import tenacity
-from tenacity.stop import stop_before_delay, stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from blobsync.errors import (
     BlobSyncConfigError,
@@ -58,8 +55,8 @@ class RetryPolicy:
     def wait_s(self, failures: int, rng: Callable[[], float] = random.random) -> float:
         """Seconds to wait after that many failures in a row: at least half of the bound, never above it.
 
-        Half, since these waits are of single artifacts on the background path: a draw near zero for each of
-        many would be a burst on a server that is just coming back.
+        Half, since a draw near zero for each of many artifacts would be a burst on a server that is just
+        coming back.
         """
         bound: float = min(
             self.first_wait.total_seconds() * 2 ** min(failures - 1, 32), self.max_wait.total_seconds()
@@ -94,29 +91,25 @@ def call_retrying(
         stopping: When set, the last error is raised at once.
 
     Raises:
-        BlobSyncError: the last one; never an error of the retry library.
+        BlobSyncError: the last one.
     """
-    stop_event = stopping if stopping is not None else threading.Event()
-    wrong_bytes = 0
-
-    def may_heal(exc: BaseException) -> bool:
-        nonlocal wrong_bytes
-        if isinstance(exc, CorruptBlobError):
-            wrong_bytes += 1
-        return isinstance(exc, BlobSyncError) and exc.retryable and wrong_bytes < WRONG_BYTES_TRIES
-
-    def log(state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        _log.warning("store_call_retried", what=what, attempt=state.attempt_number, error=str(error))
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(may_heal),
-        wait=wait_random_exponential(
-            multiplier=policy.first_wait.total_seconds(), max=policy.max_wait.total_seconds()
-        ),
-        stop=stop_before_delay(policy.deadline.total_seconds()) | stop_when_event_set(stop_event),
-        sleep=tenacity.nap.sleep_using_event(stop_event),
-        before_sleep=log,
-        reraise=True,
-    )
-    return retrying(call)
+    stop = stopping if stopping is not None else threading.Event()
+    until_s = time.monotonic() + policy.deadline.total_seconds()
+    failures = wrong_bytes = 0
+    while True:
+        try:
+            return call()
+        except BlobSyncError as exc:
+            failures += 1
+            wrong_bytes += isinstance(exc, CorruptBlobError)
+            wait_s = policy.wait_s(failures)
+            if (
+                not exc.retryable
+                or wrong_bytes == WRONG_BYTES_TRIES
+                or time.monotonic() + wait_s >= until_s
+                or stop.is_set()
+            ):
+                raise
+            _log.warning("store_call_retried", what=what, attempt=failures, error=str(exc))
+            if stop.wait(wait_s):
+                raise

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from blobsync.errors import BlobSyncError, InvalidKeyError
+from blobsync.errors import BlobSyncError, InvalidKeyError, StoppedError
 from blobsync.names import key_fault
 from blobsync.retry import RetryPolicy, call_retrying
 
@@ -162,12 +162,6 @@ class ObjectStore(Protocol):
         One that somebody still works on then fails for them, so let `older_than` be longer than any upload.
         """
         ...
-
-
-class StoppedError(BlobSyncError):
-    """The publish or the collection was told to stop."""
-
-    code = "stopped"
 
 
 class PatientStore:

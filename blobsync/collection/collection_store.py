@@ -8,9 +8,9 @@ from datetime import datetime
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import store_time
-from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore, StoppedError
+from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
 from blobsync.collection.inventory import Inventory, Kind, inventory
-from blobsync.errors import BlobNotFoundError, GcRefusedError
+from blobsync.errors import BlobNotFoundError, GcRefusedError, StoppedError
 from blobsync.progress import Phase, Progress
 from blobsync.retry import RetryPolicy
 

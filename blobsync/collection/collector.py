@@ -27,12 +27,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from blobsync.bucket.leases import boottime_s
-from blobsync.bucket.ports import ObjectStore, StoppedError
+from blobsync.bucket.ports import ObjectStore
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.policy import CollectionPolicy
 from blobsync.collection.report import CollectionReport
 from blobsync.collection.run import Run
-from blobsync.errors import GcRefusedError
+from blobsync.errors import GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.progress import Progress
 from blobsync.release.manifest import ReleaseRef

@@ -17,11 +17,10 @@ from itertools import groupby, islice
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, Lease
-from blobsync.bucket.ports import StoppedError
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.reach import Reach
-from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.progress import Phase
 
@@ -34,12 +33,6 @@ HOLD_S = 60.0
 """After so long no new batch begins, so that publishes do not wait for long."""
 
 _log = Log(__name__)
-
-
-class CollectLapsedError(BlobSyncError):
-    """A collection could not keep its lease. The next run goes on."""
-
-    code = "collect_lapsed"
 
 
 class CollectLease(BucketLease):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import LiveLease, live_leases, store_time
-from blobsync.bucket.ports import ObjectStore, StoppedError
+from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.decision import (
@@ -24,12 +24,12 @@ from blobsync.collection.decision import (
     releases_in_grace,
     standing,
 )
-from blobsync.collection.deletion import CollectLapsedError, CollectLease, Deletion
+from blobsync.collection.deletion import CollectLease, Deletion
 from blobsync.collection.inventory import Found, Inventory, Kind, Tally
 from blobsync.collection.policy import CollectionPolicy, roots
 from blobsync.collection.reach import Reach
 from blobsync.collection.report import MAX_TOLD, CollectionReport
-from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from blobsync.bucket import keys
-from blobsync.bucket.ports import ObjectStore, StoppedError
+from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import Publication, publication_key, stored_manifest
-from blobsync.errors import LocalStoreError
+from blobsync.errors import LocalStoreError, StoppedError
 from blobsync.progress import Meter, Phase, Progress
 from blobsync.publishing.hashing import READ_BYTES, hash_file
 from blobsync.publishing.lease import PublishLease

@@ -51,8 +51,8 @@ _KIT = (
     *(f"nimbus/worker/application/{name}.py" for name in ("__init__", "bootstrap", "committing")),
 )  # fmt: skip
 """What a driver imports, and no more."""
-_KIT_PACKAGES = ("jinja2", "markupsafe", "tenacity")
-"""For `sql` tasks and for outputs. The compiled part of markupsafe stays here: it has one in Python, too."""
+_KIT_PACKAGES = ("jinja2", "markupsafe")
+"""For `sql` tasks. The compiled part of markupsafe stays here: it has one in Python, too."""
 
 
 def token_for(key: bytes, attempt: str, pipeline: PipelineName, release: ReleaseDigest) -> str:
