@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,28 +86,31 @@ class LiveLease:
     """A lease that counts now. `lease` is None if it cannot be read; it counts all the same."""
 
     key: str
-    written: datetime
     lease: Lease | None
 
 
-class BucketLease(ABC):
+class BucketLease:
     """A lease that is held from entering to leaving. Not reusable.
 
     Args:
         store: Where.
         key: Of the lease.
         lease: What it says.
+        lapsed: Makes the error of a lease that was not written for so many seconds.
         clock_s: Never set back; counts sleep of the host.
     """
 
-    def __init__(self, store: PatientStore, key: str, lease: Lease, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: PatientStore,
+        key: str,
+        lease: Lease,
+        lapsed: Callable[[float], BlobSyncError],
+        clock_s: Callable[[], float],
+    ) -> None:
         self.key = key
-        self._store, self._lease, self._clock_s = store, lease, clock_s
+        self._store, self._lease, self._lapsed, self._clock_s = store, lease, lapsed, clock_s
         self._written_s = float("-inf")  # never
-
-    @abstractmethod
-    def lapsed(self, gap_s: float) -> BlobSyncError:
-        """The error of a lease that was not written for so long."""
 
     def __enter__(self) -> Self:
         """Write it.
@@ -185,7 +187,7 @@ class BucketLease(ABC):
     def _check(self, limit: timedelta) -> None:
         gap_s = self._clock_s() - self._written_s
         if gap_s >= limit.total_seconds():
-            raise self.lapsed(gap_s)
+            raise self._lapsed(gap_s)
 
     def _delete(self) -> None:
         with suppress(BlobSyncError):
@@ -212,7 +214,7 @@ def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLeas
         except BlobNotFoundError:
             continue  # ended meanwhile
         if info.modified + (lease.ttl if lease is not None else MAX_TTL) > now:
-            live.append(LiveLease(info.key, info.modified, lease))
+            live.append(LiveLease(info.key, lease))
     return live
 
 

@@ -35,20 +35,18 @@ HOLD_S = 60.0
 _log = Log(__name__)
 
 
-class CollectLease(BucketLease):
+def collect_lease(store: CollectionStore) -> BucketLease:
     """The lease of a collection that deletes. No thread renews it: call `keep` before each step."""
+    holder = f"{socket.gethostname()} {os.getpid()}"
+    lease = Lease("collection", holder, datetime.now(UTC), TTL)
+    return BucketLease(store, keys.collect_lease(uuid.uuid4().hex), lease, _lapsed, store.clock_s)
 
-    def __init__(self, store: CollectionStore) -> None:
-        holder = f"{socket.gethostname()} {os.getpid()}"
-        lease = Lease("collection", holder, datetime.now(UTC), TTL)
-        super().__init__(store, keys.collect_lease(uuid.uuid4().hex), lease, store.clock_s)
 
-    def lapsed(self, gap_s: float) -> BlobSyncError:
-        """See `BucketLease.lapsed`."""
-        return CollectLapsedError(
-            f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
-            f"nothing more was deleted. The next run goes on"
-        )
+def _lapsed(gap_s: float) -> CollectLapsedError:
+    return CollectLapsedError(
+        f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
+        f"nothing more was deleted. The next run goes on"
+    )
 
 
 class Deletion:
@@ -71,7 +69,7 @@ class Deletion:
         data = [tally for kind, tally in self.deleted.items() if kind is not Kind.LEASE]
         return Tally(sum(tally.count for tally in data), sum(tally.size_bytes for tally in data))
 
-    def delete(self, due: Sequence[Found], lease: CollectLease) -> bool:
+    def delete(self, due: Sequence[Found], lease: BucketLease) -> bool:
         """Delete until all is tried, or `HOLD_S` is over.
 
         Args:
@@ -115,7 +113,7 @@ class Deletion:
             return []
         return [item for item in items if item.info.key not in spared and item.ref not in refs]
 
-    def _batch(self, batch: list[Found], lease: CollectLease) -> list[Found]:
+    def _batch(self, batch: list[Found], lease: BucketLease) -> list[Found]:
         """Delete some. Returns those that could not be deleted."""
         due = [item.info.key for item in batch]
         try:
@@ -130,12 +128,12 @@ class Deletion:
             self._deleted(item)
         return []
 
-    def _may_delete(self, lease: CollectLease) -> None:
+    def _may_delete(self, lease: BucketLease) -> None:
         """Before each request: the store may delete one by one, and each may take long."""
         lease.keep()
         self._store.raise_unless_may_delete()
 
-    def _one_by_one(self, batch: list[Found], lease: CollectLease) -> Iterator[Found]:
+    def _one_by_one(self, batch: list[Found], lease: BucketLease) -> Iterator[Found]:
         for item in batch:
             self._may_delete(lease)
             try:

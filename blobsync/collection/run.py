@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from blobsync.bucket import keys
-from blobsync.bucket.leases import LiveLease, live_leases, store_time
+from blobsync.bucket.leases import BucketLease, LiveLease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
 from blobsync.collection.collection_store import CollectionStore
@@ -24,7 +24,7 @@ from blobsync.collection.decision import (
     releases_in_grace,
     standing,
 )
-from blobsync.collection.deletion import CollectLease, Deletion
+from blobsync.collection.deletion import Deletion, collect_lease
 from blobsync.collection.inventory import Found, Inventory, Kind, Tally
 from blobsync.collection.policy import CollectionPolicy, roots
 from blobsync.collection.reach import Reach
@@ -217,7 +217,7 @@ class Run:
         """Take the lease, look for publishes, list and decide again, delete."""
         self._store.raise_unless_may_delete()
         try:
-            with CollectLease(self._store) as lease:
+            with collect_lease(self._store) as lease:
                 now, publishers = lease.look(keys.PUBLISH_LEASES)
                 if publishers:
                     return _Outcome(_told(publishers), again=True)
@@ -235,7 +235,7 @@ class Run:
         stored = self._store.call(tombstones, "read tombstones again")
         return earlier.still(standing(stored, Now(now, self._clock())))
 
-    def _delete_found(self, due: tuple[Found, ...], lease: CollectLease) -> _Outcome:
+    def _delete_found(self, due: tuple[Found, ...], lease: BucketLease) -> _Outcome:
         try:
             return _Outcome(again=not self._deletion.delete(due, lease))
         except StoppedError:

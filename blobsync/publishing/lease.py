@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -48,17 +49,11 @@ class PublishLease(BucketLease):
         clock_s: Callable[[], float] = boottime_s,
     ) -> None:
         lease = Lease(subject, holder, datetime.now(UTC), ttl)
-        super().__init__(store, keys.publish_lease(uuid.uuid4().hex), lease, clock_s)
+        super().__init__(
+            store, keys.publish_lease(uuid.uuid4().hex), lease, partial(_lapsed, subject), clock_s
+        )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="blobsync-publish-lease", daemon=True)
-
-    def lapsed(self, gap_s: float) -> BlobSyncError:
-        """See `BucketLease.lapsed`."""
-        return PublishLapsedError(
-            f"publish of {self._lease.subject} could not renew its lease for {gap_s:.0f} s, so what it "
-            f"counts on may have been collected; nothing became visible. Publish again: what is still "
-            f"there is not sent again"
-        )
 
     def __enter__(self) -> Self:
         """Write it, then wait until no collection is deleting.
@@ -108,3 +103,10 @@ class PublishLease(BucketLease):
         self._ended.set()
         self._thread.join()
         self._delete()
+
+
+def _lapsed(subject: str, gap_s: float) -> PublishLapsedError:
+    return PublishLapsedError(
+        f"publish of {subject} could not renew its lease for {gap_s:.0f} s, so what it counts on may have "
+        f"been collected; nothing became visible. Publish again: what is still there is not sent again"
+    )
