@@ -146,9 +146,9 @@ class Auditor:
         for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
-        looks = [partial(self._checked, key, partial(self._look, key, new[key])) for key in sound]
         # Deep, one after the other: each takes memory, and what is read is verified meanwhile.
-        found = (look() for look in looks) if self._deep else self._side_by_side(_called, looks)
+        look = partial(self._flaw_of, new)
+        found = map(look, sound) if self._deep else self._side_by_side(look, sound)
         for key, flaw in zip(sound, found, strict=True):
             self._seen[key] = flaw
             if not self._deep:
@@ -186,13 +186,21 @@ class Auditor:
     def _size(self, key: str) -> int | None:
         return self._call(lambda: self._store.size(key))
 
-    def _checked(self, key: str, look: Callable[[], None]) -> Flaw | None:
-        found = self._judged(key, look)
-        return found if isinstance(found, Flaw) else None
+    def _flaw_of(self, items: Mapping[str, StoredObject], key: str) -> Flaw | None:
+        return self._judged(key, lambda: self._look(key, items[key]))
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
         """What `look` gives, or what it shows to be wrong."""
-        return self._call(lambda: _told(key, lambda: read_again_if_wrong(lambda _again: look())))
+
+        def judge() -> Result | Flaw:
+            try:
+                return read_again_if_wrong(lambda _again: look())
+            except BlobNotFoundError:
+                return Flaw(key, Fault.MISSING, "there is no such object")
+            except WRONG_BYTES as exc:
+                return Flaw(key, Fault.DAMAGED, str(exc))
+
+        return self._call(judge)
 
     def _call(self, call: Callable[[], Result]) -> Result:
         return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
@@ -202,22 +210,9 @@ def _key(item: StoredObject) -> str:
     return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
 
 
-def _called(look: Callable[[], Result]) -> Result:
-    return look()
-
-
 def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
     if found is None:
         return Flaw(key, Fault.MISSING, "there is no such object")
     if found != size_bytes:
         return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
     return None
-
-
-def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:
-    try:
-        return look()
-    except BlobNotFoundError:
-        return Flaw(key, Fault.MISSING, "there is no such object")
-    except WRONG_BYTES as exc:
-        return Flaw(key, Fault.DAMAGED, str(exc))

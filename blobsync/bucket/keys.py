@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
 REPLICAS = "replicas/"
@@ -9,6 +11,9 @@ LAYOUTS, PUBLICATIONS = "layouts/", "publications/"
 TOMBSTONES = "gc/runs/"
 COLLECTION_CLOCK = "gc/clock"
 """A collection writes it to learn what time it is at the store."""
+
+HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
+"""Time and digest at the end of a key of `history`."""
 
 ROOMS = frozenset({BLOBS, PACKS, RELEASES, REPLICAS, LAYOUTS, PUBLICATIONS, "leases/", "gc/"})
 """The folders that all of these lie in."""

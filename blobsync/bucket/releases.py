@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +29,6 @@ COMPRESSED_BYTES = 64 << 10
 """Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
 
 _STAMP = "%Y%m%dT%H%M%SZ"
-_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -178,7 +176,7 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
     prefix = keys.histories(name)
-    entries = (_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
+    entries = (keys.HISTORY_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
     found = []
     for entry in entries:
         at = _time(entry[1]) if entry is not None else None

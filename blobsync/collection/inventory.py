@@ -28,7 +28,6 @@ class Kind(StrEnum):
 
 _BLOB = re.compile(r"(?:b3-)?[0-9a-f]{64}")
 _LEASE = re.compile(r"[0-9a-f]{32}")
-_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def _parsed(info: ObjectInfo, kind: Kind, rest: str) -> Found | None:
             return Found(info, kind, ReleaseRef(name, digest), "") if ok else None
         case Kind.HISTORY:
             name, _, entry = rest.partition("/")
-            matched = _ENTRY.fullmatch(entry)
+            matched = keys.HISTORY_ENTRY.fullmatch(entry)
             if matched is None or not is_release_name(name):
                 return None
             return Found(info, kind, ReleaseRef(name, matched[2]), matched[1])
