@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
@@ -12,6 +13,8 @@ TOMBSTONES = "gc/runs/"
 COLLECTION_CLOCK = "gc/clock"
 """A collection writes it to learn what time it is at the store."""
 
+STAMP = "%Y%m%dT%H%M%SZ"
+"""How a time is written in a key: in UTC."""
 HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 """Time and digest at the end of a key of `history`."""
 
@@ -34,15 +37,15 @@ def layout(name: str, digest: str) -> str:
     return f"{LAYOUTS}{name}/{digest}.json"
 
 
-def history(name: str, stamp: str, digest: str) -> str:
-    """Key that says that a release was published then. Their order is that of their time.
+def history(name: str, at: datetime, digest: str) -> str:
+    """Key that says that a release was published at a time. Their order is that of their time.
 
     Args:
         name: Of the release.
-        stamp: UTC, as `YYYYMMDDThhmmssZ`.
+        at: By the publisher's clock; aware.
         digest: Of the manifest.
     """
-    return f"{histories(name)}{stamp}-{digest}"
+    return f"{histories(name)}{at.astimezone(UTC).strftime(STAMP)}-{digest}"
 
 
 def histories(name: str) -> str:
@@ -70,9 +73,14 @@ def collect_lease(lease_id: str) -> str:
     return f"{COLLECT_LEASES}{lease_id}"
 
 
-def tombstone(run: str) -> str:
-    """Key of what a collection condemned."""
-    return f"{TOMBSTONES}{run}"
+def tombstone(now: datetime, run_id: str) -> str:
+    """Key of what a collection condemned.
+
+    Args:
+        now: By any clock, for people; aware.
+        run_id: 32 hexadecimal characters that no other run has.
+    """
+    return f"{TOMBSTONES}{now.astimezone(UTC).strftime(STAMP)}-{run_id}"
 
 
 def replica(host: str) -> str:

@@ -28,8 +28,6 @@ from blobsync.release.pack import FrameReader, check_members, members_of
 COMPRESSED_BYTES = 64 << 10
 """Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
 
-_STAMP = "%Y%m%dT%H%M%SZ"
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Publication:
@@ -158,11 +156,6 @@ def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
     return bytes(data)
 
 
-def publication_key(name: str, publication: Publication) -> str:
-    """Where the history of `name` says so."""
-    return keys.history(name, publication.at.astimezone(UTC).strftime(_STAMP), publication.digest)
-
-
 def published(store: ObjectStore, name: str) -> list[Publication]:
     """The history of `name`, newest first. A release that was published twice is there twice.
 
@@ -187,7 +180,7 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
 
 def _time(stamp: str) -> datetime | None:
     try:
-        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+        return datetime.strptime(stamp, keys.STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
 

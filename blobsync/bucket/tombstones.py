@@ -95,16 +95,6 @@ class StoredTombstone:
     tombstone: Tombstone | None
 
 
-def tombstone_key(now: datetime, run_id: str) -> str:
-    """Where a run keeps its tombstone.
-
-    Args:
-        now: By any clock; for people.
-        run_id: 32 hexadecimal characters that no other run has.
-    """
-    return keys.tombstone(f"{now.astimezone(UTC).strftime('%Y%m%dT%H%M%SZ')}-{run_id}")
-
-
 def tombstones(store: ObjectStore) -> list[StoredTombstone]:
     """All that are there at one moment, oldest first by the collectors' clocks.
 

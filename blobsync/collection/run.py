@@ -12,7 +12,7 @@ from typing import NamedTuple
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, LiveLease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
-from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
+from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstones
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.decision import (
     Decision,
@@ -175,7 +175,7 @@ class Run:
         # Also if it condemns nothing: a run that read earlier tombstones must see that all was pardoned.
         if decision.condemned or earlier:
             # With its own time, not that of the look: it is compared with the store's time of this write.
-            key = tombstone_key(now.collector, uuid.uuid4().hex)
+            key = keys.tombstone(now.collector, uuid.uuid4().hex)
             self._store.call(
                 lambda store: store.write(key, Tombstone(self._clock(), decision.condemned).encode()),
                 "write tombstone",

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
-from blobsync.bucket.releases import Publication, publication_key, stored_manifest
+from blobsync.bucket.releases import stored_manifest
 from blobsync.errors import LocalStoreError, StoppedError
 from blobsync.progress import Meter, Phase, Progress
 from blobsync.publishing.hashing import READ_BYTES, hash_file
@@ -222,10 +222,9 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, chec
         check: Called before each write; it raises if the publish may not go on.
     """
     name, digest = manifest.name, manifest.digest
-    entry = publication_key(name, Publication(layout.published_at, digest))
     last = [
         (keys.layout(name, digest), layout.encode()),
-        (entry, b""),
+        (keys.history(name, layout.published_at, digest), b""),
         (keys.manifest(name, digest), stored_manifest(manifest)),
     ]
     for key, data in last:

@@ -118,7 +118,7 @@ def test_history_names_each_publication_newest_first(root: Path) -> None:
     assert {entry.digest for entry in published(store, "p")} == {first.digest, second.digest}
     old, new = (datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2))
     for at in (new, old):
-        store.write(keys.history("q", at.strftime("%Y%m%dT%H%M%SZ"), first.digest), b"")
+        store.write(keys.history("q", at, first.digest), b"")
     store.write(keys.histories("q") + "20209999T000000Z-" + first.digest, b"")
     store.write(keys.histories("q") + "readme", b"")
     assert published(store, "q") == [Publication(new, first.digest), Publication(old, first.digest)]
