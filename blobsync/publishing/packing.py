@@ -9,7 +9,7 @@ threads would make it no faster. A pack is written to a file without a name and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -104,11 +104,12 @@ class PublishStore(PatientStore):
 
 @dataclass(slots=True)
 class UploadResult:
-    """How many blobs were sent, and how many were there already. Bytes are those before compression."""
+    """What a job sent. What was there already is not in it, but for `packs`."""
 
     sent_count: int = 0
+    """Distinct blobs."""
     sent_bytes: int = 0
-    reused_count: int = 0
+    """Theirs, before compression."""
     stored_bytes: int = 0
     """Of the objects that were sent, as sent."""
     packs: list[Pack] = field(default_factory=list)
@@ -183,7 +184,7 @@ class Uploader:
                 self._send_blob(blob, key, share)
         share.done(1)
         if is_there:
-            return UploadResult(reused_count=1)
+            return UploadResult()
         return UploadResult(sent_count=1, sent_bytes=blob.size_bytes, stored_bytes=blob.size_bytes)
 
     def _send_blob(self, blob: Blob, key: str, share: Share) -> None:
@@ -231,9 +232,8 @@ class Uploader:
         raw_bytes = sum(blob.size_bytes for blob in packed)
         key, share = keys.pack(pack.name), Share(self.uploading, raw_bytes, pack.size_bytes)
         result.packs.append(pack)
-        if not self._repair and self._store.has(key, pack.size_bytes):
-            result.reused_count += len(packed)  # by a publish that did not come to its end
-        else:
+        # A publish that did not come to its end may have sent the same pack.
+        if self._repair or not self._store.has(key, pack.size_bytes):
             self._store.write(key, path, share)
             result.written.append(pack)
             result.sent_count += len(packed)
@@ -249,7 +249,8 @@ def pack_jobs(manifest: Manifest, to_pack: frozenset[str], raw_limit: int) -> It
     """
     job: list[Blob] = []
     size = 0
-    for blob in _in_order(manifest, to_pack):
+    in_order = {item.sha256: item.blob for item in manifest.artifacts if item.sha256 in to_pack}
+    for blob in in_order.values():
         if job and size + blob.size_bytes > raw_limit:
             yield job
             job, size = [], 0
@@ -257,7 +258,3 @@ def pack_jobs(manifest: Manifest, to_pack: frozenset[str], raw_limit: int) -> It
         size += blob.size_bytes
     if job:
         yield job
-
-
-def _in_order(manifest: Manifest, to_pack: frozenset[str]) -> Iterable[Blob]:
-    return {item.sha256: item.blob for item in manifest.artifacts if item.sha256 in to_pack}.values()
