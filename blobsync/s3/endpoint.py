@@ -1,4 +1,4 @@
-"""Opens sockets to a server: directly, through a proxy, over TLS."""
+"""Where a server is, and sockets to it: directly, through a proxy, over TLS."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.answer import HttpError, parsed
+from blobsync.s3.config import S3Config
 from blobsync.s3.patience import Limits
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 64 << 10
 _OK = 200
-PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443}
 
 
 class Proxy(NamedTuple):
@@ -58,6 +59,27 @@ class Endpoint:
     connect_timeout_s: float
     limits: Limits
     proxy: Proxy | None = None
+
+
+def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endpoint:
+    """The server of a URL, by way of the proxy that the environment names for it.
+
+    Args:
+        url: `scheme://host[:port]/…`.
+        config: The time limits.
+        trusted: File of authorities for https.
+
+    Raises:
+        BlobSyncConfigError: that file holds none, or the proxy is not one of HTTP.
+    """
+    return Endpoint(
+        host=url.hostname or "",
+        port=url.port or _PORTS[url.scheme],
+        tls=_tls(trusted) if url.scheme == "https" else None,
+        connect_timeout_s=config.connect_timeout.total_seconds(),
+        limits=Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
+        proxy=proxy_for(url.scheme, url.netloc),
+    )
 
 
 def connected(endpoint: Endpoint) -> socket.socket:
@@ -107,7 +129,7 @@ def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None
 
 def host_header(url: SplitResult) -> str:
     """The header Host: without the scheme's own port."""
-    return url.netloc.removesuffix(f":{PORTS[url.scheme]}")
+    return url.netloc.removesuffix(f":{_PORTS[url.scheme]}")
 
 
 def proxy_for(scheme: str, host: str) -> Proxy | None:
@@ -125,7 +147,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
         return None
     try:
         url = urlsplit(told if "://" in told else f"http://{told}")
-        port = url.port or PORTS["http"]
+        port = url.port or _PORTS["http"]
     except ValueError:
         port = 0
     if port == 0 or url.scheme != "http" or not url.hostname:
@@ -137,15 +159,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     return Proxy(url.hostname, port, header)
 
 
-def tls_trusting(trusted: str | None) -> ssl.SSLContext:
-    """What to encrypt with.
-
-    Args:
-        trusted: File of authorities; None: those of the system.
-
-    Raises:
-        BlobSyncConfigError: that file holds none.
-    """
+def _tls(trusted: str | None) -> ssl.SSLContext:
     import ssl  # where nothing is encrypted nobody waits for it
 
     try:

@@ -29,9 +29,8 @@ from blobsync.s3.answer import (
 )
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
-from blobsync.s3.endpoint import PORTS, Endpoint, host_header, proxy_for, tls_trusting
+from blobsync.s3.endpoint import endpoint_at, host_header
 from blobsync.s3.errors import answered, unreachable, without_credentials
-from blobsync.s3.patience import Limits
 from blobsync.s3.request import Credentials, GetSigner, encoded, static_credentials
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
@@ -267,24 +266,14 @@ def reader_at(
         who: As of `S3Reader`.
 
     Raises:
-        BlobSyncConfigError: that file holds none, or the proxy is not one of HTTP.
+        BlobSyncConfigError: as of `endpoint_at`.
     """
     url = urlsplit(place)
-    host, port = url.hostname or "", url.port or PORTS[url.scheme]
-    tls = tls_trusting(trusted) if url.scheme == "https" else None
-    proxy = proxy_for(url.scheme, url.netloc)
-    endpoint = Endpoint(
-        host=host,
-        port=port,
-        tls=tls,
-        connect_timeout_s=config.connect_timeout.total_seconds(),
-        limits=Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
-        proxy=proxy,
-    )
+    endpoint = endpoint_at(url, config, trusted)
     return S3Reader(
         config,
         ConnectionPool(endpoint, config.max_connections),
         url.path,
-        GetSigner(host_header(url), config.region, None if tls else proxy),
+        GetSigner(host_header(url), config.region, None if endpoint.tls else endpoint.proxy),
         who,
     )
