@@ -16,22 +16,33 @@ A lease is JSON:
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
-from blobsync.errors import BlobNotFoundError, BlobSyncError, StoreUnavailableError
+from blobsync.errors import BlobNotFoundError, BlobSyncError, PublishLapsedError, StoreUnavailableError
+from blobsync.log import Log
 
 SCHEMA = 1
 MAX_TTL = timedelta(hours=1)
 """An unreadable lease counts for so long; a longer one is cut to this."""
+PUBLISH_TTL = timedelta(minutes=30)
+RENEWALS_PER_TTL = 6
+COLLECTION_PATIENCE = timedelta(minutes=10)
+"""How long a publish waits for a collection that is deleting. That takes seconds."""
 _MAX_LEASE_BYTES = 4 << 10
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+_log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,11 @@ class LiveLease:
 
     key: str
     lease: Lease | None
+
+
+def boottime_s() -> float:
+    """Seconds since the host started, sleep included; nobody sets this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class BucketLease:
@@ -157,6 +173,26 @@ class BucketLease:
 
         return self._store.call(ask, "look for leases")
 
+    @contextmanager
+    def renewed(self, thread_name: str) -> Iterator[None]:
+        """Have a thread write it again and again. What the thread fails to do is found by `check`."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(self._lease.ttl.total_seconds() / RENEWALS_PER_TTL):
+                try:
+                    self.write_once(self._store.store)
+                except BlobSyncError as exc:
+                    _log.warning("lease_not_renewed", key=self.key, error=str(exc))
+
+        thread = threading.Thread(target=renew, name=thread_name, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
     def keep(self) -> None:
         """Make sure that it was held without a gap, and will be for another half of its time to live.
 
@@ -192,6 +228,54 @@ class BucketLease:
     def _delete(self) -> None:
         with suppress(BlobSyncError):
             self._store.store.delete(self.key)
+
+
+@contextmanager
+def publish_lease(
+    store: PatientStore,
+    *,
+    subject: str,
+    holder: str,
+    ttl: timedelta = PUBLISH_TTL,
+    clock_s: Callable[[], float] = boottime_s,
+) -> Iterator[BucketLease]:
+    """Hold a lease while a release is published: nothing that the publish found or uploaded is collected.
+
+    Waits until no collection is deleting. The thread `blobsync-publish-lease` renews the lease.
+
+    Args:
+        store: Where to.
+        subject: What is published.
+        holder: Who does it.
+        ttl: How long collectors honour it after it was last written.
+        clock_s: As of `BucketLease`.
+
+    Raises:
+        StoreUnavailableError: also when a collection takes too long.
+        BlobSyncError: as of `BucketLease`.
+    """
+    data = Lease(subject, holder, datetime.now(UTC), ttl)
+    lapsed = partial(_publish_lapsed, subject)
+    lease = BucketLease(store, keys.publish_lease(uuid.uuid4().hex), data, lapsed, clock_s)
+    with lease, lease.renewed("blobsync-publish-lease"):
+        until_s = clock_s() + COLLECTION_PATIENCE.total_seconds()
+        while lease.look(keys.COLLECT_LEASES)[1]:
+            store.stopping.wait(1.0)
+            store.raise_if_stopped()
+            if clock_s() > until_s:
+                raise StoreUnavailableError(
+                    f"a collection has been deleting for {COLLECTION_PATIENCE} in the bucket; publish again "
+                    f"when the leases below {keys.COLLECT_LEASES} are gone"
+                )
+            lease.write()  # so that the store says what time it is
+        yield lease
+
+
+def _publish_lapsed(subject: str, gap_s: float) -> PublishLapsedError:
+    return PublishLapsedError(
+        f"publish of {subject} could not renew its lease for {gap_s:.0f} s, so what it counts on may have "
+        f"been collected; nothing became visible. Publish again: what is still there is not sent again"
+    )
 
 
 def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLease]:
@@ -235,8 +319,3 @@ def _read(store: ObjectStore, info: ObjectInfo) -> Lease | None:
     if info.size_bytes > _MAX_LEASE_BYTES:
         return None
     return Lease.parse(b"".join(store.read(info.key, size_bytes=_MAX_LEASE_BYTES)))
-
-
-def boottime_s() -> float:
-    """Seconds since the host started, sleep included; nobody sets this clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,5 +1,6 @@
 """Publishing a release: start at `publisher`.
 
-In the order of the work, `sources` chooses files, `hashing` reads them, `lease` keeps collections away,
-`reuse` finds packs that are there already, and `packing` makes and sends what is missing.
+In the order of the work, `sources` chooses files, `hashing` reads them, `reuse` finds packs that are there
+already, and `packing` makes and sends what is missing. A lease of `blobsync.bucket.leases` keeps collections
+away meanwhile.
 """

@@ -18,19 +18,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from blobsync.bucket import keys
+from blobsync.bucket.leases import BucketLease, publish_lease
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import stored_manifest
 from blobsync.errors import LocalStoreError, StoppedError
 from blobsync.progress import Meter, Phase, Progress
 from blobsync.publishing.hashing import READ_BYTES, hash_file
-from blobsync.publishing.lease import PublishLease
 from blobsync.publishing.packing import PublishStore, Uploader, UploadResult
 from blobsync.publishing.reuse import PackPlan, known_packs, pack_limits, plan_packs
 from blobsync.publishing.sources import SourceFile
@@ -120,8 +120,10 @@ def publish(
     bucket = PublishStore(store, policy, threading.Event(), dry_run=dry_run)
     with _threads(bucket.stopping) as (pool, packer):
         manifest, sources = _hashed(name, files, bucket, pool, progress)
-        lease = PublishLease(bucket, subject=name, holder=who)
-        with nullcontext() if dry_run else lease:
+        held: AbstractContextManager[BucketLease | None] = (
+            nullcontext() if dry_run else publish_lease(bucket, subject=name, holder=who)
+        )
+        with held as lease:
             bucket.read_condemned()
             plan = _plan(manifest, bucket, pool, repair=repair)
             uploader = Uploader(
@@ -131,7 +133,7 @@ def publish(
             results = _run(pool, jobs, progress, uploader.packing, uploader.uploading)
             packs = [item.pack for item in plan.reused] + [pack for job in results for pack in job.packs]
             layout = Layout(tuple(packs), who, datetime.now(UTC))
-            sent_bytes = _make_visible(manifest, layout, bucket, check=lease.check)
+            sent_bytes = _make_visible(manifest, layout, bucket, lease)
     return _report(manifest, layout, results, sent_bytes, dry_run=dry_run)
 
 
@@ -212,14 +214,14 @@ def _limits(manifest: Manifest) -> tuple[int, int]:
     return pack_limits(sum(blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed))
 
 
-def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, check: Callable[[], None]) -> int:
+def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, lease: BucketLease | None) -> int:
     """Write layout, history, and last the manifest. Returns how many bytes were written.
 
     Args:
         manifest: What is published.
         layout: Where it is.
         bucket: Where to.
-        check: Called before each write; it raises if the publish may not go on.
+        lease: Without which nothing may be written; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest
     last = [
@@ -228,8 +230,8 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, chec
         (keys.manifest(name, digest), stored_manifest(manifest)),
     ]
     for key, data in last:
-        if not bucket.dry_run:
-            check()
+        if lease is not None:
+            lease.check()
         bucket.write(key, data)
     return sum(len(data) for _, data in last)
 
