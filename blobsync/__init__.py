@@ -47,9 +47,8 @@ from blobsync.errors import (
 if TYPE_CHECKING:
     from blobsync.bucket.ports import ObjectInfo, ObjectStore
     from blobsync.bucket.releases import fetch_manifest, list_releases
-    from blobsync.collection.collector import collect_garbage
+    from blobsync.collection.collector import CollectionReport, collect_garbage
     from blobsync.collection.policy import CollectionPolicy
-    from blobsync.collection.report import CollectionReport
     from blobsync.local.disk_state import DiskCondition, DiskState
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
@@ -140,7 +139,7 @@ __all__ = [
 _MODULES = {
     "Artifact": "release.manifest",
     "CollectionPolicy": "collection.policy",
-    "CollectionReport": "collection.report",
+    "CollectionReport": "collection.collector",
     "DiskCondition": "local.disk_state",
     "DiskState": "local.disk_state",
     "GcReport": "local.gc",

@@ -22,15 +22,19 @@ No thread outlives the call; see `blobsync.collection.reach` for those it has.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from blobsync.bucket.leases import boottime_s
 from blobsync.bucket.ports import ObjectStore
 from blobsync.collection.collection_store import CollectionStore
+from blobsync.collection.decision import Tallies
+from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.collection.run import Run
 from blobsync.errors import GcRefusedError, StoppedError
 from blobsync.log import Log
@@ -38,7 +42,70 @@ from blobsync.progress import Progress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 
+MAX_TOLD = 100
+"""So many keys are listed, at most."""
+
 _log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionReport:
+    """What one run did; after a dry run, what it would have done.
+
+    Attributes:
+        dry_run: Nothing was written or deleted.
+        kept: By kind and reason; see `Reason`.
+        due: What was to be deleted, by kind.
+        deleted: What was, by kind; a dry run deletes nothing.
+        failed: Keys that could not be deleted, with the error, at most `MAX_TOLD` of them.
+        failed_count: How many there are.
+        abandoned_uploads: Unfinished uploads that were removed, or would be.
+        foreign: What is no business of collections, and was left alone.
+        missing: Keys that kept releases need and the store does not have, at most `MAX_TOLD` of them.
+        missing_count: How many there are.
+        postponed: Why what is due was left, in whole or part; empty: it was not.
+        clock_trouble: Why the grace began anew for everything; empty: it did not.
+        unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing, and
+            are left for a person to remove.
+        is_stopped: The run was told to stop before it was done.
+    """
+
+    dry_run: bool
+    kept: Tallies
+    due: Mapping[Kind, Tally]
+    deleted: Mapping[Kind, Tally]
+    failed: tuple[tuple[str, str], ...] = ()
+    failed_count: int = 0
+    abandoned_uploads: int = 0
+    foreign: Tally = field(default_factory=Tally)
+    missing: tuple[str, ...] = ()
+    missing_count: int = 0
+    postponed: str = ""
+    clock_trouble: str = ""
+    unreadable_tombstones: tuple[str, ...] = ()
+    is_stopped: bool = False
+
+    def as_data(self) -> dict[str, Any]:
+        """For machines: plain dictionaries, lists, texts and numbers."""
+        return {
+            "dry_run": self.dry_run,
+            "kept": {
+                kind.value: {reason.value: asdict(tally) for reason, tally in reasons.items()}
+                for kind, reasons in self.kept.items()
+            },
+            "due": {kind.value: asdict(tally) for kind, tally in self.due.items()},
+            "deleted": {kind.value: asdict(tally) for kind, tally in self.deleted.items()},
+            "failed": [{"key": key, "error": error} for key, error in self.failed],
+            "failed_count": self.failed_count,
+            "abandoned_uploads": self.abandoned_uploads,
+            "foreign": asdict(self.foreign),
+            "missing": list(self.missing),
+            "missing_count": self.missing_count,
+            "postponed": self.postponed,
+            "clock_trouble": self.clock_trouble,
+            "unreadable_tombstones": list(self.unreadable_tombstones),
+            "is_stopped": self.is_stopped,
+        }
 
 
 def collect_garbage(
@@ -87,7 +154,7 @@ def collect_garbage(
     run = Run(bucket, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
     with suppress(StoppedError):
         run.run()
-    report = run.report()
+    report = _report(run, dry_run=dry_run)
     _log.info(
         "garbage_collected",
         dry_run=dry_run,
@@ -98,3 +165,30 @@ def collect_garbage(
         postponed=report.postponed,
     )
     return report
+
+
+def _report(run: Run, *, dry_run: bool) -> CollectionReport:
+    look, failed = run.first, run.deletion.failed
+    return CollectionReport(
+        dry_run=dry_run,
+        kept=look.decision.kept,
+        due=_by_kind(look.decision.due),
+        deleted=dict(run.deletion.deleted),
+        failed=tuple(failed.items())[:MAX_TOLD],
+        failed_count=len(failed),
+        abandoned_uploads=run.abandoned_uploads,
+        foreign=look.found.foreign,
+        missing=tuple(look.missing[:MAX_TOLD]),
+        missing_count=len(look.missing),
+        postponed=run.postponed,
+        clock_trouble=run.earlier.clock_trouble,
+        unreadable_tombstones=run.unreadable_tombstones,
+        is_stopped=not run.is_done,
+    )
+
+
+def _by_kind(items: Iterable[Found]) -> Mapping[Kind, Tally]:
+    tallies: dict[Kind, Tally] = defaultdict(Tally)
+    for item in items:
+        tallies[item.kind] = tallies[item.kind].plus(item.info.size_bytes)
+    return dict(tallies)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -25,10 +24,9 @@ from blobsync.collection.decision import (
     standing,
 )
 from blobsync.collection.deletion import Deletion, collect_lease
-from blobsync.collection.inventory import Found, Inventory, Kind, Tally
+from blobsync.collection.inventory import Found, Inventory, Tally
 from blobsync.collection.policy import CollectionPolicy, roots
 from blobsync.collection.reach import Reach
-from blobsync.collection.report import MAX_TOLD, CollectionReport
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
@@ -40,7 +38,7 @@ _UPLOADED = (keys.BLOBS, keys.PACKS)
 _log = Log(__name__)
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """One look at the store, and what follows from it."""
 
     found: Inventory
@@ -65,6 +63,15 @@ class Run:
         policy: What else is kept.
         clock: The collector's.
         dry_run: Write and delete nothing.
+
+    Attributes:
+        first: The first look.
+        earlier: What earlier runs condemned.
+        unreadable_tombstones: Keys of tombstones that condemn nothing, since they cannot be read.
+        deletion: What was deleted.
+        abandoned_uploads: How many were removed, or would be.
+        postponed: Why what is due was left, in whole or part; empty: it was not.
+        is_done: False: it was told to stop before.
     """
 
     def __init__(
@@ -77,53 +84,47 @@ class Run:
         dry_run: bool,
     ) -> None:
         self._store, self._keep, self._policy, self._clock = store, keep, policy, clock
+        self._dry_run = dry_run
         self._reach = Reach(store)
-        self._deletion = Deletion(store, self._reach)
-        self._total = Tally()
-        self._report = CollectionReport(dry_run=dry_run, kept={}, due={}, deleted={}, is_stopped=True)
-        self._abandoned = 0
-
-    def report(self) -> CollectionReport:
-        """What was done so far."""
-        failed = self._deletion.failed
-        return replace(
-            self._report,
-            deleted=dict(self._deletion.deleted),
-            failed=tuple(failed.items())[:MAX_TOLD],
-            failed_count=len(failed),
-            abandoned_uploads=self._abandoned,
-        )
+        self.first = Look(Inventory({}, Tally()), Decision((), (), {}), [])
+        self.earlier = Standing({})
+        self.unreadable_tombstones: tuple[str, ...] = ()
+        self.deletion = Deletion(store, self._reach)
+        self.abandoned_uploads = 0
+        self.postponed = ""
+        self.is_done = False
 
     def run(self) -> None:
         """Look, condemn, delete."""
         stored = self._store.call(tombstones, "read tombstones")
+        self.unreadable_tombstones = tuple(item.key for item in stored if item.tombstone is None)
         now = self._now(stored)
-        earlier = standing(stored, now)
+        self.earlier = standing(stored, now)
         publishers = self._store.call(
             lambda store: live_leases(store, keys.PUBLISH_LEASES, now.store), "look for publishes"
         )
-        look = self._look(earlier, publishers, now.store, lambda: None)
-        self._total = look.found.total()
-        self._note(look, earlier, stored)
+        self.first = look = self._look(self.earlier, publishers, now.store, lambda: None)
+        if look.missing:
+            _log.warning("collection_misses_objects", count=len(look.missing), first=look.missing[:3])
         try:
             self._refuse_too_much(look.decision.due)
         except GcRefusedError as exc:
-            if not self._report.dry_run:
+            if not self._dry_run:
                 raise
-            self._report = replace(self._report, postponed=str(exc))
+            self.postponed = str(exc)
         stale = self._stale_uploads()
-        if self._report.dry_run:
-            self._abandoned = stale
+        if self._dry_run:
+            self.abandoned_uploads = stale
         else:
             self._condemn(look.decision, stored, now)
             if look.decision.due or stale:
-                self._report = replace(self._report, postponed=self._delete(earlier, bool(stale)))
-        self._report = replace(self._report, is_stopped=False)
+                self.postponed = self._delete(bool(stale))
+        self.is_done = True
 
     def _now(self, stored: list[StoredTombstone]) -> Now:
         """What time it is. A dry run may not ask the store, and infers it from how the clocks stood."""
         collector = self._clock()
-        if self._report.dry_run:
+        if self._dry_run:
             readable = [item for item in stored if item.tombstone is not None]
             drift = timedelta(0)
             for item in readable[-1:]:
@@ -138,7 +139,7 @@ class Run:
 
     def _look(
         self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
-    ) -> _Look:
+    ) -> Look:
         found = self._store.list_all(now, on_progress)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
         kept = roots(found, self._keep, leased, now, self._policy)
@@ -148,26 +149,12 @@ class Run:
         in_grace = self._reach.in_grace(
             releases_in_grace(found, kept.keys(), marks, now, self._policy), on_progress
         )
-        return _Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
-
-    def _note(self, look: _Look, earlier: Standing, stored: list[StoredTombstone]) -> None:
-        if look.missing:
-            _log.warning("collection_misses_objects", count=len(look.missing), first=look.missing[:3])
-        self._report = replace(
-            self._report,
-            kept=look.decision.kept,
-            due=_by_kind(look.decision.due),
-            foreign=look.found.foreign,
-            missing=tuple(look.missing[:MAX_TOLD]),
-            missing_count=len(look.missing),
-            clock_trouble=earlier.clock_trouble,
-            unreadable_tombstones=tuple(item.key for item in stored if item.tombstone is None),
-        )
+        return Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
 
     def _refuse_too_much(self, due: tuple[Found, ...]) -> None:
-        done, more = self._deletion.total, counted(due)
+        done, more = self.deletion.total, counted(due)
         both = Tally(done.count + more.count, done.size_bytes + more.size_bytes)
-        refuse_too_much(both, self._total, self._policy.max_share)
+        refuse_too_much(both, self.first.found.total(), self._policy.max_share)
 
     def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
         """Write what stands condemned now, and only then remove what earlier runs wrote."""
@@ -202,18 +189,18 @@ class Run:
     def _stale_age(self) -> timedelta:
         return max(self._policy.grace, self._policy.min_age)
 
-    def _delete(self, earlier: Standing, has_stale: bool) -> str:
+    def _delete(self, has_stale: bool) -> str:
         """Try until it is done or the patience is over. Returns why it was not done."""
         until_s = self._store.clock_s() + self._policy.patience.total_seconds()
         while True:
-            outcome = self._try_to_delete(earlier, has_stale)
+            outcome = self._try_to_delete(has_stale)
             is_over = outcome.why and self._store.clock_s() >= until_s
             if not outcome.again or is_over:
                 return outcome.why
             self._store.stopping.wait(PAUSE_S)
             self._store.raise_if_stopped()
 
-    def _try_to_delete(self, earlier: Standing, has_stale: bool) -> _Outcome:
+    def _try_to_delete(self, has_stale: bool) -> _Outcome:
         """Take the lease, look for publishes, list and decide again, delete."""
         self._store.raise_unless_may_delete()
         try:
@@ -221,7 +208,7 @@ class Run:
                 now, publishers = lease.look(keys.PUBLISH_LEASES)
                 if publishers:
                     return _Outcome(_told(publishers), again=True)
-                look = self._look(self._still(earlier, now), [], now, lease.keep)
+                look = self._look(self._still(now), [], now, lease.keep)
                 self._refuse_too_much(look.decision.due)
                 lease.keep()
                 if has_stale:
@@ -230,14 +217,14 @@ class Run:
         except CollectLapsedError as exc:
             return _Outcome(str(exc))
 
-    def _still(self, earlier: Standing, now: datetime) -> Standing:
+    def _still(self, now: datetime) -> Standing:
         """What stood condemned at the beginning and does still: other runs may have pardoned since."""
         stored = self._store.call(tombstones, "read tombstones again")
-        return earlier.still(standing(stored, Now(now, self._clock())))
+        return self.earlier.still(standing(stored, Now(now, self._clock())))
 
     def _delete_found(self, due: tuple[Found, ...], lease: BucketLease) -> _Outcome:
         try:
-            return _Outcome(again=not self._deletion.delete(due, lease))
+            return _Outcome(again=not self.deletion.delete(due, lease))
         except StoppedError:
             raise
         except BlobSyncError as exc:
@@ -246,16 +233,9 @@ class Run:
     def _abandon(self) -> None:
         for prefix in _UPLOADED:
             try:
-                self._abandoned += self._store.store.abandon_uploads(prefix, self._stale_age)
+                self.abandoned_uploads += self._store.store.abandon_uploads(prefix, self._stale_age)
             except BlobSyncError as exc:
                 _log.warning("unfinished_uploads_not_abandoned", prefix=prefix, error=str(exc))
-
-
-def _by_kind(items: Iterable[Found]) -> Mapping[Kind, Tally]:
-    tallies: dict[Kind, Tally] = defaultdict(Tally)
-    for item in items:
-        tallies[item.kind] = tallies[item.kind].plus(item.info.size_bytes)
-    return dict(tallies)
 
 
 def _told(publishers: list[LiveLease]) -> str:

@@ -13,9 +13,8 @@ from pathlib import Path
 from blobsync import ObjectInfo, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.collection.collector import collect_garbage
+from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.publishing.publisher import PublishedRelease
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import DAY
