@@ -219,11 +219,6 @@ class PackWriter:
         """Stored so far; what waits for its frame to fill is not counted."""
         return self._size_bytes
 
-    @property
-    def member_count(self) -> int:
-        """Members so far."""
-        return len(self._members)
-
     def has_room(self, size_bytes: int) -> bool:
         """Whether a blob of that size may still be added."""
         stored = self._size_bytes + self._open_bytes + size_bytes  # at worst, nothing is made smaller
