@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import BlobSyncError
 from blobsync.probe.report import Capability, Finding, ProbeReport
-from blobsync.s3.client import S3Clients, in_our_words, translated
+from blobsync.s3.client import S3Clients, translated, translating_errors
 from blobsync.s3.config import LEAST_PART_BYTES, S3Config
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Probe:
             Capability.RESUMABLE_UPLOADS: self._uploads,
         }
         try:
-            with in_our_words(self._config, self._at):
+            with translating_errors(self._config, self._at):
                 self._begin()
             findings = tuple(self._finding(capability, step) for capability, step in steps.items())
         finally:

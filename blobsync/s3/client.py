@@ -1,8 +1,8 @@
-"""Makes clients of boto3, and says in our words what they raise; and readers of what boto3 knows.
+"""Makes clients of boto3, and readers from what boto3 knows; turns errors of boto3 into ours.
 
-An answer that says "done" and is none of S3's is refused: cut to nothing on the way, or a gateway's own
-words. boto3 takes it for what was asked: for a listing without entries, for an object that was written. A
-collector that believes such a listing deletes what a publish counts on.
+An answer with a good status that does not come from S3 is refused: one that was cut to nothing, or the page
+of a gateway. boto3 would take it for a listing without entries, or for an object that was written. A
+collection that believes such a listing deletes what a publish relies on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
-_SAYS = {
+_REQUIRED_FIELDS = {
     "CompleteMultipartUpload": "ETag",
     "CreateMultipartUpload": "UploadId",
     "HeadObject": "ETag",
@@ -52,13 +52,13 @@ _SAYS = {
     "PutObject": "ETag",
     "UploadPart": "ETag",
 }
-"""What every right answer to an operation has. Some servers leave out whether a list of uploads is whole."""
+"""What every right answer to an operation has. Some servers leave out IsTruncated in lists of uploads."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
 
 def load_models() -> None:
-    """Read what clients know of S3, once for this process and its forks: 50 ms. Needs no credentials."""
+    """Load boto3's models of S3 once for this process and its forks: 50 ms. Needs no credentials."""
     import boto3.s3.inject  # noqa: F401 - imported for its time
 
     loader = _loader(None)
@@ -71,12 +71,12 @@ def load_models() -> None:
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """Keeps what it has read. One for each place that botocore was told to read from."""
+    """One loader for each `data_path` of botocore. It keeps what it has read."""
     return create_loader(data_path)
 
 
 class NotS3AnswerError(BotoCoreError):
-    """An answer with a good status, without what S3 says in it."""
+    """An answer with a good status that lacks a field which every answer of S3 has."""
 
     fmt = "the answer to {operation} has no {field}, so it was cut on the way or is another's"
 
@@ -110,15 +110,15 @@ class S3Clients:
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
-            for operation in _SAYS:
-                self.client.meta.events.register(f"after-call.s3.{operation}", _refuse_others)
+            for operation in _REQUIRED_FIELDS:
+                self.client.meta.events.register(f"after-call.s3.{operation}", _refuse_foreign_answer)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
             self.client.meta.events.register("before-send.s3", self._transport.send)
 
-    def place(self) -> str:
-        """What the addresses of objects begin with."""
+    def base_url(self) -> str:
+        """What URLs of objects begin with."""
         return self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
 
     def reader(self) -> S3Reader:
@@ -128,7 +128,7 @@ class S3Clients:
             StoreAccessDeniedError: there are no credentials.
             BlobSyncConfigError: as of `reader_at`.
         """
-        return reader_at(self._config, self.place(), self._ca_bundle or get_cert_path(True), self._who)
+        return reader_at(self._config, self.base_url(), self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -136,8 +136,8 @@ class S3Clients:
         self._transport.close()
 
     def presigned(self, operation: str, full: str, lifetime: timedelta) -> str:
-        """As the client spells it, which knows regions and styles of addressing. Asks nobody."""
-        with in_our_words(self._config, None):
+        """A presigned URL. boto3 knows the region and the style of addressing. Makes no request."""
+        with translating_errors(self._config, None):
             return self.client.generate_presigned_url(
                 operation,
                 Params={"Bucket": self._config.bucket, "Key": full},
@@ -145,7 +145,7 @@ class S3Clients:
             )
 
     def _who(self) -> Credentials | None:
-        """Credentials of this moment: those that expire are renewed first, when it is time."""
+        """The credentials now. Those that expire soon are renewed first."""
         if self._credentials is None:
             return None
         try:
@@ -156,8 +156,8 @@ class S3Clients:
 
 
 @contextmanager
-def in_our_words(config: S3Config, key: str | None) -> Iterator[None]:
-    """Raise errors of the S3 client as ours. Arguments as of `translated`."""
+def translating_errors(config: S3Config, key: str | None) -> Iterator[None]:
+    """Raise errors of the S3 client as `translated` gives them."""
     try:
         yield
     except (BotoCoreError, ClientError) as exc:
@@ -169,8 +169,8 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
 
     Args:
         exc: As raised.
-        config: What was asked.
-        key: The whole key, prefix included; None: the bucket was asked for.
+        config: The bucket.
+        key: The whole key, prefix included; None: the request was about the bucket.
     """
     if isinstance(exc, ClientError):
         error = exc.response.get("Error", {})
@@ -183,19 +183,19 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
     return unreachable(exc, config, key)
 
 
-def _refuse_others(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
-    """End a client's call with NotS3AnswerError where the answer cannot be S3's."""
+def _refuse_foreign_answer(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
+    """Raise NotS3AnswerError if the answer cannot come from S3."""
     status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    field = _SAYS[model.name]
+    field = _REQUIRED_FIELDS[model.name]
     if status < 300 and field not in parsed:
         raise NotS3AnswerError(operation=model.name, field=field)
-    # boto3 gives the status where there is no code. What is missing, a bucket or an upload, is then unknown.
+    # boto3 sets the status as the code if there is no code. Then nobody knows what is missing.
     if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
         raise NotS3AnswerError(operation=model.name, field="Code")
 
 
 def _add_md5(params: dict[str, Any], **_: object) -> None:
-    """Newer clients send a CRC32 with a batch of deletions, where many servers want the MD5 of old."""
+    """Add an MD5 to a batch of deletions: newer versions of boto3 send a CRC32, which many servers refuse."""
     digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
@@ -203,13 +203,13 @@ def _add_md5(params: dict[str, Any], **_: object) -> None:
 def _settings(config: S3Config) -> Config:
     style = config.addressing_style
     if style == "auto":
-        # For AWS as boto3's own "auto", but that spells presigned addresses without the region.
+        # As boto3's own "auto", which for AWS leaves the region out of presigned URLs.
         style = "virtual" if config.endpoint_url is None else "path"
     return Config(
         signature_version="s3v4",
         s3={"addressing_style": style},
         # Newer clients add checksums by default, which some servers refuse, store inside the object,
-        # or answer with wrongly for ranges. Every byte is verified by its digest by whoever reads it.
+        # or answer wrongly for ranges. The reader of an object verifies every byte by its digest.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=config.max_connections,

@@ -23,7 +23,7 @@ _REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 class Secret:
-    """Holds a secret; shows it only when asked by name. Neither `repr`, `str` nor a format gives it away."""
+    """A secret that `repr`, `str` and formats do not show; `reveal` does."""
 
     __slots__ = ("_value",)
 
@@ -55,25 +55,24 @@ class S3Config:
     """Checked once, here, then trusted.
 
     Args:
-        endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. No default.
-        bucket: Its name. No default.
-        prefix: What all keys begin with; a slash is put at its end. Default: nothing.
-        region: Signatures are made for it; most servers other than AWS take any. Default: `us-east-1`.
+        endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. Required.
+        bucket: Its name. Required.
+        prefix: What all keys begin with; a slash is added at its end. Default: nothing.
+        region: For signatures; most servers other than AWS accept any. Default: `us-east-1`.
         access_key_id: With the secret; None for both, the default: the usual chain of boto3 (environment,
             files, role). Keys of the chain that expire are renewed by it.
-        secret_access_key: Never shown. A plain string is wrapped at once.
-        addressing_style: Where the bucket's name goes: `path` (`host/bucket/key`), `virtual`
+        secret_access_key: Never shown. A plain string is wrapped in `Secret`.
+        addressing_style: Where the bucket's name stands: `path` (`host/bucket/key`), `virtual`
             (`bucket.host/key`), or `auto`, the default: `path` with an `endpoint_url`, else as AWS wants it.
         connect_timeout: For opening a connection. Default: 3 s.
-        read_timeout: Longest silence within an answer, and the longest wait for its beginning, whatever the
-            server says before (ten times that where it puts an upload together). Default: 15 s.
-        slowest_bytes_per_s: A request that is taken more slowly than that, beyond `read_timeout`, or an
-            answer that comes so slowly, is given up. Bytes a second; default: 16 KiB.
-        max_attempts: How often a request is sent, at most, default 2; every caller here retries beyond that,
-            with a say in it.
-        max_connections: Kept open; at least as many as threads use the store. Default: 16.
+        read_timeout: Longest silence within an answer, and longest wait for its beginning, also if the server
+            sends interim answers. Ten times as long when it completes an upload. Default: 15 s.
+        slowest_bytes_per_s: A request that is sent, or an answer that comes, more slowly than that, beyond
+            `read_timeout`, fails. Bytes a second; default: 16 KiB.
+        max_attempts: How often a request is sent at most. Default: 2. Callers retry beyond that.
+        max_connections: How many are kept open; one for each thread that uses the store. Default: 16.
         multipart_bytes: Larger objects are sent in parts. Bytes; default: 64 MiB, at least 5 MiB.
-        part_bytes: Of such parts; more where 10,000 do not suffice. Bytes; default: 16 MiB, at least 5 MiB.
+        part_bytes: Of a part; more if 10,000 would not be enough. Bytes; default: 16 MiB, at least 5 MiB.
         ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
             its own). Default: None.
     """

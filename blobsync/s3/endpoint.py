@@ -1,4 +1,4 @@
-"""Where a server is, and sockets to it: directly, through a proxy, over TLS."""
+"""Where a server is, and how to connect to it: directly, through a proxy, over TLS."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Proxy(NamedTuple):
     Attributes:
         host: Name or address.
         port: Of TCP.
-        header: The line `Proxy-Authorization` with its end; empty: the proxy asks for no password.
+        header: The line `Proxy-Authorization` with its end; empty: no password.
     """
 
     host: str
@@ -70,7 +70,7 @@ def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endp
         trusted: File of authorities for https.
 
     Raises:
-        BlobSyncConfigError: that file holds none, or the proxy is not one of HTTP.
+        BlobSyncConfigError: that file holds none, or the proxy is not an HTTP proxy.
     """
     return Endpoint(
         host=url.hostname or "",
@@ -104,7 +104,7 @@ def connected(endpoint: Endpoint) -> socket.socket:
 
 
 def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None:
-    """Have the proxy connect to the server. What follows is between the server and us.
+    """Have the proxy connect to the server. From then on, it passes all bytes on.
 
     Source: RFC 9110, section 9.3.6.
     """
@@ -128,7 +128,7 @@ def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None
 
 
 def host_header(url: SplitResult) -> str:
-    """The header Host: without the scheme's own port."""
+    """Value of the header Host: without the default port of the scheme."""
     return url.netloc.removesuffix(f":{_PORTS[url.scheme]}")
 
 
@@ -136,10 +136,10 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     """The proxy that the environment names for a host; None: connect directly.
 
     Raises:
-        BlobSyncConfigError: it is not one of HTTP.
+        BlobSyncConfigError: it is not an HTTP proxy.
     """
     if not any(name.lower() == f"{scheme}_proxy" for name in os.environ):
-        return None  # without loading what reads the rest
+        return None  # without importing urllib.request
     from urllib.request import getproxies, proxy_bypass
 
     told = getproxies().get(scheme)
@@ -160,7 +160,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
 
 
 def _tls(trusted: str | None) -> ssl.SSLContext:
-    import ssl  # where nothing is encrypted nobody waits for it
+    import ssl  # takes time, and plain HTTP does without
 
     try:
         return ssl.create_default_context(cafile=trusted)

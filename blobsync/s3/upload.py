@@ -1,8 +1,8 @@
-"""Uploads to S3: in one piece, or large ones in parts that a later try takes up.
+"""Uploads to S3: in one piece, or large ones in parts, which a later try continues.
 
 Parts are sent by threads named `blobsync-upload`, which end with the upload. A part is read from its file
-while it is sent, so an upload takes no memory to speak of. Each request says the MD5 of its body, which
-servers of any age compare.
+while it is sent, so an upload takes little memory. Each request carries the MD5 of its body, which old and
+new servers compare.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 _THREADS = 4
-"""Parts of one object that are sent at a time."""
+"""How many parts of one object are sent at a time."""
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
-"""The upload is gone, or somebody else wrote other parts to it."""
+"""The upload does not exist any more, or somebody else wrote other parts to it."""
 _FOR_GOOD = (BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError)
 
 
@@ -61,11 +61,11 @@ class _Upload(NamedTuple):
 
 
 class S3Uploads:
-    """Sends objects, and finds uploads that were left unfinished. Thread-safe.
+    """Sends objects, and finds unfinished uploads. Thread-safe.
 
     Args:
         client: Of boto3.
-        config: Where to, and in which pieces.
+        config: The bucket, and the sizes of parts.
     """
 
     def __init__(self, client: S3Client, config: S3Config) -> None:
@@ -75,8 +75,8 @@ class S3Uploads:
         """Send an object. See `ObjectStore.write`.
 
         Raises:
-            BotoCoreError, ClientError: of the client.
-            BlobSyncError: of the source.
+            BotoCoreError, ClientError: from the client.
+            BlobSyncError: from the source.
         """
         if source.size_bytes <= self._config.multipart_bytes:
             watched = Watched(on_progress)
@@ -87,10 +87,10 @@ class S3Uploads:
             self._send_in_parts(full, source, Watched(on_progress), None)
 
     def unfinished(self, full_prefix: str) -> Iterator[UnfinishedUpload]:
-        """Unfinished uploads of whole keys that begin so. Aged by the store's own clock.
+        """Unfinished uploads of keys with a prefix. Their age is by the store's clock.
 
         Raises:
-            BotoCoreError, ClientError: of the client.
+            BotoCoreError, ClientError: from the client.
         """
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
             Bucket=self._config.bucket, Prefix=full_prefix
@@ -102,14 +102,14 @@ class S3Uploads:
                     age = max(timedelta(0), now - item["Initiated"])
                     yield UnfinishedUpload(item["Key"], item["UploadId"], age)
         except ClientError as exc:
-            if not _is_lost(exc):  # some servers say so of none at all
+            if not _is_lost(exc):  # some servers answer that if there are none
                 raise
 
     def abandon(self, full: str, upload_id: str) -> bool:
-        """Remove an unfinished upload and its parts. False: it is gone already.
+        """Remove an unfinished upload and its parts. False: it does not exist any more.
 
         Raises:
-            BotoCoreError, ClientError: of the client.
+            BotoCoreError, ClientError: from the client.
         """
         try:
             self._client.abort_multipart_upload(Bucket=self._config.bucket, Key=full, UploadId=upload_id)
@@ -128,10 +128,10 @@ class S3Uploads:
         source.check_unchanged()
 
     def _taken_up(self, full: str, source: Source, on_progress: OnProgress) -> bool:
-        """Send it as part of an unfinished upload, or a first one. False: that one is not to be had."""
+        """Continue an unfinished upload, or begin the first one. False: that upload cannot be used."""
         try:
             self._send_in_parts(full, source, Watched(on_progress), self._latest(full))
-        except _OtherUploadError:  # somebody else's, or what this key was to be before: left alone
+        except _OtherUploadError:  # of other bytes for the same key: left alone
             return False
         except ClientError as exc:
             if not _is_lost(exc):
@@ -140,7 +140,7 @@ class S3Uploads:
         return True
 
     def _latest(self, full: str) -> str | None:
-        """Name the latest unfinished upload of this very key; None: there is none, or we may not know."""
+        """Id of the latest unfinished upload of this key; None: there is none, or it may not be listed."""
         try:
             found = [upload for upload in self.unfinished(full) if upload.key == full]
         except ClientError as exc:
@@ -161,13 +161,13 @@ class S3Uploads:
             )
         except (BotoCoreError, ClientError, BlobSyncError) as exc:
             error = exc if isinstance(exc, BlobSyncError) else translated(exc, self._config, full)
-            if isinstance(error, _FOR_GOOD):  # else the next try takes it up
+            if isinstance(error, _FOR_GOOD):  # else the next try continues it
                 with suppress(BotoCoreError, ClientError):
                     self.abandon(full, upload_id)
             raise
 
     def _parts(self, full: str, upload_id: str) -> dict[int, _Part]:
-        """What an unfinished upload has."""
+        """The parts of an unfinished upload, by number."""
         pages = self._client.get_paginator("list_parts").paginate(
             Bucket=self._config.bucket, Key=full, UploadId=upload_id
         )
@@ -178,7 +178,7 @@ class S3Uploads:
         }
 
     def _send_parts(self, upload: _Upload) -> list[CompletedPartTypeDef]:
-        """Send what the store does not have. In order."""
+        """Send the parts that the store lacks. Returns all parts in order."""
         size = part_bytes_for(upload.source.size_bytes, self._config.part_bytes)
         starts = range(0, upload.source.size_bytes, size)
         waiting = iter(enumerate(starts, start=1))  # an iterator over a range is safe to share
@@ -207,7 +207,7 @@ class S3Uploads:
         return [{"PartNumber": number, "ETag": etags[number]} for number in range(1, len(starts) + 1)]
 
     def _send_part(self, upload: _Upload, number: int, part: Slice) -> str:
-        """Send a part unless the store has it. Gives its ETag."""
+        """Send a part unless the store has it. Returns its ETag."""
         there = upload.known.get(number)
         if there is not None:
             if not _same(there, part):
@@ -228,23 +228,23 @@ class S3Uploads:
 
 
 def part_bytes_for(size_bytes: int, least: int) -> int:
-    """How large the parts of an object are: `least`, or whole MiB where 10,000 such do not suffice."""
+    """Size of the parts of an object: `least`, or more whole MiB if 10,000 parts would not be enough."""
     needed = -(-size_bytes // MOST_PARTS)
     return max(least, -(-needed // MIB) * MIB)
 
 
 def _same(there: _Part, part: Slice) -> bool:
-    """Whether the store has these very bytes. Where ETags are no MD5, it never seems so."""
+    """True if the store has the same bytes. Always False where the ETag is not an MD5."""
     return there.size_bytes == part.size_bytes and there.etag.strip('"') == part.md5().hex()
 
 
 def _is_lost(exc: ClientError) -> bool:
-    """Whether the upload is gone, or somebody else wrote other parts to it."""
+    """True if the upload does not exist any more, or somebody else wrote other parts to it."""
     return str(exc.response.get("Error", {}).get("Code", "")) in _LOST
 
 
 def _store_time(metadata: Mapping[str, Any]) -> datetime:
-    """The store's clock as of an answer; ours where it does not tell."""
+    """The store's time according to an answer; ours if the answer does not say."""
     told = metadata.get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(told) if told else datetime.now(UTC)
@@ -254,7 +254,7 @@ def _store_time(metadata: Mapping[str, Any]) -> datetime:
 
 @contextmanager
 def _own_errors(watched: Watched) -> Iterator[None]:
-    """Raise what stopped us, not what the client makes of it."""
+    """Raise the error that stopped the upload, not the error that the client makes of it."""
     try:
         yield
     except (BotoCoreError, ClientError):

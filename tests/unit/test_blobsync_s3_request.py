@@ -13,7 +13,7 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobsync.s3.answer import Wanted
+from blobsync.s3.answer import ByteRange
 from blobsync.s3.endpoint import Proxy
 from blobsync.s3.request import GetSigner, encoded
 
@@ -91,4 +91,4 @@ def test_request_to_a_proxy_names_the_server_and_is_signed_as_without_one() -> N
 def test_range_is_asked_for_only_when_a_part_is_wanted(
     start: int, size_bytes: int | None, header: str | None
 ) -> None:
-    assert Wanted("k", start, size_bytes).header == header
+    assert ByteRange("k", start, size_bytes).header == header
