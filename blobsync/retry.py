@@ -1,4 +1,4 @@
-"""One bounded, jittered, interruptible way of trying again."""
+"""Retries: bounded, with jitter, interruptible."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _log = Log(__name__)
 Result = TypeVar("Result")
 
 WRONG_BYTES_TRIES = 2
-"""How often one call reads bytes that come wrong: damage on the way heals, damage at the source does not."""
+"""How often one call reads wrong bytes before it fails. Damage in transit heals, at the source it does not."""
 WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
-"""What is raised for them."""
+"""The errors that wrong bytes cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to wait between tries of what may heal. Checked once, here, then trusted.
+    """How long to wait between tries. Checked once, here, then trusted.
 
     Args:
         first_wait: Upper bound of the first random wait; it doubles with each failure in a row.
-        max_wait: Upper bound of all of them.
-        deadline: When one blocking call gives up. Background work does not give up: it goes on at
+        max_wait: Upper bound of all waits.
+        deadline: How long a blocking call retries. Background work does not give up: it retries every
             `max_wait`.
     """
 
@@ -53,10 +53,9 @@ class RetryPolicy:
             raise BlobSyncConfigError(f"deadline ({self.deadline}) must be above 0")
 
     def wait_s(self, failures: int, rng: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after that many failures in a row: at least half of the bound, never above it.
+        """Seconds to wait after that many failures in a row: from half of the bound to the bound.
 
-        Half, since a draw near zero for each of many artifacts would be a burst on a server that is just
-        coming back.
+        At least half, since shorter waits of many artifacts would be a burst on a server that recovers.
         """
         bound: float = min(
             self.first_wait.total_seconds() * 2 ** min(failures - 1, 32), self.max_wait.total_seconds()
@@ -65,10 +64,10 @@ class RetryPolicy:
 
 
 def read_again_if_wrong(read: Callable[[bool], Result]) -> Result:
-    """Read, and if the bytes are wrong read once more, at once: see `WRONG_BYTES_TRIES`.
+    """Read, and if the bytes are wrong, read once more at once: see `WRONG_BYTES_TRIES`.
 
     Args:
-        read: Safe to repeat. Told whether the bytes came wrong before.
+        read: Safe to repeat. Its argument is True if the bytes were wrong before.
 
     Raises:
         BlobSyncError: as of `read`.
@@ -82,7 +81,7 @@ def read_again_if_wrong(read: Callable[[bool], Result]) -> Result:
 def call_retrying(
     call: Callable[[], Result], policy: RetryPolicy, *, what: str, stopping: threading.Event | None = None
 ) -> Result:
-    """Call until it succeeds, fails for good, gives wrong bytes again, or the policy's deadline would pass.
+    """Call until success, an error that is not retryable, wrong bytes for the second time, or the deadline.
 
     Args:
         call: Safe to repeat.

@@ -1,5 +1,5 @@
-"""What a bucket holds, whatever keeps it: `ports` is the store, `keys` names its objects.
+"""What is in a bucket. `ports` is the store, `keys` names its objects.
 
-`releases` reads manifests, layouts and files, `verification` says whether bytes are right, `audit` whether a
-release is whole. `leases` tell who publishes or collects, `tombstones` what a collection has condemned.
+`releases` reads manifests, layouts and files, `verification` verifies bytes, `audit` checks whole releases.
+`leases` say who publishes or collects, `tombstones` what a collection has condemned.
 """

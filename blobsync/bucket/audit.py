@@ -1,8 +1,8 @@
-"""Whether the bucket still has all of a release, whole. Looks, and changes nothing.
+"""Checks whether the bucket has all objects of a release, undamaged. Changes nothing.
 
-Without `deep`: manifest and layout are read, of each pack the tables, of each object the size. That finds
-what was deleted, cut or replaced by something else of another size. With `deep`, every byte is read and
-verified as a reader would. What several releases share is looked at once by one `Auditor`.
+Without `deep`, it reads manifest and layout, the tables of each pack and the size of each object. That finds
+objects that were deleted, cut, or replaced by others of another size. With `deep`, it reads and verifies
+every byte. An `Auditor` checks an object that several releases share once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing that is wrong.
+    """One object that is missing or damaged.
 
     Attributes:
         key: Of the object, below the prefix.
@@ -55,13 +55,13 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """How one release stands in the bucket.
+    """The result for one release.
 
     Attributes:
-        ref: Which.
+        ref: The release.
         objects: How many packs and large files it has, as far as is known.
-        size_bytes: Theirs.
-        flaws: What is wrong, by key. Empty: nothing was found.
+        size_bytes: Of these.
+        flaws: What is wrong, sorted by key; empty if the release is complete.
     """
 
     ref: ReleaseRef
@@ -71,19 +71,19 @@ class Audit:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such release at all."""
+        """True if the bucket has no manifest of this release."""
         key = keys.manifest(self.ref.name, self.ref.digest)
         return any(flaw.key == key and flaw.fault is Fault.MISSING for flaw in self.flaws)
 
 
 class Auditor:
-    """Looks at releases, and at each object once. Called on one thread; asks on several.
+    """Checks releases, and each object once. Called on one thread; makes requests on several.
 
     Args:
-        store: Where.
+        store: The bucket.
         retry: For each call.
         deep: Read and verify every byte.
-        on_progress: Told the size of what was looked at, piece by piece.
+        on_progress: Called with the size of each piece that was checked.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Auditor:
         self._members: dict[str, Mapping[str, int]] = {}
 
     def audit(self, ref: ReleaseRef) -> Audit:
-        """Look at one release.
+        """Check one release.
 
         Raises:
-            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: nothing can be said then.
+            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: the check was not possible.
         """
         key = keys.manifest(ref.name, ref.digest)
         manifest = self._judged(key, lambda: fetch_manifest(self._store, ref.name, ref.digest))
@@ -126,7 +126,7 @@ class Auditor:
         return Audit(ref, len(packs) + len(blobs), size, tuple(sorted(flaws, key=lambda flaw: flaw.key)))
 
     def _unpacked(self, manifest: Manifest, layout: Layout) -> Iterator[Flaw]:
-        """Small files that no pack of the layout has. Asked only where all packs are well."""
+        """Small files that no pack of the layout has. Checked only if all packs are sound."""
         known: dict[str, int] = {}
         for pack in layout.packs:
             known.update(self._members.get(pack.name, {}))
@@ -140,13 +140,13 @@ class Auditor:
             )
 
     def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
-        """What is wrong with these. Each is looked at once, whatever releases have it."""
+        """What is wrong with these objects. Each is checked once, though several releases may have it."""
         named = {_key(item): item for item in items}
         new = {key: item for key, item in named.items() if key not in self._seen}
         for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
-        # Deep, one after the other: each takes memory, and what is read is verified meanwhile.
+        # Deep checks run one after the other, since each takes memory.
         look = partial(self._flaw_of, new)
         found = map(look, sound) if self._deep else self._side_by_side(look, sound)
         for key, flaw in zip(sound, found, strict=True):
@@ -156,7 +156,7 @@ class Auditor:
         return [flaw for key in named if (flaw := self._seen[key]) is not None]
 
     def _side_by_side(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Results in order. On threads named `blobsync-audit`, which end with this."""
+        """Results in order. Runs on threads named `blobsync-audit`, which end with the call."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="blobsync-audit") as pool:
             try:
                 return list(pool.map(call, items))
@@ -168,7 +168,7 @@ class Auditor:
     def _look(self, key: str, item: StoredObject) -> None:
         if isinstance(item, Pack):
             read: Reader = StoreReader(self._store, key)
-            if self._deep:  # once, for it is hashed as a whole and by its members
+            if self._deep:  # in memory, since it is hashed as a whole and member by member
                 read = MemoryReader(read.whole(0, item.size_bytes))
             self._verify(read, item)
             table = read_table(read.whole, item.size_bytes)
@@ -190,7 +190,7 @@ class Auditor:
         return self._judged(key, lambda: self._look(key, items[key]))
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """What `look` gives, or what it shows to be wrong."""
+        """What `look` returns, or the flaw that it finds."""
 
         def judge() -> Result | Flaw:
             try:

@@ -1,4 +1,4 @@
-"""Releases in the object store: listing them, and reading manifests, layouts and single files, verified."""
+"""Lists releases in the object store; reads and verifies manifests, layouts and single files."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
 from blobsync.release.pack import FrameReader, check_members, members_of
 
 COMPRESSED_BYTES = 64 << 10
-"""Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
+"""Larger manifests are stored as one zstd frame; smaller ones as they are, so that people can read them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Publication:
-    """That a release was published at some time, by the clock of whoever did it."""
+    """A release was published at a time, by the publisher's clock."""
 
     at: datetime
     digest: str
 
 
 def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
-    """Read a release's manifest and verify it. One try; callers retry what may heal.
+    """Read a release's manifest and verify it. One try; callers retry.
 
     Raises:
         BlobNotFoundError: there is no such release.
-        CorruptBlobError: its bytes are not those its digest names.
-        InvalidManifestError: they are, and must not be followed.
+        CorruptBlobError: its bytes do not match its digest.
+        InvalidManifestError: they match, but the manifest is not valid.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     _check_ref(name, digest)
@@ -51,7 +51,7 @@ def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
 
 
 def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
-    """What is to be the manifest. What it was made of is let go: it is as large."""
+    """The bytes of a manifest, unverified. A function of its own, so that the stored bytes are freed."""
     data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
     if data is None:
         raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
@@ -70,7 +70,7 @@ def stored_manifest(manifest: Manifest) -> bytes:
 
 
 def _decompressed(data: bytes, name: str, digest: str) -> bytes:
-    """Undo `stored_manifest`. Nothing larger than a manifest may be comes out of it."""
+    """Undo `stored_manifest`. Refuses more than `MAX_MANIFEST_BYTES`."""
     if not data.startswith(zstandard.FRAME_HEADER):
         return data
     try:
@@ -89,15 +89,15 @@ def _decompressed(data: bytes, name: str, digest: str) -> bytes:
 
 
 def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
-    """Read where the small files of a release are. One try; callers retry what may heal.
+    """Read where the small files of a release are. One try; callers retry.
 
-    It is a hint that anybody may have written: nothing in it is trusted. It may be replaced at any time, and
-    the packs it names may be gone then: read it anew before you believe that they are missing.
+    It is a hint: nothing in it is trusted. It may be replaced at any time, and the packs that it named may
+    then be deleted: read it again before you report them as missing.
 
     Raises:
         BlobNotFoundError: there is none.
-        InvalidLayoutError: it cannot be followed.
-        InvalidManifestError: such a release cannot be.
+        InvalidLayoutError: it is not valid.
+        InvalidManifestError: no release can have this name or digest.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     _check_ref(name, digest)
@@ -110,7 +110,7 @@ def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
 
 
 def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str) -> Iterator[bytes]:
-    """Stream the file `path`, in pieces of up to 16 MiB, each verified before it is given.
+    """Stream the file `path`, in pieces of up to 16 MiB, each verified before it is yielded.
 
     Raises:
         ReleaseAbsentError: The release has no such file.
@@ -157,10 +157,10 @@ def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
 
 
 def published(store: ObjectStore, name: str) -> list[Publication]:
-    """The history of `name`, newest first. A release that was published twice is there twice.
+    """The history of `name`, newest first. A release that was published twice is listed twice.
 
-    An entry may be there shortly before its release is visible, and may outlive it. The order is that of the
-    publishers' clocks.
+    An entry is written shortly before its release becomes visible, and may remain when the release is
+    deleted. The order is that of the publishers' clocks.
 
     Raises:
         BlobSyncConfigError: `name` cannot name a release.
@@ -186,10 +186,10 @@ def _time(stamp: str) -> datetime | None:
 
 
 def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
-    """Parse `data` as the manifest that `name` and `digest` promise.
+    """Parse `data` as the manifest of `name` and `digest`.
 
     Raises:
-        CorruptBlobError: other bytes than the digest names.
+        CorruptBlobError: its bytes do not match the digest.
         InvalidManifestError: malformed, or of another name.
     """
     found = hashlib.sha256(data).hexdigest()
@@ -204,7 +204,7 @@ def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
 
 
 def list_releases(store: ObjectStore, name: str) -> list[str]:
-    """Digests of all releases of `name`, sorted. Order says nothing of age.
+    """Digests of all releases of `name`, sorted by digest.
 
     Raises:
         BlobSyncError: as of `ObjectStore.list`.
@@ -217,7 +217,7 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
 
 
 def list_names(store: ObjectStore) -> list[str]:
-    """Everything that has a visible release, sorted. One request for each name, and one more.
+    """All names that have a release, sorted. Makes one request for each name, and one more.
 
     Raises:
         BlobSyncError: as of `ObjectStore.list`.
