@@ -24,7 +24,7 @@ _log = Log(__name__)
 Result = TypeVar("Result")
 
 WRONG_BYTES_TRIES = 2
-"""How often one call reads wrong bytes before it fails. Damage in transit heals, at the source it does not."""
+"""How often one call reads wrong bytes before it fails. Damage in transit heals, other damage does not."""
 WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
 """The errors that wrong bytes cause."""
 

@@ -1,9 +1,7 @@
-"""Pack small files, and upload packs and large files, to the store as a publish uses it.
+"""Packs small files, and uploads packs and large files. Runs on the threads of a publish.
 
-Runs on the threads of a publish.
-
-Packs are made by one thread, `blobsync-pack`, file by file, so that no more than a frame is in memory; more
-threads would make it no faster. A pack is written to a file without a name and uploaded from there.
+One thread, `blobsync-pack`, makes packs file by file, so that no more than a frame is in memory; more threads
+would not be faster. A pack is written to a file without a name and uploaded from there.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ from blobsync.retry import RetryPolicy
 
 LARGE_BYTES = 64 << 20
 LARGE_AT_ONCE = 2
-"""Of files above `LARGE_BYTES`, so many are copied and sent at a time, each in parts side by side."""
+"""How many files above `LARGE_BYTES` are copied and sent at a time, each in parallel parts."""
 
 
 class PublishStore(PatientStore):
-    """The object store as a publish uses it: what is condemned counts as absent, a dry run writes nothing.
+    """The object store of a publish: condemned objects count as absent, and a dry run writes nothing.
 
     Thread-safe, as the store is.
 
     Args:
-        store: Where to.
+        store: The bucket.
         retry: For each call.
         stopping: When set, every call ends soon.
-        dry_run: Leave out what would be written.
+        dry_run: Write nothing.
     """
 
     def __init__(
@@ -56,7 +54,7 @@ class PublishStore(PatientStore):
         self._condemned: frozenset[str] = frozenset()
 
     def read_condemned(self) -> None:
-        """From now on, treat what a collection condemned as absent, so that it is written again.
+        """From now on, treat condemned objects as absent, so that they are written again.
 
         Raises:
             BlobSyncError: as of `ObjectStore`.
@@ -64,19 +62,19 @@ class PublishStore(PatientStore):
         self._condemned = self.call(condemned, "read tombstones")
 
     def has(self, key: str, size_bytes: int) -> bool:
-        """True if an object of that size is there and no collection has condemned it."""
+        """True if there is an object of that size that is not condemned."""
         if key in self._condemned:
             return False
         return self.call(lambda store: store.size(key), "size of object") == size_bytes
 
     def read(self, key: str, start: int, size_bytes: int) -> bytes:
-        """A range of an object."""
+        """Read a range of an object."""
         return self.call(
             lambda store: b"".join(store.read(key, start=start, size_bytes=size_bytes)), "read range"
         )
 
     def write(self, key: str, data: bytes | Path, share: Share | None = None) -> None:
-        """Write an object. The deadline starts again whenever a try sends more than all tries before it."""
+        """Write an object. The deadline starts again whenever a try sends more than all earlier ones."""
         advanced = True
 
         def attempt(store: ObjectStore) -> None:
@@ -104,18 +102,18 @@ class PublishStore(PatientStore):
 
 @dataclass(slots=True)
 class UploadResult:
-    """What a job sent. What was there already is not in it, but for `packs`."""
+    """What a job sent. Only `packs` has objects that the store had already."""
 
     sent_count: int = 0
     """Distinct blobs."""
     sent_bytes: int = 0
-    """Theirs, before compression."""
+    """Of these, before compression."""
     stored_bytes: int = 0
     """Of the objects that were sent, as sent."""
     packs: list[Pack] = field(default_factory=list)
-    """Packs that were made, also those that were there already."""
+    """Packs that were made, also those that the store had already."""
     written: list[Pack] = field(default_factory=list)
-    """Those that were not."""
+    """Packs that were sent."""
 
 
 class Uploader:
@@ -125,13 +123,13 @@ class Uploader:
         store: The store.
         sources: A file for each blob, by SHA-256.
         scratch: A folder for packs and copies of large files; None: the one for temporary files.
-        repair: Send what seems to be there, too.
-        limits: After how many stored and raw bytes a pack is closed.
-        packer: Makes the packs.
+        repair: Also send objects that the store seems to have.
+        limits: Stored and raw bytes after which a pack is closed.
+        packer: Its thread makes the packs.
 
     Attributes:
-        packing: Counts what is packed.
-        uploading: Counts what the store has.
+        packing: Progress of packing.
+        uploading: Progress of uploading.
     """
 
     def __init__(
@@ -151,7 +149,7 @@ class Uploader:
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def jobs(self, manifest: Manifest, to_pack: frozenset[str]) -> list[Callable[[], UploadResult]]:
-        """Packs and large files by turns: packs need the processor, large files the network.
+        """Jobs for packs and for large files in turn: packs need the processor, large files the network.
 
         Args:
             manifest: What is published.
@@ -171,10 +169,10 @@ class Uploader:
         return [job for turn in zip_longest(small, large) for job in turn if job is not None]
 
     def upload_blob(self, blob: Blob) -> UploadResult:
-        """Upload a blob that is an object of its own.
+        """Upload a blob that is not in a pack.
 
         Raises:
-            SourceChangedError: its file has other bytes now.
+            SourceChangedError: its file has changed.
             BlobSyncError: as of `ObjectStore`.
         """
         key, share = keys.blob(blob.name), Share(self.uploading, blob.size_bytes, blob.size_bytes)
@@ -196,7 +194,7 @@ class Uploader:
         """Upload small blobs in packs, in this order.
 
         Raises:
-            SourceChangedError: a file has other bytes now.
+            SourceChangedError: a file has changed.
             BlobSyncError: as of `ObjectStore`.
         """
         result, left = UploadResult(), iter(blobs)
@@ -243,9 +241,9 @@ class Uploader:
 
 
 def pack_jobs(manifest: Manifest, to_pack: frozenset[str], raw_limit: int) -> Iterator[list[Blob]]:
-    """Split what is packed into jobs of about one pack, by path, so that neighbours travel together.
+    """Split the small files into jobs of about one pack, in order of their paths.
 
-    The same files give the same jobs, and so the same packs: a publish finds what a killed one has sent.
+    The same files give the same jobs, and so the same packs: a publish finds those that a killed one sent.
     """
     job: list[Blob] = []
     size = 0

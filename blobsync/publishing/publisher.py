@@ -1,10 +1,10 @@
-"""Publishing: packs and blobs first, the manifest last, so that a release is seen whole or not at all.
+"""Publishes a release: packs and blobs first, the manifest last, so that readers see all of it or nothing.
 
-The order: `_hashed` (folder to manifest), `_plan` (which packs are used again), `Uploader` (what the store
+The order: `_hashed` (files to manifest), `_plan` (which packs are used again), `Uploader` (what the store
 lacks), `_make_visible`. Only bytes that were hashed just before are uploaded, so a file that changes
-meanwhile is never stored under a digest that is not its own. Two publishers at once do no harm: an object is
-named by its content, or is a hint of which any version will do. After a kill, publish again: what is there is
-not sent again.
+meanwhile is never stored under the digest of other bytes. Two publishers at once do no harm: an object is
+named by its content, or is a hint of which any version is right. After a kill, publish again: objects that
+the store has are not sent again.
 
 Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsync-pack` packs, and one called
 `blobsync-publish-lease` renews the lease. All end with the call.
@@ -49,17 +49,17 @@ OnPhase = Callable[[Progress], None] | None
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelease:
-    """What was published; after a dry run, what would have been.
+    """What was published; after a dry run, what would have been published.
 
     Attributes:
-        digest: Names the release.
-        manifest: What it is.
-        layout: Where its small files are.
+        digest: Of the manifest; names the release.
+        manifest: Its files.
+        layout: The packs of its small files.
         uploaded_bytes: Of distinct blobs that the store lacked, before compression.
-        reused_bytes: Of those that it had.
+        reused_bytes: Of distinct blobs that the store had.
         uploaded_count: How many the store lacked.
         reused_count: How many it had.
-        sent_bytes: Of all objects that were written, as they were written: packs, blobs, layout, manifest.
+        sent_bytes: Of all objects that were written, as stored: packs, blobs, layout, manifest.
         packs_written: Packs that were made and sent.
         dry_run: Nothing was written.
     """
@@ -91,31 +91,31 @@ def publish(
     """Upload what the store lacks of these files, then their layout and manifest.
 
     To wait until some hosts have it, make it wanted and call `blobsync.replicas.wait_for_replicas`: hosts
-    fetch only what is wanted, and whether too few are too few to activate it is the caller's business.
+    fetch only what is wanted, and the caller decides whether enough of them have it.
 
     Args:
-        store: Where to.
-        name: What it is a release of.
-        files: As `collect` gives them.
+        store: The bucket.
+        name: Of the release, such as a pipeline.
+        files: As `collect` returns them.
         progress: Called in this thread, about ten times a second, and at the end of each phase.
-        retry: For each call to the store. A large upload goes on for as long as it gets further.
-        published_by: Who does it, for people; default: user and host.
-        dry_run: Say what would be sent, and write nothing.
-        repair: Trust nothing that is in the store: send everything anew.
-        scratch: A folder for what is being sent: up to six packs or copies of files, two of them of files
+        retry: For each call to the store. A large upload is retried as long as it advances.
+        published_by: Who publishes, for people; default: user and host.
+        dry_run: Report what would be sent, and write nothing.
+        repair: Send everything again, since objects in the store may be damaged.
+        scratch: A folder for temporary files: up to six packs or copies of files, two of them of files
             above 64 MiB. Default: the one for temporary files.
 
     Raises:
         SourceChangedError: a file changed meanwhile. No release became visible.
-        UnsafeSourceError: a file is no regular file any more.
+        UnsafeSourceError: a file is not a regular file any more.
         InvalidManifestError: these files cannot be one release.
-        InvalidLayoutError: `published_by` is no printable text of up to 200 signs.
+        InvalidLayoutError: `published_by` is not a printable text of up to 200 characters.
         LocalStoreError: a file cannot be read, or `scratch` has no room.
         PublishLapsedError: the lease could not be kept.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     who = published_by if published_by is not None else _whoever()
-    Layout((), who, datetime.now(UTC))  # raises before anything is done
+    Layout((), who, datetime.now(UTC))  # raises before any work is done
     policy = retry if retry is not None else RetryPolicy()
     bucket = PublishStore(store, policy, threading.Event(), dry_run=dry_run)
     with _threads(bucket.stopping) as (pool, packer):
@@ -139,7 +139,7 @@ def publish(
 
 @contextmanager
 def _threads(stopping: threading.Event) -> Iterator[tuple[Executor, Executor]]:
-    """The pool for jobs, and the thread that packs. At the end, `stopping` is set, so that they end soon."""
+    """The pool for jobs, and the thread that packs. At the end `stopping` is set, so that jobs end soon."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-publish")
     packer = ThreadPoolExecutor(1, thread_name_prefix="blobsync-pack")
     try:
@@ -153,7 +153,7 @@ def _threads(stopping: threading.Event) -> Iterator[tuple[Executor, Executor]]:
 def _run(
     pool: Executor, jobs: Iterable[Callable[[], Result]], progress: OnPhase, *meters: Meter
 ) -> list[Result]:
-    """Run jobs and wait for all of them, telling `progress` of the meters. Results are in the order of jobs.
+    """Run jobs and wait for all of them; meanwhile report the meters. Results are in the order of the jobs.
 
     Raises:
         Exception: the first error of a job.
@@ -218,10 +218,10 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, leas
     """Write layout, history, and last the manifest. Returns how many bytes were written.
 
     Args:
-        manifest: What is published.
-        layout: Where it is.
-        bucket: Where to.
-        lease: Without which nothing may be written; None: a dry run, which writes nothing.
+        manifest: Of the release.
+        layout: Of the release.
+        bucket: Where to write.
+        lease: Must be held before each write; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest
     last = [

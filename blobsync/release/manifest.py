@@ -10,7 +10,7 @@ discovery is in it. The form is JSON with sorted keys and without white space, s
 It is not read with a JSON parser, but by a grammar of exactly this, artifact by artifact. So there is no
 second way of writing the same release, nothing to be compared afterwards, and no memory is taken for what is
 not a manifest: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
-for paths refuse whatever else would need one.
+for paths refuse all other characters that need one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRef:
-    """Names one release: whose, and which."""
+    """The name and the digest of a release."""
 
     name: str
     digest: str
@@ -72,14 +72,14 @@ class ReleaseRef:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A release. Checked when made, so one that exists can be followed.
+    """A release. Checked when made, then trusted.
 
     Args:
-        name: What it is a release of, such as a pipeline.
+        name: Of the release, such as a pipeline.
         artifacts: In any order; kept sorted by path.
 
     Raises:
-        InvalidManifestError: a name, size or digest that cannot be, or names that collide.
+        InvalidManifestError: a name, size or digest is not valid, or names collide.
     """
 
     name: str
@@ -122,10 +122,10 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
-        """Read a manifest that may come from anywhere.
+        """Parse a manifest from an untrusted source.
 
         Raises:
-            InvalidManifestError: it is not exactly what `canonical` of a sound manifest would be.
+            InvalidManifestError: it is not valid, or not in canonical form.
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise InvalidManifestError(
@@ -133,7 +133,7 @@ class Manifest:
             )
         name, artifacts = decode(data)
         _check(name, artifacts)
-        manifest = object.__new__(cls)  # what was read is canonical: not sorted, checked and written again
+        manifest = object.__new__(cls)  # it is canonical, so it need not be sorted, checked and encoded again
         object.__setattr__(manifest, "name", name)
         manifest._written_as(data, artifacts)
         return manifest
@@ -197,7 +197,7 @@ _ARTIFACT = re.compile(
     rb'"role":"(' + "|".join(Role).encode() + rb')",'
     rb'"sha256":"([0-9a-f]{64})",'
     rb'"size_bytes":(0|[1-9][0-9]{0,15})\}'
-    rb"(?:,(?=\{)|(?=\]))"  # behind a comma there is one more
+    rb"(?:,(?=\{)|(?=\]))"  # after a comma there is another artifact
 )
 _CHUNK_CHARS = len('"",') + 64
 _ROLES = {role.value.encode(): role for role in Role}
@@ -219,10 +219,10 @@ def _encoded(item: Artifact) -> bytes:
 
 
 def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
-    """Read what `encode` writes, and nothing else: the name and the artifacts, which are not checked yet.
+    """Parse the canonical form and nothing else. Returns the name and the artifacts, not checked yet.
 
     Raises:
-        InvalidManifestError: It is not in that form.
+        InvalidManifestError: it is not in that form.
     """
     if not data.startswith(_START):
         raise _not_canonical(data, 0)
