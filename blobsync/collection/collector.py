@@ -1,22 +1,22 @@
-"""Collect garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
+"""Collects garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
 
-What is guaranteed. An object is deleted only if all of these hold: an earlier run condemned it at least the
-grace ago; it has not been written since; and a fresh look, made while no publish is under way, finds that no
-kept release needs it, nor any other visible release that is not deleted before it. Kept are the releases that
-the caller names, those published lately, and the newest of each name. Nothing is deleted by absence: what a
-kept release needs must be readable, the listing must be complete as far as can be seen, and no more than a
-share is deleted at once. Keys that this library did not make are never touched.
+What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, if it has
+not been written since, and if a new look, made while no publish runs, finds that no release needs it: neither
+a kept one, nor another visible one that is not deleted before it. Kept are the releases that the caller
+names, those published recently, and the newest of each name. An object is never deleted because something
+else is missing: manifests and layouts of kept releases must be readable, the listing must be complete as far
+as can be seen, and no more than a share is deleted at once. Keys that this library did not make are left.
 
-Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once are
-harmless: each deletes only what is due by its own look and is still condemned once it holds its lease. What
-another run has pardoned until then stays, and its grace starts again. A run that is killed at any point
-leaves at most a tombstone, which makes the next one more careful, and a lease, which runs out.
+Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once do no
+harm: each deletes only objects that are due by its own look and are still condemned once it holds its lease.
+An object that another run does not condemn any more stays, and its grace starts again. A run that is killed
+leaves at most a tombstone, which makes the next one more careful, and a lease, which expires.
 
 What is not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
 minutes between the check of its lease and the request that deletes. Ages are by the store's clock; if it
-jumps forward, the grace starts again, but only where the collector's clock does not jump with it.
+jumps forward, the grace starts again, but only if the collector's clock does not jump with it.
 
-No thread outlives the call; see `blobsync.collection.reach` for those it has.
+The threads are those of `blobsync.collection.reach`; all end with the call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 
 MAX_TOLD = 100
-"""So many keys are listed, at most."""
+"""How many keys a report lists, at most."""
 
 _log = Log(__name__)
 
@@ -55,19 +55,19 @@ class CollectionReport:
     Attributes:
         dry_run: Nothing was written or deleted.
         kept: By kind and reason; see `Reason`.
-        due: What was to be deleted, by kind.
-        deleted: What was, by kind; a dry run deletes nothing.
+        due: Objects to be deleted, by kind.
+        deleted: Objects that were deleted, by kind; a dry run deletes nothing.
         failed: Keys that could not be deleted, with the error, at most `MAX_TOLD` of them.
-        failed_count: How many there are.
+        failed_count: How many these are.
         abandoned_uploads: Unfinished uploads that were removed, or would be.
-        foreign: What is no business of collections, and was left alone.
+        foreign: Objects that this library did not make; they are left.
         missing: Keys that kept releases need and the store does not have, at most `MAX_TOLD` of them.
-        missing_count: How many there are.
-        postponed: Why what is due was left, in whole or part; empty: it was not.
-        clock_trouble: Why the grace began anew for everything; empty: it did not.
-        unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing, and
-            are left for a person to remove.
-        is_stopped: The run was told to stop before it was done.
+        missing_count: How many these are.
+        postponed: Why objects that are due were not deleted; empty if all were.
+        clock_trouble: Why the grace started again for all objects; empty if it did not.
+        unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing; an
+            operator must remove them.
+        is_stopped: The run was stopped before its end.
     """
 
     dry_run: bool
@@ -86,7 +86,7 @@ class CollectionReport:
     is_stopped: bool = False
 
     def as_data(self) -> dict[str, Any]:
-        """For machines: plain dictionaries, lists, texts and numbers."""
+        """As dictionaries, lists, strings and numbers, for JSON."""
         return {
             "dry_run": self.dry_run,
             "kept": {
@@ -122,24 +122,24 @@ def collect_garbage(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     clock_s: Callable[[], float] = boottime_s,
 ) -> CollectionReport:
-    """Condemn what nothing needs, and delete what an earlier run condemned. Safe to repeat.
+    """Condemn objects that no release needs, and delete those that an earlier run condemned. Safe to repeat.
 
     Args:
-        store: Where.
+        store: The bucket.
         keep: All releases that are in use. Each must be in the store.
-        policy: What else is kept, and how careful to be.
-        allow_empty: Nothing is in use, and that is no mistake. What the policy keeps is kept all the same.
-        dry_run: Say what would be done; nothing is written or deleted.
+        policy: What else is kept, and the limits.
+        allow_empty: `keep` may be empty. The policy still keeps releases.
+        dry_run: Report what would be done; write and delete nothing.
         retry: For each call to the store.
         stopping: When set, the run ends at once, with the report of what it did.
-        may_delete: Asked right before each request that deletes, in this thread: for those who may collect
-            only while they lead. False ends the run as `stopping` does.
+        may_delete: Called right before each request that deletes, in this thread: for callers that may
+            collect only while they lead. False ends the run as `stopping` does.
         progress: Called in this thread.
-        clock: The collector's; compared with the store's, and told to people. Aware.
+        clock: The collector's; compared with the store's, and shown to people. Aware.
         clock_s: Never set back; counts sleep of the host.
 
     Raises:
-        GcRefusedError: what is needed is not known well enough, or too much would go. Nothing was deleted;
+        GcRefusedError: it is not certain what is needed, or too much would be deleted. Nothing was deleted;
             in a run that had begun to delete, nothing more.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """

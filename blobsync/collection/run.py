@@ -1,4 +1,4 @@
-"""One run of a collection: look, condemn; then, with no publish under way, look again and delete."""
+"""One run of a collection: look, condemn; then, while no publish runs, look again and delete."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 
 PAUSE_S = 2.0
-"""Between two tries to delete, without the lease, so that publishes can begin."""
+"""Pause between two tries to delete, without the lease, so that publishes can begin."""
 _UPLOADED = (keys.BLOBS, keys.PACKS)
 
 _log = Log(__name__)
 
 
 class Look(NamedTuple):
-    """One look at the store, and what follows from it."""
+    """One look at the store, and the decision."""
 
     found: Inventory
     decision: Decision
@@ -48,7 +48,7 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of one try to delete. `why`: why it was not done. `again`: try once more."""
+    """Outcome of one try to delete. `why`: why it was not done. `again`: try again."""
 
     why: str = ""
     again: bool = False
@@ -60,7 +60,7 @@ class Run:
     Args:
         store: The store.
         keep: Releases that are in use.
-        policy: What else is kept.
+        policy: What else is kept, and the limits.
         clock: The collector's.
         dry_run: Write and delete nothing.
 
@@ -122,7 +122,7 @@ class Run:
         self.is_done = True
 
     def _now(self, stored: list[StoredTombstone]) -> Now:
-        """What time it is. A dry run may not ask the store, and infers it from how the clocks stood."""
+        """The time. A dry run does not write to the store, and estimates its time from tombstones."""
         collector = self._clock()
         if self._dry_run:
             readable = [item for item in stored if item.tombstone is not None]
@@ -157,9 +157,9 @@ class Run:
         refuse_too_much(both, self.first.found.total(), self._policy.max_share)
 
     def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
-        """Write what stands condemned now, and only then remove what earlier runs wrote."""
+        """Write a tombstone of all objects that are condemned now, then remove earlier tombstones."""
         earlier = [item for item in stored if item.tombstone is not None]
-        # Also if it condemns nothing: a run that read earlier tombstones must see that all was pardoned.
+        # Also if it condemns nothing: a run that read earlier tombstones must see that they are void.
         if decision.condemned or earlier:
             # With its own time, not that of the look: it is compared with the store's time of this write.
             key = keys.tombstone(now.collector, uuid.uuid4().hex)
@@ -171,7 +171,7 @@ class Run:
             self._store.call(lambda store, key=item.key: store.delete(key), "remove tombstone")  # type: ignore[misc]
 
     def _stale_uploads(self) -> int:
-        """How many uploads were begun so long ago that no publish works on them any more."""
+        """How many unfinished uploads are so old that no publish continues them."""
 
         def ask(store: ObjectStore) -> int:
             ages = [item.age for prefix in _UPLOADED for item in store.unfinished_uploads(prefix)]
@@ -181,7 +181,7 @@ class Run:
             return self._store.call(ask, "look for unfinished uploads")
         except StoppedError:
             raise
-        except BlobSyncError as exc:  # some servers do not have it, some do not let us
+        except BlobSyncError as exc:  # some servers do not support it, or refuse it
             _log.warning("unfinished_uploads_not_listed", error=str(exc))
             return 0
 
@@ -190,7 +190,7 @@ class Run:
         return max(self._policy.grace, self._policy.min_age)
 
     def _delete(self, has_stale: bool) -> str:
-        """Try until it is done or the patience is over. Returns why it was not done."""
+        """Try until it is done or `patience` has passed. Returns why it was not done."""
         until_s = self._store.clock_s() + self._policy.patience.total_seconds()
         while True:
             outcome = self._try_to_delete(has_stale)
@@ -201,7 +201,7 @@ class Run:
             self._store.raise_if_stopped()
 
     def _try_to_delete(self, has_stale: bool) -> _Outcome:
-        """Take the lease, look for publishes, list and decide again, delete."""
+        """Hold the lease, look for publishes, list and decide again, delete."""
         self._store.raise_unless_may_delete()
         try:
             with collect_lease(self._store) as lease:
@@ -218,7 +218,7 @@ class Run:
             return _Outcome(str(exc))
 
     def _still(self, now: datetime) -> Standing:
-        """What stood condemned at the beginning and does still: other runs may have pardoned since."""
+        """Objects that were condemned at the beginning and still are, after other runs."""
         stored = self._store.call(tombstones, "read tombstones again")
         return self.earlier.still(standing(stored, Now(now, self._clock())))
 
