@@ -47,9 +47,8 @@ from blobsync.errors import (
 if TYPE_CHECKING:
     from blobsync.bucket.ports import ObjectInfo, ObjectStore
     from blobsync.bucket.releases import fetch_manifest, list_releases
-    from blobsync.collection.collector import collect_garbage
+    from blobsync.collection.collector import CollectionReport, collect_garbage
     from blobsync.collection.policy import CollectionPolicy
-    from blobsync.collection.report import CollectionReport
     from blobsync.local.disk_state import DiskCondition, DiskState
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
@@ -61,8 +60,7 @@ if TYPE_CHECKING:
     from blobsync.release.replica import ReplicaRecord
     from blobsync.replicas import ReplicaBoard, ReplicaPolicy, ReplicaReport, Replicas, wait_for_replicas
     from blobsync.retry import RetryPolicy
-    from blobsync.s3.config import S3Config
-    from blobsync.s3.secret import Secret
+    from blobsync.s3.config import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
     from blobsync.sync.document import readiness_document
     from blobsync.sync.meter import SyncProgress
@@ -139,7 +137,7 @@ __all__ = [
 _MODULES = {
     "Artifact": "release.manifest",
     "CollectionPolicy": "collection.policy",
-    "CollectionReport": "collection.report",
+    "CollectionReport": "collection.collector",
     "DiskCondition": "local.disk_state",
     "DiskState": "local.disk_state",
     "GcReport": "local.gc",
@@ -165,7 +163,7 @@ _MODULES = {
     "S3Config": "s3.config",
     "S3ObjectStore": "s3.store",
     "ScrubProgress": "sync.scrubber",
-    "Secret": "s3.secret",
+    "Secret": "s3.config",
     "SourceFile": "publishing.sources",
     "SyncProgress": "sync.meter",
     "Syncer": "sync.syncer",

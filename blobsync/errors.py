@@ -1,4 +1,4 @@
-"""Every error of this package. One root, stable codes, and a word on what to do."""
+"""All errors of this package. One root, stable codes, and messages that say what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class BlobSyncError(Exception):
 
     Attributes:
         code: Stable, for machines; the message is for people and may change.
-        retryable: Whether the same call may succeed later without anybody changing anything.
+        retryable: True if the same call may succeed later without any change by the caller.
     """
 
     code = "blobsync"
@@ -22,25 +22,25 @@ class BlobSyncConfigError(BlobSyncError):
 
 
 class InvalidKeyError(BlobSyncError):
-    """A key that object stores disagree about, or that would leave the place it is meant for."""
+    """A key that some stores refuse, or write outside of its folder."""
 
     code = "invalid_key"
 
 
 class InvalidManifestError(BlobSyncError):
-    """A manifest that must not be followed: malformed, not canonical, or naming files outside its tree."""
+    """A manifest that is malformed, not canonical, or names files outside of its tree."""
 
     code = "invalid_manifest"
 
 
 class InvalidLayoutError(BlobSyncError):
-    """A layout that cannot be followed: malformed, or its packs do not hold what the release needs."""
+    """A layout that is malformed, or whose packs lack files of the release."""
 
     code = "invalid_layout"
 
 
 class InvalidPackError(BlobSyncError):
-    """A pack whose tables contradict themselves or ask for more than is allowed. Nothing of it was used."""
+    """A pack whose tables contradict themselves or exceed a limit. Nothing of it was used."""
 
     code = "invalid_pack"
 
@@ -63,7 +63,7 @@ class StoreUnavailableError(BlobSyncError):
 
 
 class StoreAccessDeniedError(BlobSyncError):
-    """The store refused our credentials, or what they may do."""
+    """The store refused the credentials, or they lack a permission."""
 
     code = "store_access_denied"
 
@@ -112,10 +112,22 @@ class SourceChangedError(BlobSyncError):
 
 
 class PublishLapsedError(BlobSyncError):
-    """A publish could not keep its lease: what it counts on may be gone. Nothing became visible."""
+    """A publish could not keep its lease: objects that it needs may be deleted. Nothing became visible."""
 
     code = "publish_lapsed"
     retryable = True
+
+
+class CollectLapsedError(BlobSyncError):
+    """A collection could not keep its lease. The next run continues."""
+
+    code = "collect_lapsed"
+
+
+class StoppedError(BlobSyncError):
+    """A publish or a collection was told to stop."""
+
+    code = "stopped"
 
 
 class ReplicasMissingError(BlobSyncError):
@@ -126,27 +138,27 @@ class ReplicasMissingError(BlobSyncError):
 
 
 class CorruptBlobError(BlobSyncError):
-    """Bytes that are not what their digest says. They were not installed."""
+    """Bytes that do not match their digest. They were not installed."""
 
     code = "corrupt_blob"
     retryable = True  # damage in transit heals; damage at the source is told apart by its persistence
 
 
 class CorruptPackError(CorruptBlobError):
-    """A pack with other bytes than it says. It was not installed."""
+    """A pack whose bytes do not match its name or its tables. It was not installed."""
 
     code = "corrupt_pack"
 
 
 class BlobMissingError(BlobSyncError):
-    """The local store lacks, or cannot vouch for, a file that is needed now."""
+    """The local store lacks a file that is needed now, or could not verify it."""
 
     code = "blob_missing"
     retryable = True
 
 
 class LocalStoreError(BlobSyncError):
-    """The disk did not do what was asked: full, read-only, permission lost, or a file was removed meanwhile.
+    """A disk operation failed: full, read-only, permission lost, or a file was removed meanwhile.
 
     What was there is unharmed.
     """
@@ -156,7 +168,7 @@ class LocalStoreError(BlobSyncError):
 
 
 class GcRefusedError(BlobSyncError):
-    """Nothing was removed, because what is wanted is not known well enough."""
+    """Nothing was removed, because it is not certain what is needed."""
 
     code = "gc_refused"
 
@@ -168,12 +180,12 @@ class ReleaseAbsentError(BlobSyncError):
 
 
 class ReleaseCorruptError(BlobSyncError):
-    """The store serves wrong bytes for this release, again and again."""
+    """The store repeatedly serves wrong bytes for this release."""
 
     code = "release_corrupt"
 
 
 class SyncerClosedError(BlobSyncError):
-    """A syncer that was closed was asked for something."""
+    """A method of a closed syncer was called."""
 
     code = "syncer_closed"

@@ -1,4 +1,4 @@
-"""One bounded, jittered, interruptible way of trying again."""
+"""Retries: bounded, with jitter, interruptible."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-import tenacity
-from tenacity.stop import stop_before_delay, stop_when_event_set
-from tenacity.wait import wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, stop_when_event_set
+from tenacity.nap import sleep_using_event
 
 from blobsync.errors import (
     BlobSyncConfigError,
@@ -27,19 +26,19 @@ _log = Log(__name__)
 Result = TypeVar("Result")
 
 WRONG_BYTES_TRIES = 2
-"""How often one call reads bytes that come wrong: damage on the way heals, damage at the source does not."""
+"""How often one call reads wrong bytes before it fails. Damage in transit heals, other damage does not."""
 WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
-"""What is raised for them."""
+"""The errors that wrong bytes cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to wait between tries of what may heal. Checked once, here, then trusted.
+    """How long to wait between tries. Checked once, here, then trusted.
 
     Args:
         first_wait: Upper bound of the first random wait; it doubles with each failure in a row.
-        max_wait: Upper bound of all of them.
-        deadline: When one blocking call gives up. Background work does not give up: it goes on at
+        max_wait: Upper bound of all waits.
+        deadline: How long a blocking call retries. Background work does not give up: it retries every
             `max_wait`.
     """
 
@@ -56,10 +55,9 @@ class RetryPolicy:
             raise BlobSyncConfigError(f"deadline ({self.deadline}) must be above 0")
 
     def wait_s(self, failures: int, rng: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after that many failures in a row: at least half of the bound, never above it.
+        """Seconds to wait after that many failures in a row: from half of the bound to the bound.
 
-        Half, since these waits are of single artifacts on the background path: a draw near zero for each of
-        many would be a burst on a server that is just coming back.
+        At least half, since shorter waits of many artifacts would be a burst on a server that recovers.
         """
         bound: float = min(
             self.first_wait.total_seconds() * 2 ** min(failures - 1, 32), self.max_wait.total_seconds()
@@ -67,25 +65,25 @@ class RetryPolicy:
         return bound * (0.5 + rng() / 2)
 
 
-def read_again_if_wrong(read: Callable[[bool], Result]) -> Result:
-    """Read, and if the bytes are wrong read once more, at once: see `WRONG_BYTES_TRIES`.
+def read_again_if_wrong(read: Callable[[], Result]) -> Result:
+    """Read, and if the bytes are wrong, read once more at once: see `WRONG_BYTES_TRIES`.
 
     Args:
-        read: Safe to repeat. Told whether the bytes came wrong before.
+        read: Safe to repeat.
 
     Raises:
         BlobSyncError: as of `read`.
     """
     try:
-        return read(False)
+        return read()
     except WRONG_BYTES:
-        return read(True)
+        return read()
 
 
 def call_retrying(
     call: Callable[[], Result], policy: RetryPolicy, *, what: str, stopping: threading.Event | None = None
 ) -> Result:
-    """Call until it succeeds, fails for good, gives wrong bytes again, or the policy's deadline would pass.
+    """Call until success, an error that is not retryable, wrong bytes for the second time, or the deadline.
 
     Args:
         call: Safe to repeat.
@@ -96,26 +94,23 @@ def call_retrying(
     Raises:
         BlobSyncError: the last one; never an error of the retry library.
     """
-    stop_event = stopping if stopping is not None else threading.Event()
+    stop = stopping if stopping is not None else threading.Event()
     wrong_bytes = 0
 
     def may_heal(exc: BaseException) -> bool:
         nonlocal wrong_bytes
-        if isinstance(exc, CorruptBlobError):
-            wrong_bytes += 1
+        wrong_bytes += isinstance(exc, CorruptBlobError)
         return isinstance(exc, BlobSyncError) and exc.retryable and wrong_bytes < WRONG_BYTES_TRIES
 
-    def log(state: tenacity.RetryCallState) -> None:
+    def log(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("store_call_retried", what=what, attempt=state.attempt_number, error=str(error))
 
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(may_heal),
-        wait=wait_random_exponential(
-            multiplier=policy.first_wait.total_seconds(), max=policy.max_wait.total_seconds()
-        ),
-        stop=stop_before_delay(policy.deadline.total_seconds()) | stop_when_event_set(stop_event),
-        sleep=tenacity.nap.sleep_using_event(stop_event),
+    retrying = Retrying(
+        retry=retry_if_exception(may_heal),
+        wait=lambda state: policy.wait_s(state.attempt_number),
+        stop=stop_before_delay(policy.deadline.total_seconds()) | stop_when_event_set(stop),
+        sleep=sleep_using_event(stop),
         before_sleep=log,
         reraise=True,
     )

@@ -14,10 +14,9 @@ from blobsync import Artifact, Manifest, ReleaseRef, RetryPolicy, Role
 from blobsync.bucket import keys
 from blobsync.bucket.leases import Lease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
-from blobsync.bucket.releases import Publication, publication_key, stored_manifest
-from blobsync.collection.collector import collect_garbage
+from blobsync.bucket.releases import stored_manifest
+from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.release.layout import Layout, Pack
 from blobsync.testing.memory import MemoryObjectStore
 
@@ -90,7 +89,7 @@ def last_writes(release: Sample, at: datetime) -> list[tuple[str, bytes]]:
     ref = release.ref
     return [
         (keys.layout(ref.name, ref.digest), release.layout.encode()),
-        (publication_key(ref.name, Publication(at, ref.digest)), b""),
+        (keys.history(ref.name, at, ref.digest), b""),
         (keys.manifest(ref.name, ref.digest), stored_manifest(release.manifest)),
     ]
 

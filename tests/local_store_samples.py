@@ -13,9 +13,8 @@ from pathlib import Path
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import BlobDigest
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Artifact, Manifest, Role
-from blobsync.release.objects import StoredObject
 from blobsync.release.pack import PackWriter
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from blobsync import LocalStore, ObjectStore, Readiness, ReleaseRef, ReleaseState, RetryPolicy, Syncer
 from blobsync.bucket import keys
-from blobsync.release.layout import Pack
-from blobsync.release.objects import StoredObject
+from blobsync.release.layout import Pack, StoredObject
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import Sample, sample, sha
 

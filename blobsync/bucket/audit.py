@@ -1,8 +1,8 @@
-"""Whether the bucket still has all of a release, whole. Looks, and changes nothing.
+"""Checks whether the bucket has all objects of a release, undamaged. Changes nothing.
 
-Without `deep`: manifest and layout are read, of each pack the tables, of each object the size. That finds
-what was deleted, cut or replaced by something else of another size. With `deep`, every byte is read and
-verified as a reader would. What several releases share is looked at once by one `Auditor`.
+Without `deep`, it reads manifest and layout, the tables of each pack and the size of each object. That finds
+objects that were deleted, cut, or replaced by others of another size. With `deep`, it reads and verifies
+every byte. An `Auditor` checks an object that several releases share once.
 """
 
 from __future__ import annotations
@@ -10,36 +10,79 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
 from blobsync.bucket import keys
-from blobsync.bucket.audit_report import Audit, Fault, Flaw
 from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.bucket.verification import MemoryReader, Reader, StoreReader, read_table, verify_object
 from blobsync.errors import BlobNotFoundError, CorruptBlobError
 from blobsync.release.blob import Blob
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Manifest, ReleaseRef
-from blobsync.release.objects import StoredObject
 from blobsync.retry import WRONG_BYTES, RetryPolicy, call_retrying, read_again_if_wrong
-
-__all__ = ["Audit", "Auditor", "Fault", "Flaw"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _THREADS = 8
 
 
+class Fault(StrEnum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One object that is missing or damaged.
+
+    Attributes:
+        key: Of the object, below the prefix.
+        fault: What is wrong with it.
+        reason: The same in words.
+    """
+
+    key: str
+    fault: Fault
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result for one release.
+
+    Attributes:
+        ref: The release.
+        objects: How many packs and large files it has, as far as is known.
+        size_bytes: Of these.
+        flaws: What is wrong, sorted by key; empty if the release is complete.
+    """
+
+    ref: ReleaseRef
+    objects: int
+    size_bytes: int
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def is_absent(self) -> bool:
+        """True if the bucket has no manifest of this release."""
+        key = keys.manifest(self.ref.name, self.ref.digest)
+        return any(flaw.key == key and flaw.fault is Fault.MISSING for flaw in self.flaws)
+
+
 class Auditor:
-    """Looks at releases, and at each object once. Called on one thread; asks on several.
+    """Checks releases, and each object once. Called on one thread; makes requests on several.
 
     Args:
-        store: Where.
+        store: The bucket.
         retry: For each call.
         deep: Read and verify every byte.
-        on_progress: Told the size of what was looked at, piece by piece.
+        on_progress: Called with the size of each piece that was checked.
     """
 
     def __init__(
@@ -57,10 +100,10 @@ class Auditor:
         self._members: dict[str, Mapping[str, int]] = {}
 
     def audit(self, ref: ReleaseRef) -> Audit:
-        """Look at one release.
+        """Check one release.
 
         Raises:
-            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: nothing can be said then.
+            StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: the check was not possible.
         """
         key = keys.manifest(ref.name, ref.digest)
         manifest = self._judged(key, lambda: fetch_manifest(self._store, ref.name, ref.digest))
@@ -82,7 +125,7 @@ class Auditor:
         return Audit(ref, len(packs) + len(blobs), size, tuple(sorted(flaws, key=lambda flaw: flaw.key)))
 
     def _unpacked(self, manifest: Manifest, layout: Layout) -> Iterator[Flaw]:
-        """Small files that no pack of the layout has. Asked only where all packs are well."""
+        """Small files that no pack of the layout has. Checked only if all packs are sound."""
         known: dict[str, int] = {}
         for pack in layout.packs:
             known.update(self._members.get(pack.name, {}))
@@ -96,15 +139,15 @@ class Auditor:
             )
 
     def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
-        """What is wrong with these. Each is looked at once, whatever releases have it."""
+        """What is wrong with these objects. Each is checked once, though several releases may have it."""
         named = {_key(item): item for item in items}
         new = {key: item for key, item in named.items() if key not in self._seen}
         for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
         sound = [key for key in new if self._seen[key] is None]
-        looks = [partial(self._checked, key, partial(self._look, key, new[key])) for key in sound]
-        # Deep, one after the other: each takes memory, and what is read is verified meanwhile.
-        found = (look() for look in looks) if self._deep else self._side_by_side(_called, looks)
+        # Deep checks run one after the other, since each takes memory.
+        look = partial(self._flaw_of, new)
+        found = map(look, sound) if self._deep else self._side_by_side(look, sound)
         for key, flaw in zip(sound, found, strict=True):
             self._seen[key] = flaw
             if not self._deep:
@@ -112,7 +155,7 @@ class Auditor:
         return [flaw for key in named if (flaw := self._seen[key]) is not None]
 
     def _side_by_side(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Results in order. On threads named `blobsync-audit`, which end with this."""
+        """Results in order. Runs on threads named `blobsync-audit`, which end with the call."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="blobsync-audit") as pool:
             try:
                 return list(pool.map(call, items))
@@ -124,7 +167,7 @@ class Auditor:
     def _look(self, key: str, item: StoredObject) -> None:
         if isinstance(item, Pack):
             read: Reader = StoreReader(self._store, key)
-            if self._deep:  # once, for it is hashed as a whole and by its members
+            if self._deep:  # in memory, since it is hashed as a whole and member by member
                 read = MemoryReader(read.whole(0, item.size_bytes))
             self._verify(read, item)
             table = read_table(read.whole, item.size_bytes)
@@ -142,13 +185,21 @@ class Auditor:
     def _size(self, key: str) -> int | None:
         return self._call(lambda: self._store.size(key))
 
-    def _checked(self, key: str, look: Callable[[], None]) -> Flaw | None:
-        found = self._judged(key, look)
-        return found if isinstance(found, Flaw) else None
+    def _flaw_of(self, items: Mapping[str, StoredObject], key: str) -> Flaw | None:
+        return self._judged(key, lambda: self._look(key, items[key]))
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """What `look` gives, or what it shows to be wrong."""
-        return self._call(lambda: _told(key, lambda: read_again_if_wrong(lambda _again: look())))
+        """What `look` returns, or the flaw that it finds."""
+
+        def judge() -> Result | Flaw:
+            try:
+                return read_again_if_wrong(look)
+            except BlobNotFoundError:
+                return Flaw(key, Fault.MISSING, "there is no such object")
+            except WRONG_BYTES as exc:
+                return Flaw(key, Fault.DAMAGED, str(exc))
+
+        return self._call(judge)
 
     def _call(self, call: Callable[[], Result]) -> Result:
         return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
@@ -158,22 +209,9 @@ def _key(item: StoredObject) -> str:
     return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
 
 
-def _called(look: Callable[[], Result]) -> Result:
-    return look()
-
-
 def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:
     if found is None:
         return Flaw(key, Fault.MISSING, "there is no such object")
     if found != size_bytes:
         return Flaw(key, Fault.DAMAGED, f"it has {found} bytes, not {size_bytes}")
     return None
-
-
-def _told(key: str, look: Callable[[], Result]) -> Result | Flaw:
-    try:
-        return look()
-    except BlobNotFoundError:
-        return Flaw(key, Fault.MISSING, "there is no such object")
-    except WRONG_BYTES as exc:
-        return Flaw(key, Fault.DAMAGED, str(exc))

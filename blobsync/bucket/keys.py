@@ -1,6 +1,9 @@
-"""Where things are in the object store. No key is spelled anywhere else."""
+"""The keys of all objects in the store. No other module spells a key."""
 
 from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
 
 BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
@@ -8,14 +11,19 @@ REPLICAS = "replicas/"
 LAYOUTS, PUBLICATIONS = "layouts/", "publications/"
 TOMBSTONES = "gc/runs/"
 COLLECTION_CLOCK = "gc/clock"
-"""A collection writes it to learn what time it is at the store."""
+"""A collection writes it to learn the store's time."""
+
+STAMP = "%Y%m%dT%H%M%SZ"
+"""How a time is written in a key: in UTC."""
+HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
+"""Time and digest at the end of a key of `history`."""
 
 ROOMS = frozenset({BLOBS, PACKS, RELEASES, REPLICAS, LAYOUTS, PUBLICATIONS, "leases/", "gc/"})
-"""The folders that all of these lie in."""
+"""The top-level folders."""
 
 
 def blob(name: str) -> str:
-    """Key of the bytes of a file that travels alone, by `Blob.name`."""
+    """Key of a file that is not in a pack. `name` is `Blob.name`."""
     return f"{BLOBS}{name}"
 
 
@@ -29,15 +37,15 @@ def layout(name: str, digest: str) -> str:
     return f"{LAYOUTS}{name}/{digest}.json"
 
 
-def history(name: str, stamp: str, digest: str) -> str:
-    """Key that says that a release was published then. Their order is that of their time.
+def history(name: str, at: datetime, digest: str) -> str:
+    """Key of the record that a release was published. The keys of a name are in order of time.
 
     Args:
         name: Of the release.
-        stamp: UTC, as `YYYYMMDDThhmmssZ`.
+        at: By the publisher's clock; aware.
         digest: Of the manifest.
     """
-    return f"{histories(name)}{stamp}-{digest}"
+    return f"{histories(name)}{at.astimezone(UTC).strftime(STAMP)}-{digest}"
 
 
 def histories(name: str) -> str:
@@ -56,20 +64,25 @@ def manifests(name: str) -> str:
 
 
 def publish_lease(lease_id: str) -> str:
-    """Key that says that a publish is under way."""
+    """Key of the lease of a publish."""
     return f"{PUBLISH_LEASES}{lease_id}"
 
 
 def collect_lease(lease_id: str) -> str:
-    """Key that says that a collection is deleting."""
+    """Key of the lease of a collection that deletes."""
     return f"{COLLECT_LEASES}{lease_id}"
 
 
-def tombstone(run: str) -> str:
-    """Key of what a collection condemned."""
-    return f"{TOMBSTONES}{run}"
+def tombstone(now: datetime, run_id: str) -> str:
+    """Key of the tombstone of a collection.
+
+    Args:
+        now: By any clock, for people; aware.
+        run_id: Unique; 32 hexadecimal characters.
+    """
+    return f"{TOMBSTONES}{now.astimezone(UTC).strftime(STAMP)}-{run_id}"
 
 
 def replica(host: str) -> str:
-    """Key of what a host says that it has verified."""
+    """Key of the record of a host: which releases it has verified."""
     return f"{REPLICAS}{host}"

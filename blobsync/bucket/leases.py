@@ -1,50 +1,59 @@
-"""Leases in the object store: who publishes or collects there now. Only the store's own clock counts.
+"""Leases in the object store: who publishes or collects now. Only the store's clock counts.
 
-The store need not know conditional writes. A publisher writes its lease and only then looks for collectors; a
-collector that is about to delete writes its lease and only then looks for publishers. So at least one sees
-the other: the publisher waits, the collector does not delete. A lease counts until its time to live has
-passed since the store last saw it written; its holder writes it again long before.
+The store need not support conditional writes. A publisher writes its lease and then looks for leases of
+collectors; a collector that is about to delete writes its lease and then looks for leases of publishers. So
+at least one sees the other: the publisher waits, the collector does not delete. A lease is valid until its
+time to live has passed since the store last saw it written; its holder renews it long before.
 
 A lease is JSON:
 
     {"expires":"2026-01-02T03:34:05Z","holder":"ci@host","schema":1,"started":"2026-01-02T03:04:05Z",
      "subject":"flights","ttl_s":1800}
 
-`started` and `expires` are by the holder's clock and for people alone.
+`started` and `expires` are by the holder's clock, for people only.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from blobsync.bucket.patient_store import PatientStore
-from blobsync.bucket.ports import ObjectInfo, ObjectStore
-from blobsync.errors import BlobNotFoundError, BlobSyncError, StoreUnavailableError
+from blobsync.bucket import keys
+from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
+from blobsync.errors import BlobNotFoundError, BlobSyncError, PublishLapsedError, StoreUnavailableError
+from blobsync.log import Log
 
 SCHEMA = 1
 MAX_TTL = timedelta(hours=1)
-"""An unreadable lease counts for so long; a longer one is cut to this."""
+"""Longest time to live. A lease that cannot be read is valid for as long."""
+PUBLISH_TTL = timedelta(minutes=30)
+RENEWALS_PER_TTL = 6
+COLLECTION_PATIENCE = timedelta(minutes=10)
+"""How long a publish waits for a collection that is deleting. That takes seconds."""
 _MAX_LEASE_BYTES = 4 << 10
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+_log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a lease says.
+    """The content of a lease.
 
     Args:
         subject: What is published, for people.
         holder: Who does it, for people.
         started: By the holder's clock, for people.
-        ttl: How long it counts after each time it was written; at most `MAX_TTL`.
+        ttl: How long it is valid after it was written; at most `MAX_TTL`.
     """
 
     subject: str
@@ -53,7 +62,7 @@ class Lease:
     ttl: timedelta
 
     def encode(self, now: datetime) -> bytes:
-        """As it is stored when written at `now` of the holder's clock."""
+        """The bytes to store at the holder's time `now`."""
         document = {
             "schema": SCHEMA,
             "subject": self.subject,
@@ -66,7 +75,7 @@ class Lease:
 
     @classmethod
     def parse(cls, data: bytes) -> Lease | None:
-        """Read a lease that may come from anywhere; None: it is not one that this version can read."""
+        """Parse a lease from an untrusted source; None: this version cannot read it."""
         try:
             document = json.loads(data.decode())
             return cls._from(document) if isinstance(document, dict) else None
@@ -85,57 +94,65 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A lease that counts now. `lease` is None if it cannot be read; it counts all the same."""
+    """A lease that is valid now. `lease` is None if it cannot be read; it is valid all the same."""
 
     key: str
-    written: datetime
     lease: Lease | None
 
 
-class BucketLease(ABC):
-    """A lease that is held from entering to leaving. Not reusable.
+def boottime_s() -> float:
+    """Seconds since the host started, sleep included. This clock is never set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class BucketLease:
+    """A context in which a lease is held. Not reusable.
 
     Args:
-        store: Where.
+        store: The bucket.
         key: Of the lease.
-        lease: What it says.
+        lease: Its content.
+        lapsed: Makes the error for a lease that was not written for a number of seconds.
         clock_s: Never set back; counts sleep of the host.
     """
 
-    def __init__(self, store: PatientStore, key: str, lease: Lease, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: PatientStore,
+        key: str,
+        lease: Lease,
+        lapsed: Callable[[float], BlobSyncError],
+        clock_s: Callable[[], float],
+    ) -> None:
         self.key = key
-        self._store, self._lease, self._clock_s = store, lease, clock_s
+        self._store, self._lease, self._lapsed, self._clock_s = store, lease, lapsed, clock_s
         self._written_s = float("-inf")  # never
-
-    @abstractmethod
-    def lapsed(self, gap_s: float) -> BlobSyncError:
-        """The error of a lease that was not written for so long."""
 
     def __enter__(self) -> Self:
         """Write it.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.write`, or of `lapsed`.
+            BlobSyncError: as of `ObjectStore.write`, or from `lapsed`.
         """
         self._written_s = self._clock_s()
         try:
             self.write()
         except BaseException:
-            self._delete()  # the store may have taken it all the same
+            self._delete()  # the store may have it all the same
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete it. If that fails, it runs out by itself."""
+        """Delete it. If that fails, it expires."""
         self._delete()
 
     def look(self, prefix: str) -> tuple[datetime, list[LiveLease]]:
-        """The store's time, and the leases that count there now. Call it after the write, never before.
+        """The store's time, and the leases that are valid now. Call it after the write, never before.
 
         Args:
-            prefix: Of the others' leases.
+            prefix: Of the leases to look for.
 
         Raises:
             StoreUnavailableError: also if the store does not list this lease.
@@ -146,7 +163,7 @@ class BucketLease(ABC):
             try:
                 now = store_time(store, self.key)
             except BlobNotFoundError as exc:
-                # Seen once with rclone under load. A lease that is not listed protects nothing.
+                # Seen once with rclone under load. A lease that is not listed has no effect.
                 self.write_once(store)
                 raise StoreUnavailableError(
                     f"the store does not list the lease {self.key}, written a moment ago; it was "
@@ -156,28 +173,48 @@ class BucketLease(ABC):
 
         return self._store.call(ask, "look for leases")
 
+    @contextmanager
+    def renewed(self, thread_name: str) -> Iterator[None]:
+        """Renew it on a thread meanwhile. If the thread fails to, `check` raises."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(self._lease.ttl.total_seconds() / RENEWALS_PER_TTL):
+                try:
+                    self.write_once(self._store.store)
+                except BlobSyncError as exc:
+                    _log.warning("lease_not_renewed", key=self.key, error=str(exc))
+
+        thread = threading.Thread(target=renew, name=thread_name, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
     def keep(self) -> None:
-        """Make sure that it was held without a gap, and will be for another half of its time to live.
+        """Check that it was held without a gap, and renew it if a quarter of its time to live has passed.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.write`, or of `lapsed`.
+            BlobSyncError: as of `ObjectStore.write`, or from `lapsed`.
         """
         self.check()
         if self._clock_s() - self._written_s > self._lease.ttl.total_seconds() / 4:
             self.write()
 
     def check(self) -> None:
-        """Raise `lapsed` unless it was held without a gap up to now."""
+        """Raise the error of `lapsed` unless it was held without a gap until now."""
         self._check(self._lease.ttl)
 
     def write(self) -> None:
         """Write it, with retries."""
-        self.check()  # no retry mends a gap
+        self.check()  # writing again does not mend a gap
         self._store.call(self.write_once, "write lease")
         self._check(self._lease.ttl / 2)  # the last try may have taken long
 
     def write_once(self, store: ObjectStore) -> None:
-        """Write it in one try. It counts from the beginning of the try; writing again does not mend a gap."""
+        """Write it in one try. It is valid from the beginning of the try."""
         began_s = self._clock_s()
         self.check()
         store.write(self.key, self._lease.encode(datetime.now(UTC)))
@@ -186,23 +223,72 @@ class BucketLease(ABC):
     def _check(self, limit: timedelta) -> None:
         gap_s = self._clock_s() - self._written_s
         if gap_s >= limit.total_seconds():
-            raise self.lapsed(gap_s)
+            raise self._lapsed(gap_s)
 
     def _delete(self) -> None:
         with suppress(BlobSyncError):
             self._store.store.delete(self.key)
 
 
-def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLease]:
-    """The leases that count at `now`.
+@contextmanager
+def publish_lease(
+    store: PatientStore,
+    *,
+    subject: str,
+    holder: str,
+    ttl: timedelta = PUBLISH_TTL,
+    clock_s: Callable[[], float] = boottime_s,
+) -> Iterator[BucketLease]:
+    """Hold a lease while a release is published, so that no object that the publish relies on is collected.
+
+    Waits until no collection deletes. The thread `blobsync-publish-lease` renews the lease.
 
     Args:
-        store: Where they are.
+        store: The bucket.
+        subject: What is published.
+        holder: Who publishes it.
+        ttl: How long it is valid after it was last written.
+        clock_s: As of `BucketLease`.
+
+    Raises:
+        StoreUnavailableError: also when a collection takes too long.
+        BlobSyncError: as of `BucketLease`.
+    """
+    data = Lease(subject, holder, datetime.now(UTC), ttl)
+    lapsed = partial(_publish_lapsed, subject)
+    lease = BucketLease(store, keys.publish_lease(uuid.uuid4().hex), data, lapsed, clock_s)
+    with lease, lease.renewed("blobsync-publish-lease"):
+        until_s = clock_s() + COLLECTION_PATIENCE.total_seconds()
+        while lease.look(keys.COLLECT_LEASES)[1]:
+            store.stopping.wait(1.0)
+            store.raise_if_stopped()
+            if clock_s() > until_s:
+                raise StoreUnavailableError(
+                    f"a collection has been deleting for {COLLECTION_PATIENCE} in the bucket; publish again "
+                    f"when the leases below {keys.COLLECT_LEASES} are gone"
+                )
+            lease.write()  # `look` takes the store's time from it
+        yield lease
+
+
+def _publish_lapsed(subject: str, gap_s: float) -> PublishLapsedError:
+    return PublishLapsedError(
+        f"publish of {subject} could not renew its lease for {gap_s:.0f} s, so what it counts on may have "
+        f"been collected; nothing became visible. Publish again: what is still there is not sent again"
+    )
+
+
+def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLease]:
+    """The leases that are valid at `now`.
+
+    Args:
+        store: The bucket.
         prefix: `keys.PUBLISH_LEASES` or `keys.COLLECT_LEASES`.
         now: By the store's clock, as of `store_time`.
 
     Raises:
-        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. Then nothing is known: do not delete.
+        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. There may be leases then: do not
+            delete.
     """
     live = []
     for info in list(store.list(prefix)):
@@ -211,17 +297,17 @@ def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLeas
         try:
             lease = _read(store, info)
         except BlobNotFoundError:
-            continue  # ended meanwhile
+            continue  # deleted meanwhile
         if info.modified + (lease.ttl if lease is not None else MAX_TTL) > now:
-            live.append(LiveLease(info.key, info.modified, lease))
+            live.append(LiveLease(info.key, lease))
     return live
 
 
 def store_time(store: ObjectStore, key: str) -> datetime:
-    """When the store says that `key` was written: write it, then ask, and you know what time it is there.
+    """When `key` was written, by the store's clock: the store's time, if it was written just before.
 
     Raises:
-        BlobNotFoundError: it is not there.
+        BlobNotFoundError: it does not exist.
         BlobSyncError: as of `ObjectStore.list`.
     """
     for info in store.list(key):
@@ -234,8 +320,3 @@ def _read(store: ObjectStore, info: ObjectInfo) -> Lease | None:
     if info.size_bytes > _MAX_LEASE_BYTES:
         return None
     return Lease.parse(b"".join(store.read(info.key, size_bytes=_MAX_LEASE_BYTES)))
-
-
-def boottime_s() -> float:
-    """Seconds since the host started, sleep included; nobody sets this clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,26 +1,30 @@
-"""What this package needs of the world: somewhere to keep objects."""
+"""The object store as a port, and a wrapper that retries its calls."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from blobsync.errors import InvalidKeyError
+from blobsync.errors import BlobSyncError, InvalidKeyError, StoppedError
 from blobsync.names import key_fault
+from blobsync.retry import RetryPolicy, call_retrying
+
+Result = TypeVar("Result")
 
 CHUNK_BYTES = 1 << 20
-"""How much `read` gives at a time, at most."""
+"""Largest piece that `read` yields."""
 
 
 OnProgress = Callable[[int], None]
-"""Told how many bytes came since it was last called; it raises to stop a transfer."""
+"""Called with the number of bytes since the last call; may raise to stop the transfer."""
 
 
 def ignore_progress(_size_bytes: int) -> None:
-    """A transfer that nobody watches."""
+    """An `OnProgress` that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +33,9 @@ class ObjectInfo:
 
     Attributes:
         key: Its name.
-        size_bytes: How long it is.
-        modified: When it was last written, by the store's clock; aware, UTC. Compare it with other times of
-            the store alone: clocks differ.
+        size_bytes: Its length.
+        modified: When it was last written, by the store's clock; aware, UTC. Compare it only with other
+            times of the store: clocks differ.
     """
 
     key: str
@@ -41,12 +45,12 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """A large object that was begun and never became visible. Its parts take room until it is abandoned.
+    """An upload in parts that was not completed. Its parts take room until it is abandoned.
 
     Attributes:
-        key: Of the object it would have become.
-        upload_id: Names it at the store.
-        age: Since when, by the store's clock.
+        key: Of the object.
+        upload_id: Of the upload, at the store.
+        age: Since it was begun, by the store's clock.
     """
 
     key: str
@@ -55,12 +59,12 @@ class UnfinishedUpload:
 
 
 class ObjectStore(Protocol):
-    """Immutable-by-habit objects under keys. Thread-safe. Every call has a time limit.
+    """Objects under keys. Thread-safe. Every call has a time limit.
 
     Every method may raise `StoreUnavailableError` (worth a retry), `StoreAccessDeniedError`,
     `BucketMissingError`, `StoreRefusedError` and `InvalidKeyError` (see `blobsync.names.key_fault`). Nothing
-    here depends on conditional writes, metadata, tags or checksums of the store: servers differ too much in
-    them. Nor is what a store gives verified here: who reads knows the digest.
+    here depends on conditional writes, metadata, tags or checksums of the store: servers differ too much.
+    A store does not verify what it reads; the caller knows the digest and does.
     """
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
@@ -71,13 +75,12 @@ class ObjectStore(Protocol):
 
         Args:
             key: What to read.
-            start: The first byte to give.
-            size_bytes: How many bytes to give; None: to the end.
+            start: The first byte.
+            size_bytes: How many bytes; None: to the end.
 
         Raises:
             BlobNotFoundError: there is no such object.
-            StoreUnavailableError: also when it ends before its announced length, or the store gave another
-                range than it was asked for.
+            StoreUnavailableError: also if the answer breaks off, or is for another range.
         """
         ...
 
@@ -91,28 +94,29 @@ class ObjectStore(Protocol):
             fd: A regular file, open for writing, not for appending.
             start: The first byte, in the object and in the file.
             size_bytes: How many; above 0.
-            on_progress: Called after each piece, of at most `CHUNK_BYTES`, is in the file, with its size.
-                While nothing comes, it is called with 0, about once a second. What it raises passes through.
+            on_progress: Called with the size of each piece, of at most `CHUNK_BYTES`, after it was written.
+                While nothing is received, it is called with 0, about once a second. Its exceptions pass
+                through.
 
         Raises:
             BlobNotFoundError: there is no such object.
-            StoreUnavailableError: also when fewer bytes came. Those that did may be in the file.
+            StoreUnavailableError: also if the object ends before. The bytes before that may be in the file.
             LocalStoreError: the file cannot be written.
         """
         ...
 
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
-        """Create or replace an object; seen whole or not at all.
+        """Create or replace an object. Readers see all of it or nothing.
 
-        A large one may be sent in parts. When that breaks off, or `on_progress` raises, the parts may stay as
-        an unfinished upload, which the next `write` of the same bytes to this key takes up, and
-        `abandon_uploads` removes.
+        A large one may be sent in parts. If that breaks off, or `on_progress` raises, the parts may stay as
+        an unfinished upload. The next `write` of the same bytes to this key continues it, `abandon_uploads`
+        removes it.
 
         Args:
-            key: Where to.
-            data: The bytes, or a file that does not change meanwhile.
-            on_progress: Called, one thread at a time, with the size of each piece that the store has. What it
-                raises passes through.
+            key: Of the object.
+            data: The bytes, or a file, which must not change meanwhile.
+            on_progress: Called with the size of each piece that the store has, one thread at a time. Its
+                exceptions pass through.
 
         Raises:
             LocalStoreError: the file cannot be read, or changed meanwhile.
@@ -120,7 +124,7 @@ class ObjectStore(Protocol):
         ...
 
     def size(self, key: str) -> int | None:
-        """Size in bytes; None: the store answered that there is no such object."""
+        """Size in bytes; None: there is no such object."""
         ...
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -128,7 +132,7 @@ class ObjectStore(Protocol):
 
         Args:
             prefix: May be empty or end anywhere.
-            start_after: Give only keys after this one.
+            start_after: Only keys after this one.
         """
         ...
 
@@ -139,32 +143,70 @@ class ObjectStore(Protocol):
     def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         """Remove objects, many with each request. Missing ones are no error. Safe to repeat.
 
-        An invalid key is refused before anything is removed. After another error, some are gone.
+        An invalid key is refused before anything is removed. After another error, some may be removed.
 
         Args:
             keys: Of the objects.
-            before_each: Called before each request, of which there may be one for each object. What it
-                raises passes through: the caller may not delete any more.
+            before_each: Called before each request; there may be one for each object. Its exceptions pass
+                through, and nothing more is removed.
         """
         ...
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Uploads under way or broken off, of keys that begin with `prefix`. In no order."""
+        """Uploads that run or broke off, of keys that begin with `prefix`. In no order."""
         ...
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
-        """Remove uploads that were begun that long ago, finished or not by whoever began them; say how many.
+        """Remove unfinished uploads that were begun that long ago. Returns how many.
 
-        One that somebody still works on then fails for them, so let `older_than` be longer than any upload.
+        An upload that still runs then fails, so `older_than` must be longer than any upload takes.
         """
         ...
 
 
+class PatientStore:
+    """An object store whose calls are retried and can be stopped. Thread-safe, as the store is.
+
+    Publishes and collections extend it.
+
+    Args:
+        store: The object store.
+        retry: For each call.
+        stopping: When set, every call ends soon.
+    """
+
+    def __init__(self, store: ObjectStore, retry: RetryPolicy, stopping: threading.Event) -> None:
+        self.store, self.retry, self.stopping = store, retry, stopping
+
+    def raise_if_stopped(self) -> None:
+        """Raise `StoppedError` once `stopping` is set."""
+        if self.stopping.is_set():
+            raise StoppedError("told to stop")
+
+    def call(self, call: Callable[[ObjectStore], Result], what: str) -> Result:
+        """Call the store until the call succeeds, fails for good, or the retry policy's deadline passes.
+
+        Args:
+            call: Safe to repeat.
+            what: For the log.
+
+        Raises:
+            StoppedError: `stopping` is set.
+            BlobSyncError: the last error of the call.
+        """
+        self.raise_if_stopped()
+        try:
+            return call_retrying(lambda: call(self.store), self.retry, what=what, stopping=self.stopping)
+        except BlobSyncError:
+            self.raise_if_stopped()  # the error may be that of a call that was cut short
+            raise
+
+
 def checked_key(key: str) -> str:
-    """Give `key` back, if every store takes it.
+    """Return `key` if every store accepts it.
 
     Raises:
-        InvalidKeyError: it does not.
+        InvalidKeyError: some store may not.
     """
     fault = key_fault(key)
     if fault is not None:
@@ -175,10 +217,10 @@ def checked_key(key: str) -> str:
 
 
 def checked_range(start: int, size_bytes: int | None) -> None:
-    """Refuse a range that means nothing.
+    """Refuse a negative range.
 
     Raises:
-        ValueError: a negative number; a defect of the caller.
+        ValueError: a defect of the caller.
     """
     if start < 0 or (size_bytes is not None and size_bytes < 0):
         raise ValueError(f"a range of {size_bytes} bytes from {start} on: neither may be negative")

@@ -1,9 +1,9 @@
-"""Releases in the object store: reading and listing them."""
+"""Lists releases in the object store; reads and verifies manifests, layouts and single files."""
 
 from __future__ import annotations
 
 import hashlib
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,33 +11,39 @@ import zstandard
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
-from blobsync.errors import BlobSyncConfigError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
+from blobsync.bucket.verification import StoreReader, read_table, verified_pieces
+from blobsync.errors import (
+    BlobSyncConfigError,
+    CorruptBlobError,
+    InvalidLayoutError,
+    InvalidManifestError,
+    ReleaseAbsentError,
+)
 from blobsync.names import is_digest, is_release_name
+from blobsync.release.blob import Blob
 from blobsync.release.layout import MAX_LAYOUT_BYTES, Layout
 from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
+from blobsync.release.pack import FrameReader, check_members, members_of
 
 COMPRESSED_BYTES = 64 << 10
-"""Manifests above that size are stored as one zstd frame; smaller ones as they are, for people to read."""
-
-_STAMP = "%Y%m%dT%H%M%SZ"
-_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
+"""Larger manifests are stored as one zstd frame; smaller ones as they are, so that people can read them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Publication:
-    """That a release was published at some time, by the clock of whoever did it."""
+    """A release was published at a time, by the publisher's clock."""
 
     at: datetime
     digest: str
 
 
 def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
-    """Read a release's manifest and verify it. One try; callers retry what may heal.
+    """Read a release's manifest and verify it. One try; callers retry.
 
     Raises:
         BlobNotFoundError: there is no such release.
-        CorruptBlobError: its bytes are not those its digest names.
-        InvalidManifestError: they are, and must not be followed.
+        CorruptBlobError: its bytes do not match its digest.
+        InvalidManifestError: they match, but the manifest is not valid.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     _check_ref(name, digest)
@@ -45,7 +51,7 @@ def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
 
 
 def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
-    """What is to be the manifest. What it was made of is let go: it is as large."""
+    """The bytes of a manifest, unverified. A function of its own, so that the stored bytes are freed."""
     data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
     if data is None:
         raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
@@ -64,7 +70,7 @@ def stored_manifest(manifest: Manifest) -> bytes:
 
 
 def _decompressed(data: bytes, name: str, digest: str) -> bytes:
-    """Undo `stored_manifest`. Nothing larger than a manifest may be comes out of it."""
+    """Undo `stored_manifest`. Refuses more than `MAX_MANIFEST_BYTES`."""
     if not data.startswith(zstandard.FRAME_HEADER):
         return data
     try:
@@ -83,15 +89,15 @@ def _decompressed(data: bytes, name: str, digest: str) -> bytes:
 
 
 def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
-    """Read where the small files of a release are. One try; callers retry what may heal.
+    """Read where the small files of a release are. One try; callers retry.
 
-    It is a hint that anybody may have written: nothing in it is trusted. It may be replaced at any time, and
-    the packs it names may be gone then: read it anew before you believe that they are missing.
+    It is a hint: nothing in it is trusted. It may be replaced at any time, and the packs that it named may
+    then be deleted: read it again before you report them as missing.
 
     Raises:
         BlobNotFoundError: there is none.
-        InvalidLayoutError: it cannot be followed.
-        InvalidManifestError: such a release cannot be.
+        InvalidLayoutError: it is not valid.
+        InvalidManifestError: no release can have this name or digest.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     _check_ref(name, digest)
@@ -101,6 +107,43 @@ def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
             f"layout of {name}@{digest[:12]} is above {MAX_LAYOUT_BYTES} bytes; not read"
         )
     return Layout.parse(data)
+
+
+def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str) -> Iterator[bytes]:
+    """Stream the file `path`, in pieces of up to 16 MiB, each verified before it is yielded.
+
+    Raises:
+        ReleaseAbsentError: The release has no such file.
+        InvalidLayoutError: No pack has it.
+        CorruptBlobError: The bucket has other bytes than the manifest names.
+        BlobSyncError: As of `ObjectStore.read`.
+    """
+    blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
+    if blob is None:
+        raise ReleaseAbsentError(f"{manifest.ref} has no file {path!r}; `ls` lists what it has")
+    if blob.is_packed:
+        yield _packed(store, layout, blob)
+    else:
+        for piece in verified_pieces(StoreReader(store, keys.blob(blob.name)), blob):
+            yield bytes(piece)
+
+
+def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
+    for pack in layout.packs:
+        read = StoreReader(store, keys.pack(pack.name))
+        table = read_table(read.whole, pack.size_bytes)
+        if blob.sha256 not in table.sha256s:
+            continue
+        index = table.sha256s.index(blob.sha256)
+        frame = next(
+            frame
+            for frame in table.frames
+            if frame.first_member <= index < frame.first_member + frame.member_count
+        )
+        raw = FrameReader().raw(frame, read.whole(frame.start, frame.stored_bytes))
+        check_members(table, frame, raw)
+        return bytes(dict(members_of(table, frame, raw))[blob.sha256])
+    raise InvalidLayoutError(f"no pack of the layout has blob {blob.sha256}; publish the release again")
 
 
 def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
@@ -113,16 +156,11 @@ def _read(store: ObjectStore, key: str, most: int) -> bytes | None:
     return bytes(data)
 
 
-def publication_key(name: str, publication: Publication) -> str:
-    """Where the history of `name` says so."""
-    return keys.history(name, publication.at.astimezone(UTC).strftime(_STAMP), publication.digest)
-
-
 def published(store: ObjectStore, name: str) -> list[Publication]:
-    """The history of `name`, newest first. A release that was published twice is there twice.
+    """The history of `name`, newest first. A release that was published twice is listed twice.
 
-    An entry may be there shortly before its release is visible, and may outlive it. The order is that of the
-    publishers' clocks.
+    An entry is written shortly before its release becomes visible, and may remain when the release is
+    deleted. The order is that of the publishers' clocks.
 
     Raises:
         BlobSyncConfigError: `name` cannot name a release.
@@ -131,7 +169,7 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
     prefix = keys.histories(name)
-    entries = (_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
+    entries = (keys.HISTORY_ENTRY.fullmatch(info.key.removeprefix(prefix)) for info in store.list(prefix))
     found = []
     for entry in entries:
         at = _time(entry[1]) if entry is not None else None
@@ -142,16 +180,16 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
 
 def _time(stamp: str) -> datetime | None:
     try:
-        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC)
+        return datetime.strptime(stamp, keys.STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
 
 
 def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
-    """Parse `data` as the manifest that `name` and `digest` promise.
+    """Parse `data` as the manifest of `name` and `digest`.
 
     Raises:
-        CorruptBlobError: other bytes than the digest names.
+        CorruptBlobError: its bytes do not match the digest.
         InvalidManifestError: malformed, or of another name.
     """
     found = hashlib.sha256(data).hexdigest()
@@ -166,7 +204,7 @@ def verified_manifest(data: bytes, name: str, digest: str) -> Manifest:
 
 
 def list_releases(store: ObjectStore, name: str) -> list[str]:
-    """Digests of all releases of `name`, sorted. Order says nothing of age.
+    """Digests of all releases of `name`, sorted by digest.
 
     Raises:
         BlobSyncError: as of `ObjectStore.list`.
@@ -179,7 +217,7 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
 
 
 def list_names(store: ObjectStore) -> list[str]:
-    """Everything that has a visible release, sorted. One request for each name, and one more.
+    """All names that have a release, sorted. Makes one request for each name, and one more.
 
     Raises:
         BlobSyncError: as of `ObjectStore.list`.

@@ -1,13 +1,13 @@
-"""Tombstones in the object store: what a collection condemned, and since when. Written by collections alone.
+"""Tombstones in the object store: what a collection condemned, and since when. Only collections write them.
 
-A tombstone is the whole state of one run: all that stood condemned when it ended. The next run reads it,
-writes its own, and removes it. It is JSON, above 64 KiB as one zstd frame:
+A tombstone is the whole state of one run: all objects that were condemned when it ended. The next run reads
+it, writes its own, and removes it. It is JSON, above 64 KiB as one zstd frame:
 
     {"condemned":[["packs/0a…",1234,"2026-01-01T03:04:05+00:00","2026-01-02T03:04:05+00:00"]],"schema":1,
      "written":"2026-01-02T03:04:05+00:00"}
 
 Each entry has key, size, when the object was written and since when it is condemned, both by the store's
-clock. `written` is by the collector's clock: if the two clocks drift apart, nobody knows how long ago it was.
+clock. `written` is by the collector's clock, so that the next run can see whether the clocks have drifted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from blobsync.names import key_fault
 
 SCHEMA = 1
 MAX_CONDEMNED = 100_000
-"""A tombstone has no more; what is beyond waits for a later run."""
+"""Most entries of a tombstone; further objects wait for a later run."""
 _MAX_BYTES = 256 << 20
 _MAX_LOOKS = 5
 _COMPRESSED_BYTES = 64 << 10
@@ -37,7 +37,7 @@ _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """An object that nothing reached, as it was then. Written again since, it is another.
+    """An object that no release needed. If it was written again since, it is not condemned any more.
 
     Attributes:
         key: Of the object.
@@ -60,7 +60,7 @@ class Tombstone:
     condemned: tuple[Condemned, ...]
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The bytes to store."""
         document = {
             "schema": SCHEMA,
             "written": _told(self.written),
@@ -76,7 +76,7 @@ class Tombstone:
 
     @classmethod
     def parse(cls, data: bytes) -> Tombstone | None:
-        """Read a tombstone that may come from anywhere; None: it is not one that this version can read."""
+        """Parse a tombstone from an untrusted source; None: this version cannot read it."""
         try:
             document = json.loads(_decompressed(data).decode())
             if not isinstance(document, dict) or document["schema"] != SCHEMA:
@@ -95,24 +95,15 @@ class StoredTombstone:
     tombstone: Tombstone | None
 
 
-def tombstone_key(now: datetime, run_id: str) -> str:
-    """Where a run keeps its tombstone.
-
-    Args:
-        now: By any clock; for people.
-        run_id: 32 hexadecimal characters that no other run has.
-    """
-    return keys.tombstone(f"{now.astimezone(UTC).strftime('%Y%m%dT%H%M%SZ')}-{run_id}")
-
-
 def tombstones(store: ObjectStore) -> list[StoredTombstone]:
-    """All that are there at one moment, oldest first by the collectors' clocks.
+    """All tombstones at one moment, oldest first by the collectors' clocks.
 
-    If another run replaces one meanwhile, all is read anew: its successor may condemn less.
+    If another run replaces one meanwhile, all are read again: the new one may condemn less.
 
     Raises:
         StoreUnavailableError: they were replaced again and again.
-        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. Then nothing is known: do not delete.
+        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. What is condemned is not known
+            then: do not delete.
     """
     for _ in range(_MAX_LOOKS):
         with suppress(BlobNotFoundError):
@@ -133,11 +124,11 @@ def _read(store: ObjectStore, info: ObjectInfo) -> StoredTombstone:
 
 
 def condemned(store: ObjectStore) -> frozenset[str]:
-    """Keys of what is condemned. Whoever finds one that is wanted again writes it again.
+    """Keys of all condemned objects. A publish that needs one writes it again.
 
-    A publish asks once, after it has its lease, and takes what is condemned as absent: what is written again
-    is another object to collectors. While the lease is kept nothing is deleted anyway; this is for a publish
-    that was stopped for longer than its lease and does not know it. One listing, and one read in most cases.
+    A publish calls this once, while it holds its lease, and treats condemned objects as absent: an object
+    that is written again is not condemned any more. While the lease is held nothing is deleted anyway; this
+    protects a publish that was stopped for longer than its lease. One listing, and in most cases one read.
 
     Raises:
         BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`.

@@ -1,6 +1,6 @@
-"""Whether an object's bytes are what its name says, wherever they are. Called on any thread.
+"""Verifies the bytes of an object against its name. Called on any thread.
 
-Whole objects and chunks are verified here, on the disk and in the bucket alike: it reads by a `Reader`.
+A `Reader` gives the bytes, so objects on disk, in the bucket and in memory are verified in the same way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from blake3 import blake3
 from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.errors import CorruptBlobError, CorruptPackError
 from blobsync.release.blob import CHUNK_BYTES, Blob
-from blobsync.release.layout import Pack
-from blobsync.release.objects import StoredObject
+from blobsync.release.layout import Pack, StoredObject
 from blobsync.release.pack import (
     Frame,
     FrameReader,
@@ -29,7 +28,7 @@ from blobsync.release.pack import (
 )
 
 _TAIL_BYTES = 128 << 10
-"""Asked for first: the tables of most packs fit."""
+"""Read first: the tables of most packs fit."""
 _TWO_THREADS_FROM_BYTES = 8 << 20
 _TWO_FRAMES_BYTES = 20 << 20
 """Two frames are hashed at a time if they need no more memory than this."""
@@ -39,11 +38,11 @@ class Reader(Protocol):
     """The bytes of one object: a file, an object in the bucket, or memory."""
 
     def pieces(self, start: int, size_bytes: int) -> Iterable[bytes | memoryview]:
-        """A range, piece by piece; less, where the object ends. A piece is valid until the next."""
+        """Yield a range, cut where the object ends. A piece is valid until the next one."""
         ...
 
     def whole(self, start: int, size_bytes: int) -> bytes | memoryview:
-        """A range of at most a few MiB at once; less, where the object ends."""
+        """Read a range of a few MiB at once, cut where the object ends."""
         ...
 
 
@@ -79,7 +78,7 @@ class StoreReader:
 
 
 class Digest(Protocol):
-    """As of `hashlib` and `blake3`."""
+    """A digest of `hashlib` or `blake3`."""
 
     def update(self, data: bytes | memoryview, /) -> object:
         """Take the next bytes."""
@@ -98,20 +97,20 @@ def verify_object(
     """Hash an object, and each member if it is a pack.
 
     Args:
-        read: Where it is.
-        found_bytes: Its size there.
-        item: What it should be.
-        also_sha256: Compute the SHA-256 of a chunked blob too. Its chunks name it, so that is not needed.
+        read: Reads the object.
+        found_bytes: Its size.
+        item: What it must be.
+        also_sha256: Compute the SHA-256 of a chunked blob too, which its name does not need.
         threads: At most, for the members of a pack.
         on_progress: See `OnProgress`.
 
     Returns:
-        The SHA-256 of a chunked blob, if asked for. Another one than that of `item` is no damage: the bytes
-        are those of the name, and whoever made `item` paired that name with the SHA-256 of other bytes.
+        The SHA-256 of a chunked blob, if `also_sha256`. If it differs from that of `item`, the bytes are not
+        damaged: they match the name, and the manifest pairs that name with a wrong SHA-256.
 
     Raises:
-        CorruptBlobError: it has other bytes than its name says; for packs, a CorruptPackError.
-        InvalidPackError: a pack that was made wrong; the source of it is to blame.
+        CorruptBlobError: its bytes do not match its name; for packs, a CorruptPackError.
+        InvalidPackError: the pack was made wrong; its publisher is to blame.
         BlobSyncError, OSError: as of `read`.
     """
     if found_bytes != item.size_bytes:
@@ -132,10 +131,10 @@ def verify_object(
 
 
 def verified_pieces(read: Reader, blob: Blob) -> Iterator[bytes | memoryview]:
-    """Give a blob that lies alone, in pieces of at most 16 MiB, each verified before it is given.
+    """Yield a blob that is not in a pack, in pieces of at most 16 MiB, each verified before.
 
     Raises:
-        CorruptBlobError: it has other bytes than its name says.
+        CorruptBlobError: its bytes do not match its name.
         BlobSyncError, OSError: as of `read`.
     """
     if not blob.chunks:
@@ -152,10 +151,10 @@ def verified_pieces(read: Reader, blob: Blob) -> Iterator[bytes | memoryview]:
 def verify_chunk(
     read: Reader, blob: Blob, number: int, whole: Digest | None, on_progress: OnProgress = ignore_progress
 ) -> None:
-    """Hash one chunk of a blob, and feed `whole` with it.
+    """Verify one chunk of a blob, and update `whole` with it.
 
     Raises:
-        CorruptBlobError: it has other bytes.
+        CorruptBlobError: its bytes do not match its digest.
     """
     digest, start = blake3(), number * CHUNK_BYTES
     size = min(CHUNK_BYTES, blob.size_bytes - start)
@@ -167,10 +166,10 @@ def verify_chunk(
 def verify_pack(
     read: Reader, pack: Pack, threads: int = 2, on_progress: OnProgress = ignore_progress
 ) -> None:
-    """Hash a pack as a whole first, so that what then is wrong inside was made wrong; then each member.
+    """Verify a pack as a whole, then each member. If only a member is wrong, the pack was made wrong.
 
     Raises:
-        CorruptPackError: other bytes than its name, or those of a member, say.
+        CorruptPackError: its bytes do not match its name, or those of a member do not.
         InvalidPackError: its tables contradict themselves.
     """
     verify_pack_bytes(read, pack, on_progress)
@@ -178,10 +177,10 @@ def verify_pack(
 
 
 def verify_pack_bytes(read: Reader, pack: Pack, on_progress: OnProgress = ignore_progress) -> None:
-    """Hash a pack as a whole. Enough for one whose members were verified once.
+    """Verify a pack as a whole. That is enough if its members were verified before.
 
     Raises:
-        CorruptPackError: other bytes than its name says.
+        CorruptPackError: its bytes do not match its name.
     """
     digest = blake3()
     hash_range(read, 0, pack.size_bytes, on_progress, digest)
@@ -190,7 +189,7 @@ def verify_pack_bytes(read: Reader, pack: Pack, on_progress: OnProgress = ignore
 
 
 def hash_range(read: Reader, start: int, size_bytes: int, on_progress: OnProgress, *digests: Digest) -> None:
-    """Feed digests with a range. Short, if the object is."""
+    """Update digests with a range, cut where the object ends."""
     for piece in read.pieces(start, size_bytes):
         for digest in digests:
             digest.update(piece)
@@ -224,7 +223,7 @@ def _corrupt(item: StoredObject, what: str) -> CorruptBlobError:
 
 
 def _verify_members(read: Reader, table: PackTable, threads: int, on_progress: OnProgress) -> None:
-    """Frame by frame, on two threads if that is worth it: hashes and zstd let go of the interpreter."""
+    """Frame by frame, on two threads if that is worth it: hashing and zstd release the GIL."""
     frames = iter(table.frames)
     lock, failures = threading.Lock(), list[BaseException]()
 

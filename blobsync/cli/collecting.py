@@ -15,8 +15,8 @@ from blobsync.cli.options import Setting, command_of
 from blobsync.cli.output import size
 
 if TYPE_CHECKING:
+    from blobsync.collection.collector import CollectionReport
     from blobsync.collection.inventory import Kind, Tally
-    from blobsync.collection.report import CollectionReport
 
 
 @dataclass(frozen=True, slots=True)

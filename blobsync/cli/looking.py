@@ -51,8 +51,7 @@ def cat(setting: Setting, release: str, path: str) -> None:
             for piece in local.read(refs.in_store(local, release), path):
                 out.write(piece)
     else:
-        from blobsync.bucket.reading import read_file
-        from blobsync.bucket.releases import fetch_layout, fetch_manifest
+        from blobsync.bucket.releases import fetch_layout, fetch_manifest, read_file
 
         with setting.bucket() as store:
             ref = refs.in_bucket(store, release)

@@ -1,4 +1,4 @@
-"""The object store as a collection uses it: a listing that is seen to be incomplete is refused."""
+"""The object store of a collection: refuses a listing that is visibly incomplete."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from datetime import datetime
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import store_time
-from blobsync.bucket.patient_store import PatientStore, StoppedError
-from blobsync.bucket.ports import ObjectInfo, ObjectStore
+from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
 from blobsync.collection.inventory import Inventory, Kind, inventory
-from blobsync.errors import BlobNotFoundError, GcRefusedError
+from blobsync.errors import BlobNotFoundError, GcRefusedError, StoppedError
 from blobsync.progress import Phase, Progress
 from blobsync.retry import RetryPolicy
 
@@ -19,15 +18,15 @@ _TOLD_EVERY = 1000
 
 
 class CollectionStore(PatientStore):
-    """Thread-safe, as the store is; but only the collection's own thread lists and tells progress.
+    """Thread-safe, as the store is; but only the collection's thread lists and reports progress.
 
     Args:
-        store: Where.
+        store: The bucket.
         retry: For each call.
         stopping: When set, every call ends soon.
-        progress: Told how far it is.
+        progress: Called with the progress of each phase.
         clock_s: Never set back; counts sleep of the host.
-        may_delete: Asked before each request that deletes.
+        may_delete: Called before each request that deletes.
     """
 
     def __init__(
@@ -43,25 +42,25 @@ class CollectionStore(PatientStore):
         self.clock_s, self._progress, self._may_delete = clock_s, progress, may_delete
 
     def raise_unless_may_delete(self) -> None:
-        """Raise `StoppedError` if told to stop, or not allowed to delete any more."""
+        """Raise `StoppedError` if `stopping` is set or `may_delete` returns False."""
         self.raise_if_stopped()
         if not self._may_delete():
             raise StoppedError("the collection may not delete any more")
 
     def tell(self, phase: Phase, done: int, total: int = 0) -> None:
-        """Say how far it is."""
+        """Report progress."""
         if self._progress is not None:
             self._progress(Progress(phase, done, total))
 
     def list_all(self, began: datetime, on_progress: Callable[[], None]) -> Inventory:
-        """List everything. Checks that nothing old comes after the end and that no manifest is left out.
+        """List all objects. Checks that no old object follows the last one, and that no manifest is missing.
 
         Args:
-            began: A moment before the call, by the store's clock.
-            on_progress: Called again and again meanwhile; what it raises passes through.
+            began: A time before the call, by the store's clock.
+            on_progress: Called repeatedly meanwhile; its exceptions pass through.
 
         Raises:
-            GcRefusedError: the listing is not complete, as far as can be seen.
+            GcRefusedError: the listing is not complete.
             BlobSyncError: as of `ObjectStore.list`.
         """
         last: str | None = None
@@ -92,10 +91,10 @@ class CollectionStore(PatientStore):
         Args:
             found: A listing.
             needed: Keys that must be in the listing, or be newer than it.
-            began: A moment before the listing, by the store's clock.
+            began: A time before the listing, by the store's clock.
 
         Raises:
-            GcRefusedError: an object was there before the listing and is not in it: so it is not complete.
+            GcRefusedError: an object is older than the listing and is not in it, so it is not complete.
             BlobSyncError: as of `ObjectStore`.
         """
         absent = []
@@ -111,7 +110,7 @@ class CollectionStore(PatientStore):
         return absent
 
     def written(self, key: str) -> datetime | None:
-        """When an object was written; None: it is not there."""
+        """When an object was written; None: it does not exist."""
 
         def ask(store: ObjectStore) -> datetime | None:
             try:
@@ -122,7 +121,7 @@ class CollectionStore(PatientStore):
         return self.call(ask, "look for object")
 
     def _refuse_early_end(self, last: str | None, began: datetime) -> None:
-        """Ask for what comes after the last key: there must be nothing that was there before."""
+        """List on from the last key: there must be no object that is older than the listing."""
         behind = self.call(lambda store: next(iter(store.list("", last)), None), "list on")
         if behind is not None and behind.modified < began:
             raise GcRefusedError(

@@ -1,45 +1,111 @@
-"""Collect garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
+"""Collects garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
 
-What is guaranteed. An object is deleted only if all of these hold: an earlier run condemned it at least the
-grace ago; it has not been written since; and a fresh look, made while no publish is under way, finds that no
-kept release needs it, nor any other visible release that is not deleted before it. Kept are the releases that
-the caller names, those published lately, and the newest of each name. Nothing is deleted by absence: what a
-kept release needs must be readable, the listing must be complete as far as can be seen, and no more than a
-share is deleted at once. Keys that this library did not make are never touched.
+What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, if it has
+not been written since, and if a new look, made while no publish runs, finds that no release needs it: neither
+a kept one, nor another visible one that is not deleted before it. Kept are the releases that the caller
+names, those published recently, and the newest of each name. An object is never deleted because something
+else is missing: manifests and layouts of kept releases must be readable, the listing must be complete as far
+as can be seen, and no more than a share is deleted at once. Keys that this library did not make are left.
 
-Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once are
-harmless: each deletes only what is due by its own look and is still condemned once it holds its lease. What
-another run has pardoned until then stays, and its grace starts again. A run that is killed at any point
-leaves at most a tombstone, which makes the next one more careful, and a lease, which runs out.
+Publishes and deletions exclude each other by leases (`blobsync.bucket.leases`). Two collections at once do no
+harm: each deletes only objects that are due by its own look and are still condemned once it holds its lease.
+An object that another run does not condemn any more stays, and its grace starts again. A run that is killed
+leaves at most a tombstone, which makes the next one more careful, and a lease, which expires.
 
 What is not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
 minutes between the check of its lease and the request that deletes. Ages are by the store's clock; if it
-jumps forward, the grace starts again, but only where the collector's clock does not jump with it.
+jumps forward, the grace starts again, but only if the collector's clock does not jump with it.
 
-No thread outlives the call; see `blobsync.collection.reach` for those it has.
+The threads are those of `blobsync.collection.reach`; all end with the call.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from blobsync.bucket.leases import boottime_s
-from blobsync.bucket.patient_store import StoppedError
 from blobsync.bucket.ports import ObjectStore
 from blobsync.collection.collection_store import CollectionStore
+from blobsync.collection.decision import Tallies
+from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.collection.run import Run
-from blobsync.errors import GcRefusedError
+from blobsync.errors import GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.progress import Progress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 
+MAX_TOLD = 100
+"""How many keys a report lists, at most."""
+
 _log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionReport:
+    """What one run did; after a dry run, what it would have done.
+
+    Attributes:
+        dry_run: Nothing was written or deleted.
+        kept: By kind and reason; see `Reason`.
+        due: Objects to be deleted, by kind.
+        deleted: Objects that were deleted, by kind; a dry run deletes nothing.
+        failed: Keys that could not be deleted, with the error, at most `MAX_TOLD` of them.
+        failed_count: How many these are.
+        abandoned_uploads: Unfinished uploads that were removed, or would be.
+        foreign: Objects that this library did not make; they are left.
+        missing: Keys that kept releases need and the store does not have, at most `MAX_TOLD` of them.
+        missing_count: How many these are.
+        postponed: Why objects that are due were not deleted; empty if all were.
+        clock_trouble: Why the grace started again for all objects; empty if it did not.
+        unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing; an
+            operator must remove them.
+        is_stopped: The run was stopped before its end.
+    """
+
+    dry_run: bool
+    kept: Tallies
+    due: Mapping[Kind, Tally]
+    deleted: Mapping[Kind, Tally]
+    failed: tuple[tuple[str, str], ...] = ()
+    failed_count: int = 0
+    abandoned_uploads: int = 0
+    foreign: Tally = field(default_factory=Tally)
+    missing: tuple[str, ...] = ()
+    missing_count: int = 0
+    postponed: str = ""
+    clock_trouble: str = ""
+    unreadable_tombstones: tuple[str, ...] = ()
+    is_stopped: bool = False
+
+    def as_data(self) -> dict[str, Any]:
+        """As dictionaries, lists, strings and numbers, for JSON."""
+        return {
+            "dry_run": self.dry_run,
+            "kept": {
+                kind.value: {reason.value: asdict(tally) for reason, tally in reasons.items()}
+                for kind, reasons in self.kept.items()
+            },
+            "due": {kind.value: asdict(tally) for kind, tally in self.due.items()},
+            "deleted": {kind.value: asdict(tally) for kind, tally in self.deleted.items()},
+            "failed": [{"key": key, "error": error} for key, error in self.failed],
+            "failed_count": self.failed_count,
+            "abandoned_uploads": self.abandoned_uploads,
+            "foreign": asdict(self.foreign),
+            "missing": list(self.missing),
+            "missing_count": self.missing_count,
+            "postponed": self.postponed,
+            "clock_trouble": self.clock_trouble,
+            "unreadable_tombstones": list(self.unreadable_tombstones),
+            "is_stopped": self.is_stopped,
+        }
 
 
 def collect_garbage(
@@ -56,24 +122,24 @@ def collect_garbage(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     clock_s: Callable[[], float] = boottime_s,
 ) -> CollectionReport:
-    """Condemn what nothing needs, and delete what an earlier run condemned. Safe to repeat.
+    """Condemn objects that no release needs, and delete those that an earlier run condemned. Safe to repeat.
 
     Args:
-        store: Where.
+        store: The bucket.
         keep: All releases that are in use. Each must be in the store.
-        policy: What else is kept, and how careful to be.
-        allow_empty: Nothing is in use, and that is no mistake. What the policy keeps is kept all the same.
-        dry_run: Say what would be done; nothing is written or deleted.
+        policy: What else is kept, and the limits.
+        allow_empty: `keep` may be empty. The policy still keeps releases.
+        dry_run: Report what would be done; write and delete nothing.
         retry: For each call to the store.
         stopping: When set, the run ends at once, with the report of what it did.
-        may_delete: Asked right before each request that deletes, in this thread: for those who may collect
-            only while they lead. False ends the run as `stopping` does.
+        may_delete: Called right before each request that deletes, in this thread: for callers that may
+            collect only while they lead. False ends the run as `stopping` does.
         progress: Called in this thread.
-        clock: The collector's; compared with the store's, and told to people. Aware.
+        clock: The collector's; compared with the store's, and shown to people. Aware.
         clock_s: Never set back; counts sleep of the host.
 
     Raises:
-        GcRefusedError: what is needed is not known well enough, or too much would go. Nothing was deleted;
+        GcRefusedError: it is not certain what is needed, or too much would be deleted. Nothing was deleted;
             in a run that had begun to delete, nothing more.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
@@ -88,7 +154,7 @@ def collect_garbage(
     run = Run(bucket, frozenset(keep), policy or CollectionPolicy(), clock, dry_run=dry_run)
     with suppress(StoppedError):
         run.run()
-    report = run.report()
+    report = _report(run, dry_run=dry_run)
     _log.info(
         "garbage_collected",
         dry_run=dry_run,
@@ -99,3 +165,30 @@ def collect_garbage(
         postponed=report.postponed,
     )
     return report
+
+
+def _report(run: Run, *, dry_run: bool) -> CollectionReport:
+    look, failed = run.first, run.deletion.failed
+    return CollectionReport(
+        dry_run=dry_run,
+        kept=look.decision.kept,
+        due=_by_kind(look.decision.due),
+        deleted=dict(run.deletion.deleted),
+        failed=tuple(failed.items())[:MAX_TOLD],
+        failed_count=len(failed),
+        abandoned_uploads=run.abandoned_uploads,
+        foreign=look.found.foreign,
+        missing=tuple(look.missing[:MAX_TOLD]),
+        missing_count=len(look.missing),
+        postponed=run.postponed,
+        clock_trouble=run.earlier.clock_trouble,
+        unreadable_tombstones=run.unreadable_tombstones,
+        is_stopped=not run.is_done,
+    )
+
+
+def _by_kind(items: Iterable[Found]) -> Mapping[Kind, Tally]:
+    tallies: dict[Kind, Tally] = defaultdict(Tally)
+    for item in items:
+        tallies[item.kind] = tallies[item.kind].plus(item.info.size_bytes)
+    return dict(tallies)

@@ -1,8 +1,8 @@
-"""What stands condemned, and what becomes of each object. Pure: everything that is deleted was decided here.
+"""Decides which objects are condemned, due or kept. Pure: no object is deleted without a decision here.
 
-An object is due only if an earlier run condemned it, at least the grace ago; it is still the object that was
-condemned, by size and time; nothing that is kept reaches it now; and no visible release that is not due
-itself. So whatever is visible is whole, wanted or not.
+An object is due only if an earlier run condemned it at least the grace ago, if its size and time are still
+those of the object that was condemned, and if no release needs it now: neither a kept one, nor a visible one
+that is not due itself. So each visible release is complete, kept or not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from blobsync.release.manifest import ReleaseRef
 
 Tallies = Mapping[Kind, Mapping[Reason, Tally]]
 MAX_DRIFT = timedelta(minutes=10)
-"""How much the clocks of store and collectors may move against each other between two runs."""
+"""How much the clocks of store and collectors may drift apart between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """One moment by two clocks."""
+    """One moment, by the clocks of store and collector."""
 
     store: datetime
     collector: datetime
@@ -37,27 +37,27 @@ class Standing:
     """What earlier runs condemned.
 
     Attributes:
-        condemned: By key. With the tombstones of several runs, because one was killed or two ran at once:
-            what all of them condemn, since the latest of their times.
-        clock_trouble: Why the grace starts anew for everything; empty: it does not.
+        condemned: By key. If there are tombstones of several runs, because one was killed or two ran at once:
+            the objects that all of them condemn, since the latest of their times.
+        clock_trouble: Why the grace starts again for all objects; empty if it does not.
     """
 
     condemned: Mapping[str, Condemned]
     clock_trouble: str = ""
 
     def still(self, later: Standing) -> Standing:
-        """What stands condemned by this and by a later look, since the later of the two times."""
+        """The objects that this and a later look condemn, since the later of the two times."""
         return Standing(_both(self.condemned, later.condemned), later.clock_trouble)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from one look at the store.
+    """The decision about all objects of one look at the store.
 
     Attributes:
-        due: To be deleted, in that order.
-        condemned: All that stands condemned now, what is due included.
-        kept: Everything else, by kind and reason.
+        due: To be deleted, in this order.
+        condemned: All objects that are condemned now, those that are due included.
+        kept: All other objects, by kind and reason.
     """
 
     due: tuple[Found, ...]
@@ -66,11 +66,11 @@ class Decision:
 
 
 def standing(stored: Sequence[StoredTombstone], now: Now) -> Standing:
-    """Put tombstones together. Those that cannot be read condemn nothing.
+    """Merge tombstones. Those that cannot be read condemn nothing.
 
-    A tombstone from the future says that the store's clock was set back. And one whose collector was farther
-    from, or nearer to, the store's clock than we are says that one of them was set, or that the collectors
-    disagree: nobody knows then how much time has passed.
+    A tombstone from the future shows that the store's clock was set back. If the two clocks differed by
+    another amount when a tombstone was written, one of them was set, or the collectors' clocks differ: then
+    it is not known how much time has passed.
     """
     readable = [(item.modified, item.tombstone) for item in stored if item.tombstone is not None]
     for modified, tombstone in readable:
@@ -92,15 +92,15 @@ def decide(
     policy: CollectionPolicy,
     in_grace: Set[str] = frozenset(),
 ) -> Decision:
-    """Decide about every object that collections know.
+    """Decide about all objects in the store that this library made.
 
     Args:
-        found: What is in the store.
-        needed: Keys of all that a kept release needs, and why it is kept.
+        found: The objects in the store.
+        needed: Keys of all objects that kept releases need, and why these are kept.
         earlier: What earlier runs condemned, by key.
         now: By the store's clock.
         policy: Grace and age.
-        in_grace: Keys of all that the releases of `releases_in_grace` need.
+        in_grace: Keys of all objects that the releases of `releases_in_grace` need.
     """
     due: list[Found] = []
     standing: list[Condemned] = []
@@ -124,7 +124,7 @@ def decide(
                 due.append(item)
             else:
                 keep(item, Reason.GRACE)
-    new.sort(key=lambda item: _ORDER[item.kind])  # what makes a release visible is condemned first, too
+    new.sort(key=lambda item: _ORDER[item.kind])  # in the order of deletion: manifests first
     room = max(0, MAX_CONDEMNED - len(standing))
     for place, item in enumerate(new):
         keep(item, Reason.CONDEMNED_NOW if place < room else Reason.LATER)
@@ -140,7 +140,7 @@ def releases_in_grace(
     now: datetime,
     policy: CollectionPolicy,
 ) -> list[ReleaseRef]:
-    """The visible releases that nobody keeps, and that may not go yet."""
+    """The visible releases that are not kept, and are not due yet."""
     in_grace = []
     for item in found.of_kind(Kind.RELEASE):
         mark = _mark(item, earlier)
@@ -157,8 +157,8 @@ def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
     """Refuse to delete more than a share.
 
     Args:
-        due: What would be deleted, with what this run has deleted already.
-        total: What was there at the beginning of the run.
+        due: Objects that would be deleted, with those that this run has deleted already.
+        total: Objects at the beginning of the run.
         max_share: Of the objects, and of the bytes.
 
     Raises:
@@ -173,7 +173,7 @@ def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
 
 
 def counted(items: tuple[Found, ...]) -> Tally:
-    """Of those that count for the share: leases are no data."""
+    """Of the objects that count for the share: all but leases."""
     sizes = [item.info.size_bytes for item in items if item.kind is not Kind.LEASE]
     return Tally(len(sizes), sum(sizes))
 
@@ -199,7 +199,7 @@ def _both(one: Mapping[str, Condemned], other: Mapping[str, Condemned]) -> dict[
 
 
 def _mark(item: Found, earlier: Mapping[str, Condemned]) -> Condemned | None:
-    """Since when it is condemned, if it is the object that was, and not one that was written there since."""
+    """The entry that condemns an object; None if there is none, or the object was written again since."""
     mark = earlier.get(item.info.key)
     is_same = mark is not None and _state(item.info) == (mark.key, mark.size_bytes, mark.modified)
     return mark if is_same else None

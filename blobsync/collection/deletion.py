@@ -1,7 +1,7 @@
-"""Delete what is due, in batches, while a lease is held that keeps publishes away.
+"""Deletes the objects that are due, in batches, while a lease keeps publishes away.
 
-Manifests go first, and only then what they need, so that whatever is visible is whole. Where a manifest
-cannot be deleted, what its release needs stays.
+Manifests are deleted first, then the objects of their releases, so that each visible release is complete. If
+a manifest cannot be deleted, the objects of its release stay.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from itertools import groupby, islice
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, Lease
-from blobsync.bucket.patient_store import StoppedError
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.inventory import Found, Kind, Tally
 from blobsync.collection.reach import Reach
-from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.progress import Phase
 
@@ -29,41 +28,33 @@ TTL = timedelta(minutes=10)
 """Of the lease of a collection."""
 BATCH = 500
 MAX_FAILURES_IN_A_ROW = 20
-"""After so many the store seems to take no deletes at all: the rest waits for the next run."""
+"""Then the store seems to refuse all deletes, and the rest waits for the next run."""
 HOLD_S = 60.0
-"""After so long no new batch begins, so that publishes do not wait for long."""
+"""Then no new batch begins, so that publishes do not wait for long."""
 
 _log = Log(__name__)
 
 
-class CollectLapsedError(BlobSyncError):
-    """A collection could not keep its lease. The next run goes on."""
-
-    code = "collect_lapsed"
-
-
-class CollectLease(BucketLease):
+def collect_lease(store: CollectionStore) -> BucketLease:
     """The lease of a collection that deletes. No thread renews it: call `keep` before each step."""
+    holder = f"{socket.gethostname()} {os.getpid()}"
+    lease = Lease("collection", holder, datetime.now(UTC), TTL)
+    return BucketLease(store, keys.collect_lease(uuid.uuid4().hex), lease, _lapsed, store.clock_s)
 
-    def __init__(self, store: CollectionStore) -> None:
-        holder = f"{socket.gethostname()} {os.getpid()}"
-        lease = Lease("collection", holder, datetime.now(UTC), TTL)
-        super().__init__(store, keys.collect_lease(uuid.uuid4().hex), lease, store.clock_s)
 
-    def lapsed(self, gap_s: float) -> BlobSyncError:
-        """See `BucketLease.lapsed`."""
-        return CollectLapsedError(
-            f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
-            f"nothing more was deleted. The next run goes on"
-        )
+def _lapsed(gap_s: float) -> CollectLapsedError:
+    return CollectLapsedError(
+        f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
+        f"nothing more was deleted. The next run goes on"
+    )
 
 
 class Deletion:
-    """What a run has deleted so far.
+    """Deletes objects, and counts them.
 
     Args:
-        store: The store.
-        reach: Says what a release needs whose manifest could not be deleted.
+        store: The bucket.
+        reach: Finds the objects of a release whose manifest could not be deleted.
     """
 
     def __init__(self, store: CollectionStore, reach: Reach) -> None:
@@ -74,26 +65,26 @@ class Deletion:
 
     @property
     def total(self) -> Tally:
-        """Of all that was deleted, leases left out."""
+        """Of all objects that were deleted, without leases."""
         data = [tally for kind, tally in self.deleted.items() if kind is not Kind.LEASE]
         return Tally(sum(tally.count for tally in data), sum(tally.size_bytes for tally in data))
 
-    def delete(self, due: Sequence[Found], lease: CollectLease) -> bool:
-        """Delete until all is tried, or `HOLD_S` is over.
+    def delete(self, due: Sequence[Found], lease: BucketLease) -> bool:
+        """Delete until all objects were tried, or `HOLD_S` has passed.
 
         Args:
             due: In the order of their kinds.
             lease: Held.
 
         Returns:
-            True if everything was tried.
+            True if all were tried.
 
         Raises:
-            StoppedError: told to stop, or not allowed to delete any more.
+            StoppedError: as of `CollectionStore.raise_unless_may_delete`.
             CollectLapsedError: the lease was lost.
-            BlobSyncError: the store takes no deletes.
+            BlobSyncError: the store refuses deletes.
         """
-        # What failed in this run is not tried again in it.
+        # An object that could not be deleted is not tried again in this run.
         stuck = [item for item in due if item.kind is Kind.RELEASE and item.info.key in self.failed]
         due = [item for item in due if item.info.key not in self.failed]
         began_s = self._store.clock_s()
@@ -111,7 +102,7 @@ class Deletion:
         return True
 
     def _unneeded(self, items: list[Found], stuck: list[Found]) -> list[Found]:
-        """Leave out what releases need whose manifests could not be deleted."""
+        """Leave out the objects of releases whose manifests could not be deleted."""
         if not stuck or items[0].kind in {Kind.RELEASE, Kind.LEASE}:
             return items
         refs = {item.ref for item in stuck if item.ref is not None}
@@ -122,8 +113,8 @@ class Deletion:
             return []
         return [item for item in items if item.info.key not in spared and item.ref not in refs]
 
-    def _batch(self, batch: list[Found], lease: CollectLease) -> list[Found]:
-        """Delete some. Returns those that could not be deleted."""
+    def _batch(self, batch: list[Found], lease: BucketLease) -> list[Found]:
+        """Delete a batch. Returns the objects that could not be deleted."""
         due = [item.info.key for item in batch]
         try:
             self._store.store.delete_many(due, partial(self._may_delete, lease))
@@ -137,12 +128,12 @@ class Deletion:
             self._deleted(item)
         return []
 
-    def _may_delete(self, lease: CollectLease) -> None:
-        """Before each request: the store may delete one by one, and each may take long."""
+    def _may_delete(self, lease: BucketLease) -> None:
+        """Called before each request: the store may delete one by one, and each may take long."""
         lease.keep()
         self._store.raise_unless_may_delete()
 
-    def _one_by_one(self, batch: list[Found], lease: CollectLease) -> Iterator[Found]:
+    def _one_by_one(self, batch: list[Found], lease: BucketLease) -> Iterator[Found]:
         for item in batch:
             self._may_delete(lease)
             try:

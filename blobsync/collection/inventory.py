@@ -1,4 +1,4 @@
-"""What is in the store, sorted into what collections know and what they never touch. Pure."""
+"""The objects in the store, sorted by kind; those that this library did not make are only counted. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blobsync.release.manifest import ReleaseRef
 
 
 class Kind(StrEnum):
-    """What an object is, in the order in which they are deleted: what makes a release visible goes first."""
+    """Kind of an object, in the order of deletion: objects that make a release visible are first."""
 
     RELEASE = "release"
     HISTORY = "history"
@@ -28,12 +28,11 @@ class Kind(StrEnum):
 
 _BLOB = re.compile(r"(?:b3-)?[0-9a-f]{64}")
 _LEASE = re.compile(r"[0-9a-f]{32}")
-_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many objects, and how many bytes they have."""
+    """A number of objects, and of their bytes."""
 
     count: int = 0
     size_bytes: int = 0
@@ -44,12 +43,12 @@ class Tally:
 
 
 class Found(NamedTuple):
-    """An object that collections know."""
+    """An object that this library made."""
 
     info: ObjectInfo
     kind: Kind
     ref: ReleaseRef | None
-    """The release it belongs to, of a kind that belongs to one."""
+    """The release it belongs to; None for kinds that belong to none."""
     stamp: str
     """Of a history entry: when it was published, by the publisher's clock."""
 
@@ -59,8 +58,8 @@ class Inventory:
     """One listing.
 
     Attributes:
-        objects: What collections know, by key.
-        foreign: Everything else: never touched.
+        objects: Objects that this library made, by key.
+        foreign: All others; they are never deleted.
     """
 
     objects: Mapping[str, Found]
@@ -71,16 +70,16 @@ class Inventory:
         return (found for found in self.objects.values() if found.kind is kind)
 
     def total(self) -> Tally:
-        """Of all that collections know, leases left out: those are no data."""
+        """Of all objects that this library made, without leases."""
         counted = [found.info.size_bytes for found in self.objects.values() if found.kind is not Kind.LEASE]
         return Tally(len(counted), sum(counted))
 
 
 def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
-    """Sort a listing of everything.
+    """Sort a listing of all objects.
 
     Raises:
-        GcRefusedError: its keys are not in strict byte order, so that it cannot be trusted to be complete.
+        GcRefusedError: its keys are not in strict byte order, so it may not be complete.
     """
     objects: dict[str, Found] = {}
     foreign, last = Tally(), b""
@@ -101,7 +100,7 @@ def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
 
 
 def known(info: ObjectInfo) -> Found | None:
-    """What an object is by its key; None: nothing that this library collects."""
+    """The object of a key; None: this library did not make it, or does not collect it."""
     for prefix, kind in (
         (keys.BLOBS, Kind.BLOB),
         (keys.PACKS, Kind.PACK),
@@ -131,7 +130,7 @@ def _parsed(info: ObjectInfo, kind: Kind, rest: str) -> Found | None:
             return Found(info, kind, ReleaseRef(name, digest), "") if ok else None
         case Kind.HISTORY:
             name, _, entry = rest.partition("/")
-            matched = _ENTRY.fullmatch(entry)
+            matched = keys.HISTORY_ENTRY.fullmatch(entry)
             if matched is None or not is_release_name(name):
                 return None
             return Found(info, kind, ReleaseRef(name, matched[2]), matched[1])

@@ -1,4 +1,4 @@
-"""Which releases a collection keeps, and why; and how careful it is. Pure."""
+"""Which releases a collection keeps, why, and its limits. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class CollectionPolicy:
     """Checked once, here, then trusted.
 
     Args:
-        grace: At least so long between condemning and deleting, by the store's clock.
-        min_age: Objects that were written more recently are never condemned: nothing may point at them yet.
+        grace: Least time between condemning and deleting, by the store's clock.
+        min_age: Objects that were written more recently are never condemned, since a publish may need them.
             Longer than the longest publish.
         keep_age: Releases that were published more recently are kept; at least `min_age`.
-        keep_newest: So many of the newest releases of each name are kept.
+        keep_newest: How many of the newest releases of each name are kept.
         max_share: Of the objects, and of the bytes; a run that would delete more deletes nothing.
         patience: How long to wait for publishes to end before the deletion is left to a later run.
     """
@@ -55,7 +55,7 @@ class CollectionPolicy:
 
 
 class Reason(StrEnum):
-    """Why an object is kept. Of several, the first counts."""
+    """Why an object is kept. If several apply, the first counts."""
 
     WANTED = "wanted"  # a release needs it that the caller wants
     LEASED = "leased"  # a release needs it whose name is being published now
@@ -89,8 +89,8 @@ def roots(
     the newest by the store's clock and, since a bucket may have been copied, by the publishers' clocks too.
 
     Args:
-        found: What is in the store.
-        wanted: What the caller keeps, in the listing or not.
+        found: The objects in the store.
+        wanted: Releases that the caller keeps, in the listing or not.
         leased: Names that are being published now.
         now: By the store's clock.
         policy: What else is kept.
@@ -111,7 +111,7 @@ def roots(
 def _visible(found: Inventory) -> Mapping[ReleaseRef, _Visible]:
     visible = {item.ref: _Visible(item.info.modified) for item in found.of_kind(Kind.RELEASE) if item.ref}
     for entry in found.of_kind(Kind.HISTORY):
-        # One without a manifest is of a publish that is under way, or did not come to its end.
+        # An entry without a manifest is of a publish that runs, or did not finish.
         release = visible.get(entry.ref) if entry.ref else None
         if release is not None:
             release.written = max(release.written, entry.info.modified)

@@ -1,4 +1,4 @@
-"""Read what the kept releases need. If one of them cannot be read, nothing is deleted.
+"""Finds the objects that releases need. If a kept release cannot be read, nothing is deleted.
 
 Threads: `THREADS` called `blobsync-collect-…` read manifests and layouts; they end with the call.
 """
@@ -36,18 +36,18 @@ _UNREADABLE = (BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidM
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a manifest needs. Manifests are named by their content, so this never changes."""
+    """The objects that a manifest needs. They never change, since a manifest is named by its content."""
 
     large: frozenset[str]
-    """Keys of the blobs that travel alone."""
+    """Keys of the blobs that are not in packs."""
     has_small: bool
 
 
 class Reach:
-    """Finds what releases need. Remembers manifests between two looks, but reads each layout anew.
+    """Finds the objects that releases need. Keeps manifests between two looks, but reads each layout again.
 
     Args:
-        store: The store.
+        store: The bucket.
     """
 
     def __init__(self, store: CollectionStore) -> None:
@@ -57,16 +57,16 @@ class Reach:
     def needed(
         self, roots: Mapping[ReleaseRef, Reason], found: Inventory, on_progress: Callable[[], None]
     ) -> dict[str, Reason]:
-        """Keys of all that these releases need, each with the first reason.
+        """Keys of all objects that kept releases need, each with the first reason.
 
         Args:
-            roots: What is kept.
-            found: What is in the store.
-            on_progress: Called again and again; what it raises passes through.
+            roots: The kept releases.
+            found: The objects in the store.
+            on_progress: Called repeatedly; its exceptions pass through.
 
         Raises:
-            GcRefusedError: the manifest or layout of one of them is missing or damaged. But one that nobody
-                names, and that is not visible any more, needs nothing.
+            GcRefusedError: the manifest or layout of one of them is missing or damaged. A release that the
+                caller does not name and that is not visible any more needs nothing.
             BlobSyncError: as of `ObjectStore`.
         """
         needed: dict[str, Reason] = {}
@@ -93,7 +93,7 @@ class Reach:
         return needed
 
     def in_grace(self, refs: Sequence[ReleaseRef], on_progress: Callable[[], None]) -> frozenset[str]:
-        """Keys of all that the releases of `releases_in_grace` need. One that cannot be read needs nothing.
+        """Keys of all objects that `releases_in_grace` need. A release that cannot be read needs nothing.
 
         Raises:
             BlobSyncError: as of `ObjectStore`.
@@ -159,7 +159,7 @@ class Reach:
 def _side_by_side(
     read: Callable[[ReleaseRef], frozenset[str]], refs: Sequence[ReleaseRef]
 ) -> Generator[tuple[ReleaseRef, frozenset[str]], None, None]:
-    """Read on several threads; each release with what was read of it, in order."""
+    """Read on several threads. Yields each release with its keys, in order."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-collect") as pool:
         try:
             yield from zip(refs, pool.map(read, refs), strict=True)

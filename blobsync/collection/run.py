@@ -1,19 +1,17 @@
-"""One run of a collection: look, condemn; then, with no publish under way, look again and delete."""
+"""One run of a collection: look, condemn; then, while no publish runs, look again and delete."""
 
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from blobsync.bucket import keys
-from blobsync.bucket.leases import LiveLease, live_leases, store_time
-from blobsync.bucket.patient_store import StoppedError
+from blobsync.bucket.leases import BucketLease, LiveLease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
-from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstone_key, tombstones
+from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstones
 from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.decision import (
     Decision,
@@ -25,24 +23,23 @@ from blobsync.collection.decision import (
     releases_in_grace,
     standing,
 )
-from blobsync.collection.deletion import CollectLapsedError, CollectLease, Deletion
-from blobsync.collection.inventory import Found, Inventory, Kind, Tally
+from blobsync.collection.deletion import Deletion, collect_lease
+from blobsync.collection.inventory import Found, Inventory, Tally
 from blobsync.collection.policy import CollectionPolicy, roots
 from blobsync.collection.reach import Reach
-from blobsync.collection.report import MAX_TOLD, CollectionReport
-from blobsync.errors import BlobSyncError, GcRefusedError
+from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 
 PAUSE_S = 2.0
-"""Between two tries to delete, without the lease, so that publishes can begin."""
+"""Pause between two tries to delete, without the lease, so that publishes can begin."""
 _UPLOADED = (keys.BLOBS, keys.PACKS)
 
 _log = Log(__name__)
 
 
-class _Look(NamedTuple):
-    """One look at the store, and what follows from it."""
+class Look(NamedTuple):
+    """One look at the store, and the decision."""
 
     found: Inventory
     decision: Decision
@@ -51,7 +48,7 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of one try to delete. `why`: why it was not done. `again`: try once more."""
+    """Outcome of one try to delete. `why`: why it was not done. `again`: try again."""
 
     why: str = ""
     again: bool = False
@@ -63,9 +60,18 @@ class Run:
     Args:
         store: The store.
         keep: Releases that are in use.
-        policy: What else is kept.
+        policy: What else is kept, and the limits.
         clock: The collector's.
         dry_run: Write and delete nothing.
+
+    Attributes:
+        first: The first look.
+        earlier: What earlier runs condemned.
+        unreadable_tombstones: Keys of tombstones that condemn nothing, since they cannot be read.
+        deletion: What was deleted.
+        abandoned_uploads: How many were removed, or would be.
+        postponed: Why what is due was left, in whole or part; empty: it was not.
+        is_done: False: it was told to stop before.
     """
 
     def __init__(
@@ -78,53 +84,47 @@ class Run:
         dry_run: bool,
     ) -> None:
         self._store, self._keep, self._policy, self._clock = store, keep, policy, clock
+        self._dry_run = dry_run
         self._reach = Reach(store)
-        self._deletion = Deletion(store, self._reach)
-        self._total = Tally()
-        self._report = CollectionReport(dry_run=dry_run, kept={}, due={}, deleted={}, is_stopped=True)
-        self._abandoned = 0
-
-    def report(self) -> CollectionReport:
-        """What was done so far."""
-        failed = self._deletion.failed
-        return replace(
-            self._report,
-            deleted=dict(self._deletion.deleted),
-            failed=tuple(failed.items())[:MAX_TOLD],
-            failed_count=len(failed),
-            abandoned_uploads=self._abandoned,
-        )
+        self.first = Look(Inventory({}, Tally()), Decision((), (), {}), [])
+        self.earlier = Standing({})
+        self.unreadable_tombstones: tuple[str, ...] = ()
+        self.deletion = Deletion(store, self._reach)
+        self.abandoned_uploads = 0
+        self.postponed = ""
+        self.is_done = False
 
     def run(self) -> None:
         """Look, condemn, delete."""
         stored = self._store.call(tombstones, "read tombstones")
+        self.unreadable_tombstones = tuple(item.key for item in stored if item.tombstone is None)
         now = self._now(stored)
-        earlier = standing(stored, now)
+        self.earlier = standing(stored, now)
         publishers = self._store.call(
             lambda store: live_leases(store, keys.PUBLISH_LEASES, now.store), "look for publishes"
         )
-        look = self._look(earlier, publishers, now.store, lambda: None)
-        self._total = look.found.total()
-        self._note(look, earlier, stored)
+        self.first = look = self._look(self.earlier, publishers, now.store, lambda: None)
+        if look.missing:
+            _log.warning("collection_misses_objects", count=len(look.missing), first=look.missing[:3])
         try:
             self._refuse_too_much(look.decision.due)
         except GcRefusedError as exc:
-            if not self._report.dry_run:
+            if not self._dry_run:
                 raise
-            self._report = replace(self._report, postponed=str(exc))
+            self.postponed = str(exc)
         stale = self._stale_uploads()
-        if self._report.dry_run:
-            self._abandoned = stale
+        if self._dry_run:
+            self.abandoned_uploads = stale
         else:
             self._condemn(look.decision, stored, now)
             if look.decision.due or stale:
-                self._report = replace(self._report, postponed=self._delete(earlier, bool(stale)))
-        self._report = replace(self._report, is_stopped=False)
+                self.postponed = self._delete(bool(stale))
+        self.is_done = True
 
     def _now(self, stored: list[StoredTombstone]) -> Now:
-        """What time it is. A dry run may not ask the store, and infers it from how the clocks stood."""
+        """The time. A dry run does not write to the store, and estimates its time from tombstones."""
         collector = self._clock()
-        if self._report.dry_run:
+        if self._dry_run:
             readable = [item for item in stored if item.tombstone is not None]
             drift = timedelta(0)
             for item in readable[-1:]:
@@ -139,7 +139,7 @@ class Run:
 
     def _look(
         self, earlier: Standing, publishers: list[LiveLease], now: datetime, on_progress: Callable[[], None]
-    ) -> _Look:
+    ) -> Look:
         found = self._store.list_all(now, on_progress)
         leased = {item.lease.subject for item in publishers if item.lease is not None}
         kept = roots(found, self._keep, leased, now, self._policy)
@@ -149,34 +149,20 @@ class Run:
         in_grace = self._reach.in_grace(
             releases_in_grace(found, kept.keys(), marks, now, self._policy), on_progress
         )
-        return _Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
-
-    def _note(self, look: _Look, earlier: Standing, stored: list[StoredTombstone]) -> None:
-        if look.missing:
-            _log.warning("collection_misses_objects", count=len(look.missing), first=look.missing[:3])
-        self._report = replace(
-            self._report,
-            kept=look.decision.kept,
-            due=_by_kind(look.decision.due),
-            foreign=look.found.foreign,
-            missing=tuple(look.missing[:MAX_TOLD]),
-            missing_count=len(look.missing),
-            clock_trouble=earlier.clock_trouble,
-            unreadable_tombstones=tuple(item.key for item in stored if item.tombstone is None),
-        )
+        return Look(found, decide(found, needed, marks, now, self._policy, in_grace), missing)
 
     def _refuse_too_much(self, due: tuple[Found, ...]) -> None:
-        done, more = self._deletion.total, counted(due)
+        done, more = self.deletion.total, counted(due)
         both = Tally(done.count + more.count, done.size_bytes + more.size_bytes)
-        refuse_too_much(both, self._total, self._policy.max_share)
+        refuse_too_much(both, self.first.found.total(), self._policy.max_share)
 
     def _condemn(self, decision: Decision, stored: list[StoredTombstone], now: Now) -> None:
-        """Write what stands condemned now, and only then remove what earlier runs wrote."""
+        """Write a tombstone of all objects that are condemned now, then remove earlier tombstones."""
         earlier = [item for item in stored if item.tombstone is not None]
-        # Also if it condemns nothing: a run that read earlier tombstones must see that all was pardoned.
+        # Also if it condemns nothing: a run that read earlier tombstones must see that they are void.
         if decision.condemned or earlier:
             # With its own time, not that of the look: it is compared with the store's time of this write.
-            key = tombstone_key(now.collector, uuid.uuid4().hex)
+            key = keys.tombstone(now.collector, uuid.uuid4().hex)
             self._store.call(
                 lambda store: store.write(key, Tombstone(self._clock(), decision.condemned).encode()),
                 "write tombstone",
@@ -185,7 +171,7 @@ class Run:
             self._store.call(lambda store, key=item.key: store.delete(key), "remove tombstone")  # type: ignore[misc]
 
     def _stale_uploads(self) -> int:
-        """How many uploads were begun so long ago that no publish works on them any more."""
+        """How many unfinished uploads are so old that no publish continues them."""
 
         def ask(store: ObjectStore) -> int:
             ages = [item.age for prefix in _UPLOADED for item in store.unfinished_uploads(prefix)]
@@ -195,7 +181,7 @@ class Run:
             return self._store.call(ask, "look for unfinished uploads")
         except StoppedError:
             raise
-        except BlobSyncError as exc:  # some servers do not have it, some do not let us
+        except BlobSyncError as exc:  # some servers do not support it, or refuse it
             _log.warning("unfinished_uploads_not_listed", error=str(exc))
             return 0
 
@@ -203,26 +189,26 @@ class Run:
     def _stale_age(self) -> timedelta:
         return max(self._policy.grace, self._policy.min_age)
 
-    def _delete(self, earlier: Standing, has_stale: bool) -> str:
-        """Try until it is done or the patience is over. Returns why it was not done."""
+    def _delete(self, has_stale: bool) -> str:
+        """Try until it is done or `patience` has passed. Returns why it was not done."""
         until_s = self._store.clock_s() + self._policy.patience.total_seconds()
         while True:
-            outcome = self._try_to_delete(earlier, has_stale)
+            outcome = self._try_to_delete(has_stale)
             is_over = outcome.why and self._store.clock_s() >= until_s
             if not outcome.again or is_over:
                 return outcome.why
             self._store.stopping.wait(PAUSE_S)
             self._store.raise_if_stopped()
 
-    def _try_to_delete(self, earlier: Standing, has_stale: bool) -> _Outcome:
-        """Take the lease, look for publishes, list and decide again, delete."""
+    def _try_to_delete(self, has_stale: bool) -> _Outcome:
+        """Hold the lease, look for publishes, list and decide again, delete."""
         self._store.raise_unless_may_delete()
         try:
-            with CollectLease(self._store) as lease:
+            with collect_lease(self._store) as lease:
                 now, publishers = lease.look(keys.PUBLISH_LEASES)
                 if publishers:
                     return _Outcome(_told(publishers), again=True)
-                look = self._look(self._still(earlier, now), [], now, lease.keep)
+                look = self._look(self._still(now), [], now, lease.keep)
                 self._refuse_too_much(look.decision.due)
                 lease.keep()
                 if has_stale:
@@ -231,14 +217,14 @@ class Run:
         except CollectLapsedError as exc:
             return _Outcome(str(exc))
 
-    def _still(self, earlier: Standing, now: datetime) -> Standing:
-        """What stood condemned at the beginning and does still: other runs may have pardoned since."""
+    def _still(self, now: datetime) -> Standing:
+        """Objects that were condemned at the beginning and still are, after other runs."""
         stored = self._store.call(tombstones, "read tombstones again")
-        return earlier.still(standing(stored, Now(now, self._clock())))
+        return self.earlier.still(standing(stored, Now(now, self._clock())))
 
-    def _delete_found(self, due: tuple[Found, ...], lease: CollectLease) -> _Outcome:
+    def _delete_found(self, due: tuple[Found, ...], lease: BucketLease) -> _Outcome:
         try:
-            return _Outcome(again=not self._deletion.delete(due, lease))
+            return _Outcome(again=not self.deletion.delete(due, lease))
         except StoppedError:
             raise
         except BlobSyncError as exc:
@@ -247,16 +233,9 @@ class Run:
     def _abandon(self) -> None:
         for prefix in _UPLOADED:
             try:
-                self._abandoned += self._store.store.abandon_uploads(prefix, self._stale_age)
+                self.abandoned_uploads += self._store.store.abandon_uploads(prefix, self._stale_age)
             except BlobSyncError as exc:
                 _log.warning("unfinished_uploads_not_abandoned", prefix=prefix, error=str(exc))
-
-
-def _by_kind(items: Iterable[Found]) -> Mapping[Kind, Tally]:
-    tallies: dict[Kind, Tally] = defaultdict(Tally)
-    for item in items:
-        tallies[item.kind] = tallies[item.kind].plus(item.info.size_bytes)
-    return dict(tallies)
 
 
 def _told(publishers: list[LiveLease]) -> str:

@@ -28,7 +28,7 @@ from blobsync.local.disk import (
 )
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.blob import CHUNK_BYTES, Blob
-from blobsync.release.objects import StoredObject
+from blobsync.release.layout import StoredObject
 
 
 def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:

@@ -20,9 +20,8 @@ from blobsync.local.disk import FileIdentity, FileReader, identity, opened, regu
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
 from blobsync.release.blob import PACKED_BYTES, Blob, chunk_count
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Artifact, Manifest
-from blobsync.release.objects import StoredObject
 
 _UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
 """A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""

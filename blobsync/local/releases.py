@@ -18,9 +18,8 @@ from blobsync.local.disk import FileIdentity, identity, regular
 from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.blob import Blob
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Manifest, ReleaseRef
-from blobsync.release.objects import StoredObject
 
 RELEASE_FILES = (".json", ".layout", ".record")
 """What is kept of a release, by the ends of their names."""

@@ -37,8 +37,8 @@ from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
+from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import Manifest, ReleaseRef
-from blobsync.release.objects import StoredObject
 
 Digests = Literal["name", "sha256"]
 

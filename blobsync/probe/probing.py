@@ -16,8 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from blobsync.errors import BlobSyncError
 from blobsync.probe.report import Capability, Finding, ProbeReport
-from blobsync.s3.client import S3Clients
-from blobsync.s3.client_answers import translated
+from blobsync.s3.client import S3Clients, translated, translating_errors
 from blobsync.s3.config import LEAST_PART_BYTES, S3Config
 
 if TYPE_CHECKING:
@@ -62,8 +61,7 @@ class _Probe:
             Capability.PUT_IF_ABSENT: lambda: self._refuses("base", IfNoneMatch="*"),
             Capability.PUT_IF_MATCH: lambda: self._refuses("base", IfMatch='"0123"'),
             Capability.PUT_IF_MATCH_MISSING: lambda: self._refuses("none", IfMatch='"0123"'),
-            Capability.MD5_VERIFIED: lambda: self._verifies("ContentMD5", _md5),
-            Capability.SHA256_VERIFIED: lambda: self._verifies("ChecksumSHA256", _sha256),
+            Capability.MD5_VERIFIED: self._verifies,
             Capability.LIST_ORDER: self._order,
             Capability.LIST_PAGING: self._paging,
             Capability.READ_AFTER_OVERWRITE: self._overwrites,
@@ -71,7 +69,8 @@ class _Probe:
             Capability.RESUMABLE_UPLOADS: self._uploads,
         }
         try:
-            self._in_our_words(self._begin)
+            with translating_errors(self._config, self._at):
+                self._begin()
             findings = tuple(self._finding(capability, step) for capability, step in steps.items())
         finally:
             left = self._clean_up()
@@ -93,12 +92,6 @@ class _Probe:
                 return Finding(capability, None, _words(exc))
             return Finding(capability, False, _words(exc))
         except BotoCoreError as exc:
-            raise translated(exc, self._config, self._at) from exc
-
-    def _in_our_words(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except (BotoCoreError, ClientError) as exc:
             raise translated(exc, self._config, self._at) from exc
 
     def _put(self, name: str, body: bytes = _BODY, **more: Any) -> Any:
@@ -127,11 +120,11 @@ class _Probe:
             return True, _words(exc)
         return False, "accepted"
 
-    def _verifies(self, name: str, checksum: Callable[[bytes], str]) -> _Answer:
+    def _verifies(self) -> _Answer:
         """Whether the right checksum is taken and a wrong one is not."""
-        self._put("sum", _BODY, **{name: checksum(_BODY)})
+        self._put("sum", _BODY, ContentMD5=_md5(_BODY))
         try:
-            self._put("sum", _BODY, **{name: checksum(b"other")})
+            self._put("sum", _BODY, ContentMD5=_md5(b"other"))
         except ClientError as exc:
             return True, _words(exc)
         return False, "accepted"
@@ -221,10 +214,6 @@ _NOT_MET = {404, 409, 412}
 
 def _md5(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-
-
-def _sha256(data: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _words(exc: ClientError) -> str:

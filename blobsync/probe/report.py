@@ -17,7 +17,6 @@ class Capability(StrEnum):
     PUT_IF_MATCH = "put_if_match"
     PUT_IF_MATCH_MISSING = "put_if_match_missing"
     MD5_VERIFIED = "md5_verified"
-    SHA256_VERIFIED = "sha256_verified"
     LIST_ORDER = "list_order"
     LIST_PAGING = "list_paging"
     READ_AFTER_OVERWRITE = "read_after_overwrite"
@@ -32,7 +31,6 @@ _ASKED = {
     Capability.PUT_IF_MATCH: "a write with If-Match is refused when the ETag is another",
     Capability.PUT_IF_MATCH_MISSING: "a write with If-Match is refused where no object is",
     Capability.MD5_VERIFIED: "an upload with a wrong Content-MD5 is refused",
-    Capability.SHA256_VERIFIED: "an upload with a wrong SHA-256 checksum is refused",
     Capability.LIST_ORDER: "listings are in byte order of the keys",
     Capability.LIST_PAGING: "a listing of several pages, and one from a key on, is complete",
     Capability.READ_AFTER_OVERWRITE: "a read after an overwrite gives the new bytes",
@@ -45,9 +43,7 @@ _WITHOUT = {
     Capability.PUT_IF_ABSENT: "Nothing: keys are named by content, so that two writers write the same.",
     Capability.PUT_IF_MATCH: "Nothing: no object is replaced by compare-and-set. Do not build upon it.",
     Capability.PUT_IF_MATCH_MISSING: "Nothing: no object is replaced by compare-and-set.",
-    Capability.MD5_VERIFIED: "Damage on the way up is found only by whoever reads. Set upload_checksum to "
-    "what is verified, or verify after publishing.",
-    Capability.SHA256_VERIFIED: "Keep upload_checksum at md5, if that is verified.",
+    Capability.MD5_VERIFIED: "Damage on the way up is found only by whoever reads: verify after publishing.",
     Capability.LIST_ORDER: "Listings cannot be trusted to be complete from a key on; do not collect garbage.",
     Capability.LIST_PAGING: "Objects are overlooked beyond the first page; do not collect garbage here.",
     Capability.READ_AFTER_OVERWRITE: "What was replaced may be read for a while: a changed layout, a marker.",

@@ -1,7 +1,7 @@
-"""Read the files to publish, so that no byte is sent under a digest that is not its own.
+"""Reads the files to publish, so that no bytes are sent under the digest of others.
 
 A file is read twice: once to compute its digest, and, if the store lacks it, once to send it. The second time
-its digest must be the same. What is sent is not the file, but the bytes whose digest was compared.
+its digest must be the same. The publish sends the bytes whose digest was compared, not the file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def hash_file(source: SourceFile, buffer: memoryview, on_progress: OnProgress) -
     """Compute the digests of a file, and check that it did not change meanwhile.
 
     Args:
-        source: Which file.
-        buffer: To read into; of this thread alone.
-        on_progress: Told how many bytes were read since the last time; it raises to stop.
+        source: The file.
+        buffer: To read into; of this thread only.
+        on_progress: Called with the number of bytes read since the last call; may raise to stop.
 
     Raises:
         SourceChangedError: it changed meanwhile.
-        UnsafeSourceError: it is no regular file.
+        UnsafeSourceError: it is not a regular file.
         LocalStoreError: it cannot be read.
     """
     with _opened(source) as fd:
@@ -61,7 +61,7 @@ def read_file(source: SourceFile, blob: Blob) -> bytes:
     """
     with _opened(source) as fd:
         pieces = []
-        left = blob.size_bytes + 1  # one more, to see that it ends
+        left = blob.size_bytes + 1  # one more, to see whether it has grown
         while left and (piece := os.read(fd, left)):
             pieces.append(piece)
             left -= len(piece)
@@ -77,14 +77,14 @@ def read_file(source: SourceFile, blob: Blob) -> bytes:
 def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, on_progress: OnProgress) -> Iterator[Path]:
     """Make a private copy of a large file that was hashed before; no other process can change the copy.
 
-    It has no name, so that nothing is left of it when the process is killed, and shares its blocks with the
-    file where the file system can do that.
+    The copy has no name, so that nothing is left of it when the process is killed. It shares its blocks with
+    the file if the file system supports that.
 
     Args:
-        source: Which file.
-        blob: What it was.
+        source: The file.
+        blob: Its digests.
         scratch: A folder with room for it; None: the folder for temporary files.
-        on_progress: Told how many bytes were read since the last time; it raises to stop.
+        on_progress: Called with the number of bytes read since the last call; may raise to stop.
 
     Raises:
         SourceChangedError: it has other bytes now.
@@ -98,10 +98,10 @@ def snapshot(source: SourceFile, blob: Blob, scratch: Path | None, on_progress: 
 
 @contextmanager
 def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file without a name, and a path by which this process opens it.
+    """A file without a name, and a path by which this process can open it.
 
     Raises:
-        LocalStoreError: there is no such folder, or it may not be written.
+        LocalStoreError: the folder does not exist, or may not be written.
     """
     try:
         file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - closed below
@@ -112,7 +112,7 @@ def unnamed_file(scratch: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
 
 
 def scratch_error(what: str, scratch: Path | None, exc: OSError) -> LocalStoreError:
-    """Say that the folder for temporary files failed, and what to do."""
+    """The error for a failure in the folder for temporary files."""
     folder = scratch or tempfile.gettempdir()
     return LocalStoreError(
         f"{what} in {folder} for publishing: {exc}; {advice(exc, folder)}; or choose another folder by "
@@ -121,7 +121,7 @@ def scratch_error(what: str, scratch: Path | None, exc: OSError) -> LocalStoreEr
 
 
 class _Copy(NamedTuple):
-    """A file that a source is copied to."""
+    """The file that a source is copied to."""
 
     fd: int
     scratch: Path | None
@@ -166,9 +166,9 @@ def _identity(found: os.stat_result) -> tuple[int, int, int]:
 
 @contextmanager
 def _opened(source: SourceFile) -> Iterator[int]:
-    """Open a regular file for reading. Translates errors of the disk, also those of the body."""
+    """Open a regular file for reading. Translates disk errors, also those raised in the `with` block."""
     try:
-        # Opening must not block if a pipe has taken the place of the file.
+        # O_NONBLOCK: the file may have been replaced by a pipe.
         fd = os.open(source.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,10 +1,10 @@
-"""Publishing: packs and blobs first, the manifest last, so that a release is seen whole or not at all.
+"""Publishes a release: packs and blobs first, the manifest last, so that readers see all of it or nothing.
 
-The order: `_hashed` (folder to manifest), `_plan` (which packs are used again), `Uploader` (what the store
+The order: `_hashed` (files to manifest), `_plan` (which packs are used again), `Uploader` (what the store
 lacks), `_make_visible`. Only bytes that were hashed just before are uploaded, so a file that changes
-meanwhile is never stored under a digest that is not its own. Two publishers at once do no harm: an object is
-named by its content, or is a hint of which any version will do. After a kill, publish again: what is there is
-not sent again.
+meanwhile is never stored under the digest of other bytes. Two publishers at once do no harm: an object is
+named by its content, or is a hint of which any version is right. After a kill, publish again: objects that
+the store has are not sent again.
 
 Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsync-pack` packs, and one called
 `blobsync-publish-lease` renews the lease. All end with the call.
@@ -16,44 +16,50 @@ import getpass
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from blobsync.bucket import keys
+from blobsync.bucket.leases import BucketLease, publish_lease
 from blobsync.bucket.ports import ObjectStore
-from blobsync.bucket.releases import Publication, publication_key, stored_manifest
-from blobsync.errors import LocalStoreError
+from blobsync.bucket.releases import stored_manifest
+from blobsync.errors import LocalStoreError, StoppedError
 from blobsync.progress import Meter, Phase, Progress
 from blobsync.publishing.hashing import READ_BYTES, hash_file
-from blobsync.publishing.lease import PublishLease
-from blobsync.publishing.packing import Uploader, UploadResult, pack_jobs
-from blobsync.publishing.publish_store import PublishStore
+from blobsync.publishing.packing import PublishStore, Uploader, UploadResult
 from blobsync.publishing.reuse import PackPlan, known_packs, pack_limits, plan_packs
 from blobsync.publishing.sources import SourceFile
-from blobsync.publishing.threads import HASHERS, Threads
 from blobsync.release.layout import MAX_PUBLISHER_CHARS, Layout, Pack
-from blobsync.release.manifest import Artifact, Manifest, ReleaseRef
+from blobsync.release.manifest import Artifact, Manifest
 from blobsync.retry import RetryPolicy
+
+THREADS = 6
+HASHERS = 4
+_TELL_S = 0.1
+
+Result = TypeVar("Result")
+OnPhase = Callable[[Progress], None] | None
+"""Called in the caller's thread; see `publish`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRelease:
-    """What was published; after a dry run, what would have been.
+    """What was published; after a dry run, what would have been published.
 
     Attributes:
-        digest: Names the release.
-        manifest: What it is.
-        layout: Where its small files are.
+        digest: Of the manifest; names the release.
+        manifest: Its files.
+        layout: The packs of its small files.
         uploaded_bytes: Of distinct blobs that the store lacked, before compression.
-        reused_bytes: Of those that it had.
+        reused_bytes: Of distinct blobs that the store had.
         uploaded_count: How many the store lacked.
         reused_count: How many it had.
-        sent_bytes: Of all objects that were written, as they were written: packs, blobs, layout, manifest.
+        sent_bytes: Of all objects that were written, as stored: packs, blobs, layout, manifest.
         packs_written: Packs that were made and sent.
         dry_run: Nothing was written.
     """
@@ -78,7 +84,6 @@ def publish(
     progress: Callable[[Progress], None] | None = None,
     retry: RetryPolicy | None = None,
     published_by: str | None = None,
-    base: Sequence[ReleaseRef] = (),
     dry_run: bool = False,
     repair: bool = False,
     scratch: Path | None = None,
@@ -86,138 +91,147 @@ def publish(
     """Upload what the store lacks of these files, then their layout and manifest.
 
     To wait until some hosts have it, make it wanted and call `blobsync.replicas.wait_for_replicas`: hosts
-    fetch only what is wanted, and whether too few are too few to activate it is the caller's business.
+    fetch only what is wanted, and the caller decides whether enough of them have it.
 
     Args:
-        store: Where to.
-        name: What it is a release of.
-        files: As `collect` gives them.
+        store: The bucket.
+        name: Of the release, such as a pipeline.
+        files: As `collect` returns them.
         progress: Called in this thread, about ten times a second, and at the end of each phase.
-        retry: For each call to the store. A large upload goes on for as long as it gets further.
-        published_by: Who does it, for people; default: user and host.
-        base: Releases of other names whose packs may be used, too. Those of the same name always are.
-        dry_run: Say what would be sent, and write nothing.
-        repair: Trust nothing that is in the store: send everything anew.
-        scratch: A folder for what is being sent: up to six packs or copies of files, two of them of files
+        retry: For each call to the store. A large upload is retried as long as it advances.
+        published_by: Who publishes, for people; default: user and host.
+        dry_run: Report what would be sent, and write nothing.
+        repair: Send everything again, since objects in the store may be damaged.
+        scratch: A folder for temporary files: up to six packs or copies of files, two of them of files
             above 64 MiB. Default: the one for temporary files.
 
     Raises:
         SourceChangedError: a file changed meanwhile. No release became visible.
-        UnsafeSourceError: a file is no regular file any more.
+        UnsafeSourceError: a file is not a regular file any more.
         InvalidManifestError: these files cannot be one release.
-        InvalidLayoutError: `published_by` is no printable text of up to 200 signs.
+        InvalidLayoutError: `published_by` is not a printable text of up to 200 characters.
         LocalStoreError: a file cannot be read, or `scratch` has no room.
         PublishLapsedError: the lease could not be kept.
         StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
     """
     who = published_by if published_by is not None else _whoever()
-    Layout((), who, datetime.now(UTC))  # raises before anything is done
+    Layout((), who, datetime.now(UTC))  # raises before any work is done
     policy = retry if retry is not None else RetryPolicy()
     bucket = PublishStore(store, policy, threading.Event(), dry_run=dry_run)
-    with Threads(bucket.stopping, progress) as threads:
-        manifest, sources = _hashed(name, files, bucket, threads)
-        lease = PublishLease(bucket, subject=name, holder=who)
-        with nullcontext() if dry_run else lease:
+    with _threads(bucket.stopping) as (pool, packer):
+        manifest, sources = _hashed(name, files, bucket, pool, progress)
+        held: AbstractContextManager[BucketLease | None] = (
+            nullcontext() if dry_run else publish_lease(bucket, subject=name, holder=who)
+        )
+        with held as lease:
             bucket.read_condemned()
-            plan = _plan(manifest, bucket, threads, base, repair=repair)
-            packing, uploading = Meter(Phase.PACKING), Meter(Phase.UPLOADING)
+            plan = _plan(manifest, bucket, pool, repair=repair)
             uploader = Uploader(
-                bucket,
-                sources,
-                scratch=scratch,
-                repair=repair,
-                limits=_limits(manifest),
-                packing=packing,
-                uploading=uploading,
-                packer=threads.packer,
+                bucket, sources, scratch=scratch, repair=repair, limits=_limits(manifest), packer=packer
             )
-            jobs = _jobs(manifest, plan, uploader, packing, uploading)
-            results = threads.run(jobs, packing, uploading)
+            jobs = uploader.jobs(manifest, plan.to_pack)
+            results = _run(pool, jobs, progress, uploader.packing, uploader.uploading)
             packs = [item.pack for item in plan.reused] + [pack for job in results for pack in job.packs]
             layout = Layout(tuple(packs), who, datetime.now(UTC))
-            sent_bytes = _make_visible(manifest, layout, bucket, check=lease.check)
+            sent_bytes = _make_visible(manifest, layout, bucket, lease)
     return _report(manifest, layout, results, sent_bytes, dry_run=dry_run)
 
 
+@contextmanager
+def _threads(stopping: threading.Event) -> Iterator[tuple[Executor, Executor]]:
+    """The pool for jobs, and the thread that packs. At the end `stopping` is set, so that jobs end soon."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blobsync-publish")
+    packer = ThreadPoolExecutor(1, thread_name_prefix="blobsync-pack")
+    try:
+        yield pool, packer
+    finally:
+        stopping.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+        packer.shutdown(wait=True)
+
+
+def _run(
+    pool: Executor, jobs: Iterable[Callable[[], Result]], progress: OnPhase, *meters: Meter
+) -> list[Result]:
+    """Run jobs and wait for all of them; meanwhile report the meters. Results are in the order of the jobs.
+
+    Raises:
+        Exception: the first error of a job.
+    """
+
+    def tell() -> None:
+        if progress is not None:
+            for meter in meters:
+                progress(meter.now())
+
+    futures = [pool.submit(job) for job in jobs]
+    pending: set[Future[Result]] = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_TELL_S, return_when=FIRST_EXCEPTION)
+        errors = [error for future in done if (error := future.exception()) is not None]
+        # A job that was stopped because of another job's error does not know the cause.
+        for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
+            raise error
+        if pending:
+            tell()
+    tell()
+    return [future.result() for future in futures]
+
+
 def _hashed(
-    name: str, files: Sequence[SourceFile], bucket: PublishStore, threads: Threads
+    name: str, files: Sequence[SourceFile], bucket: PublishStore, pool: Executor, progress: OnPhase
 ) -> tuple[Manifest, dict[str, SourceFile]]:
     meter = Meter(Phase.HASHING)
-    if threads.is_watched:
+    if progress is not None:
         meter.expect(len(files), sum(_size(source) for source in files))
-    left, lock = iter(files), threading.Lock()
+    left = iter(tuple(files))  # an iterator over a tuple is safe to share
+
+    def on_progress(size_bytes: int) -> None:
+        meter.add(0, size_bytes)
+        bucket.raise_if_stopped()
 
     def work() -> list[tuple[Artifact, SourceFile]]:
         buffer = memoryview(bytearray(READ_BYTES))
         made: list[tuple[Artifact, SourceFile]] = []
-
-        def on_progress(size_bytes: int) -> None:
-            meter.add(0, size_bytes)
-            bucket.raise_if_stopped()
-
-        while True:
-            with lock:
-                source = next(left, None)
-            if source is None:
-                return made
+        for source in left:
             made.append((hash_file(source, buffer, on_progress), source))
             meter.add(1, 0)
+        return made
 
-    found = [pair for part in threads.run([work] * HASHERS, meter) for pair in part]
+    found = [pair for part in _run(pool, [work] * HASHERS, progress, meter) for pair in part]
     manifest = Manifest(name, tuple(artifact for artifact, _ in found))  # raises before a byte is sent
     return manifest, {artifact.sha256: source for artifact, source in found}
 
 
-def _plan(
-    manifest: Manifest, bucket: PublishStore, threads: Threads, base: Sequence[ReleaseRef], *, repair: bool
-) -> PackPlan:
+def _plan(manifest: Manifest, bucket: PublishStore, pool: Executor, *, repair: bool) -> PackPlan:
     wanted = {blob.sha256: blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed}
     if repair or not wanted:
         return PackPlan((), frozenset(wanted))
-    return plan_packs(wanted, known_packs(bucket, threads.pool, manifest.ref, base, wanted))
-
-
-def _jobs(
-    manifest: Manifest, plan: PackPlan, uploader: Uploader, packing: Meter, uploading: Meter
-) -> list[Callable[[], UploadResult]]:
-    """Packs and large files by turns: packs need the processor, large files the network."""
-    small: list[Callable[[], UploadResult]] = []
-    large: list[Callable[[], UploadResult]] = []
-    for blobs in pack_jobs(manifest, plan.to_pack, _limits(manifest)[1]):
-        size_bytes = sum(blob.size_bytes for blob in blobs)
-        packing.expect(len(blobs), size_bytes)
-        uploading.expect(len(blobs), size_bytes)
-        small.append(partial(uploader.upload_packed, blobs))
-    for blob in manifest.blobs.values():
-        if not blob.is_packed:
-            uploading.expect(1, blob.size_bytes)
-            large.append(partial(uploader.upload_blob, blob))
-    return [job for turn in zip_longest(small, large) for job in turn if job is not None]
+    return plan_packs(wanted, known_packs(bucket, pool, manifest.ref, wanted))
 
 
 def _limits(manifest: Manifest) -> tuple[int, int]:
     return pack_limits(sum(blob.size_bytes for blob in manifest.blobs.values() if blob.is_packed))
 
 
-def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, check: Callable[[], None]) -> int:
+def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, lease: BucketLease | None) -> int:
     """Write layout, history, and last the manifest. Returns how many bytes were written.
 
     Args:
-        manifest: What is published.
-        layout: Where it is.
-        bucket: Where to.
-        check: Called before each write; it raises if the publish may not go on.
+        manifest: Of the release.
+        layout: Of the release.
+        bucket: Where to write.
+        lease: Must be held before each write; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest
-    entry = publication_key(name, Publication(layout.published_at, digest))
     last = [
         (keys.layout(name, digest), layout.encode()),
-        (entry, b""),
+        (keys.history(name, layout.published_at, digest), b""),
         (keys.manifest(name, digest), stored_manifest(manifest)),
     ]
     for key, data in last:
-        if not bucket.dry_run:
-            check()
+        if lease is not None:
+            lease.check()
         bucket.write(key, data)
     return sum(len(data) for _, data in last)
 

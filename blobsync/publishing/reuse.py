@@ -1,7 +1,7 @@
-"""Which packs of earlier releases a publish uses again, and what it packs anew.
+"""Decides which packs of earlier releases a publish uses again, and which files it packs.
 
-Nothing that is read here is trusted: a wrong layout or table makes a release that readers find corrupt, never
-wrong bytes on their disks.
+Nothing that is read here is trusted: a wrong layout or table makes a release that readers refuse as corrupt,
+never wrong bytes on their disks.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from blobsync.bucket.releases import fetch_layout, published
 from blobsync.bucket.verification import read_table
 from blobsync.errors import BlobNotFoundError, CorruptBlobError, InvalidLayoutError, InvalidPackError
 from blobsync.log import Log
-from blobsync.publishing.publish_store import PublishStore
+from blobsync.publishing.packing import PublishStore
 from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import ReleaseRef
 from blobsync.release.pack import PackTable
 
 MAX_LAYOUTS = 8
-"""How many of the newest releases of the same name are looked at."""
+"""Of how many of the newest releases of the same name the layouts are read."""
 MAX_TABLES = 512
-"""How many packs are looked into, at most."""
+"""Of how many packs the tables are read, at most."""
 PACK_STORED_BYTES = 16 << 20
 """A pack is closed when it has this size as stored,"""
 PACK_RAW_BYTES = 32 << 20
 """or this size before compression."""
 MAX_REUSED_PACKS = 64
-"""More packs than that are merged, unless the release is so large that it needs them."""
+"""If there are more, some are packed again, unless the release is so large that it needs them."""
 _PACKS_AT_MOST = 4_000
 """Of the largest releases; their packs are larger, since a layout has room for 10,000."""
 _LARGEST_STORED_BYTES = 48 << 20
@@ -40,12 +40,12 @@ _log = Log(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KnownPack:
-    """A pack that is in the store, and what of it a release could use.
+    """A pack in the store, and its members that a release needs.
 
     Attributes:
-        pack: Which.
+        pack: The pack.
         raw_bytes: Of all its members.
-        live: Digests of the members that the release wants.
+        live: Digests of the members that the release needs.
     """
 
     pack: Pack
@@ -55,11 +55,11 @@ class KnownPack:
 
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """What to do.
+    """Which packs to use, and what to pack.
 
     Attributes:
-        reused: These packs as they are, largest use first.
-        to_pack: Digests of what is in none of them.
+        reused: Packs that are used as they are, those with the most needed bytes first.
+        to_pack: Digests of the small files that are in none of them.
     """
 
     reused: tuple[KnownPack, ...]
@@ -67,9 +67,9 @@ class PackPlan:
 
 
 def plan_packs(wanted: Mapping[str, int], known: Sequence[KnownPack]) -> PackPlan:
-    """Use packs of which at least half is wanted, and not too many of them. The rest is packed anew.
+    """Use packs of which the release needs at least half, and not too many of them. The rest is packed.
 
-    Hosts fetch whole packs, so what a release does not want of a pack is fetched in vain.
+    Hosts fetch whole packs, also the members that a release does not need.
 
     Args:
         wanted: Size of each small blob of the release, by digest.
@@ -86,7 +86,7 @@ def plan_packs(wanted: Mapping[str, int], known: Sequence[KnownPack]) -> PackPla
                 del left[sha256]
     most = max(MAX_REUSED_PACKS, 2 * -(-sum(wanted.values()) // PACK_STORED_BYTES))
     if len(reused) + bool(left) > most:
-        # Down to half of the limit, so that not every publish from now on packs something anew.
+        # Down to half of the limit, so that not every later publish packs files again.
         reused = sorted(reused, key=lambda item: (-item[0], item[1].pack))[: most // 2]
     kept = tuple(item for _, item in reused)
     covered = {sha256 for item in kept for sha256 in item.live}
@@ -94,7 +94,7 @@ def plan_packs(wanted: Mapping[str, int], known: Sequence[KnownPack]) -> PackPla
 
 
 def pack_limits(total_bytes: int) -> tuple[int, int]:
-    """After how many stored, and how many raw bytes a pack of so many small bytes is closed."""
+    """Stored and raw bytes after which a pack is closed, if all small files have `total_bytes`."""
     stored = min(_LARGEST_STORED_BYTES, max(PACK_STORED_BYTES, total_bytes // _PACKS_AT_MOST))
     return stored, stored * (PACK_RAW_BYTES // PACK_STORED_BYTES)
 
@@ -103,25 +103,23 @@ def known_packs(
     store: PublishStore,
     pool: Executor,
     own: ReleaseRef,
-    base: Sequence[ReleaseRef],
     wanted: Mapping[str, int],
 ) -> list[KnownPack]:
-    """Find packs with blobs that are wanted.
+    """Find packs in the store that have blobs of a release.
 
     Args:
-        store: The store.
+        store: The bucket.
         pool: For several requests at once.
-        own: The release itself, which may have been published before, in part or whole.
-        base: Releases of other names that share files with it.
+        own: The release, which may have been published before, in part or whole.
         wanted: Size of each small blob, by digest.
 
     Raises:
         BlobSyncError: as of `ObjectStore`.
     """
-    names = {sha256: sha256 for sha256 in wanted}  # one string for each, not one for each table
+    names = {sha256: sha256 for sha256 in wanted}  # share one string between all tables
     left, seen = set(wanted), set[Pack]()
     found: list[KnownPack] = []
-    for layout in _layouts(store, own, base):
+    for layout in _layouts(store, own):
         if not left or len(seen) >= MAX_TABLES:
             break
         new = [pack for pack in layout.packs if pack not in seen][: MAX_TABLES - len(seen)]
@@ -139,11 +137,11 @@ def known_packs(
     return found
 
 
-def _layouts(store: PublishStore, own: ReleaseRef, base: Sequence[ReleaseRef]) -> Iterator[Layout]:
-    """Layouts of the release, of its predecessors, newest first, and of `base`. Reads one at a time."""
+def _layouts(store: PublishStore, own: ReleaseRef) -> Iterator[Layout]:
+    """Layouts of the release and of earlier ones, newest first. Reads one at a time."""
     history = store.call(lambda objects: published(objects, own.name), "history")
     newest = list(dict.fromkeys(ReleaseRef(own.name, entry.digest) for entry in history))[:MAX_LAYOUTS]
-    for ref in dict.fromkeys([own, *newest, *base]):
+    for ref in dict.fromkeys([own, *newest]):
         try:
             yield store.call(partial(fetch_layout, name=ref.name, digest=ref.digest), "layout")
         except BlobNotFoundError:
@@ -153,7 +151,7 @@ def _layouts(store: PublishStore, own: ReleaseRef, base: Sequence[ReleaseRef]) -
 
 
 def _table(store: PublishStore, pack: Pack) -> PackTable | None:
-    """The table of a pack; None: the pack is not there, or cannot be read."""
+    """The table of a pack; None: the pack is missing, or cannot be read."""
     key = keys.pack(pack.name)
     if not store.has(key, pack.size_bytes):
         return None

@@ -1,4 +1,4 @@
-"""Choosing the files of a release on the publisher's disk. Reads names and metadata, no content."""
+"""Chooses the files of a release on the publisher's disk. Reads names and metadata, not content."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SourceFile:
 
     Attributes:
         path: Its name in the release.
-        file: Where it is now.
+        file: Its path on disk.
         role: What it is for.
-        executable: Whether its owner may execute it.
+        executable: True if its owner may execute it.
     """
 
     path: str
@@ -48,17 +48,17 @@ def collect(
     configuration: Sequence[str] = (),
     allow_secrets: Sequence[str] = (),
 ) -> tuple[SourceFile, ...]:
-    """Find the files that patterns name.
+    """Find the files that match patterns.
 
-    `__pycache__`, `.git` and `*.pyc` are left out; so are hidden files and folders, unless a pattern names
+    `__pycache__`, `.git` and `*.pyc` are left out, and hidden files and folders too, unless a pattern names
     them.
 
     Args:
         root: The folder of the release. Patterns, and the paths in the release, are relative to it.
-        include: Patterns of code, as of a shell with `**`; see `_compiled`.
+        include: Patterns of code, as in a shell with `**`; see `_compiled`.
         dependencies: Patterns of wheels, jars, archives. Where several match, this role wins.
         configuration: Patterns of configuration. This role wins over code.
-        allow_secrets: Patterns of files that are taken although they are named as secrets usually are.
+        allow_secrets: Patterns of files that are included although they are named like secrets.
 
     Returns:
         Sorted by path.
@@ -66,7 +66,7 @@ def collect(
     Raises:
         UnmatchedPatternError: a pattern matches nothing.
         UnsafeSourceError: a link out of the tree, a device, colliding names, or a file named like a secret.
-        BlobSyncConfigError: a pattern that cannot be.
+        BlobSyncConfigError: a pattern is not valid.
         LocalStoreError: the disk could not be read.
     """
     if not root.is_dir():
@@ -106,7 +106,7 @@ def _candidates(root: Path, hidden: bool) -> dict[str, Path]:
 
 
 def _walk(root: Path, hidden: bool) -> Iterator[Path]:
-    """All that is not a folder. Links to folders are given, not followed."""
+    """All entries but folders. Links to folders are yielded, not followed."""
     folders = [root]
     while folders:
         folder = folders.pop()
@@ -127,7 +127,7 @@ def _walk(root: Path, hidden: bool) -> Iterator[Path]:
 def _matching(pattern: str, candidates: dict[str, Path], root: Path) -> list[str]:
     expression = _compiled(pattern)
     found = [path for path in candidates if expression.fullmatch(path)]
-    # A linked folder is not followed: what the pattern means below it would be left out without a word.
+    # A linked folder is not followed: files below it that match would be left out silently.
     found += [
         path
         for path, file in candidates.items()
@@ -172,7 +172,7 @@ def _source(
 
 
 def _looks_secret(path: str) -> bool:
-    """Whether a file is named as secrets usually are."""
+    """True if a file is named like a secret."""
     *folders, name = path.split("/")
     return _SECRET_NAMES.fullmatch(name) is not None or not _SECRET_FOLDERS.isdisjoint(folders)
 
@@ -180,8 +180,8 @@ def _looks_secret(path: str) -> bool:
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Turn a pattern into a regular expression for whole relative paths.
 
-    `*` and `?` stay within a segment, `[abc]` is one of these, `**` is any number of folders. Names that
-    begin with a dot are matched only by segments that do.
+    `*` and `?` match within a segment, `[abc]` matches one of these, `**` any number of folders. Names that
+    begin with a dot are matched only by segments that begin with a dot.
 
     Raises:
         BlobSyncConfigError: a pattern that is empty, absolute, or leaves the root.
@@ -202,7 +202,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _wants_hidden(pattern: str) -> bool:
-    """Whether the pattern names something that begins with a dot."""
+    """True if a segment of the pattern begins with a dot."""
     return any(segment.startswith(".") and segment != "." for segment in pattern.split("/"))
 
 

@@ -1,12 +1,12 @@
-"""The distinct bytes of files, and what names them. Pure.
+"""The content of a file, and its name. Pure.
 
-A file of up to 16 MiB is named and verified by its SHA-256. A larger one has a BLAKE3 digest for each
-chunk of 16 MiB too, so that its chunks can be fetched side by side, verified one by one, and kept when the
-rest fails. Whoever verified the chunks has not computed the SHA-256, so such a blob bears the digest of its
-chunk digests as its name: nobody can pass bytes off under a SHA-256 that is not theirs.
+A file of up to 16 MiB is named and verified by its SHA-256. A larger one also has a BLAKE3 digest for each
+chunk of 16 MiB, so that its chunks can be fetched in parallel, verified one by one, and kept when others
+fail. To verify the chunks does not verify the SHA-256, so such a blob is named by the digest of its chunk
+digests: no bytes can be stored under the SHA-256 of others.
 
-Nor can whoever wants SHA-256 leave the chunk digests out: that bytes have the SHA-256 of a manifest does not
-show that they are those of the name, and kept under it they would take the place of other bytes.
+A reader that verifies the SHA-256 must verify the chunk digests, too: bytes that match only the SHA-256 of a
+manifest may not be those of the name, and would replace other bytes under it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ CHUNK_BYTES = 16 << 20
 """Size of the chunks of a large blob; the last one is shorter."""
 
 PACKED_BYTES = 4 << 20
-"""Blobs up to this size travel in packs, larger ones alone."""
+"""Blobs up to this size are stored in packs, larger ones as objects of their own."""
 
 _CHUNKED_PREFIX = "b3-"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Some file's bytes.
+    """The content of a file.
 
     Args:
         sha256: Of all bytes.
-        size_bytes: How many they are.
+        size_bytes: Of all bytes.
         chunks: BLAKE3 of each chunk, in order, if there is more than one; else empty.
     """
 
@@ -41,17 +41,17 @@ class Blob:
 
     @property
     def name(self) -> str:
-        """What it is called in the object store and on disk."""
+        """Its name in the object store and on disk."""
         return _CHUNKED_PREFIX + chunks_digest(self.chunks) if self.chunks else self.sha256
 
     @property
     def is_packed(self) -> bool:
-        """Whether it travels in a pack."""
+        """True if it is stored in a pack."""
         return self.size_bytes <= PACKED_BYTES
 
 
 def chunks_digest(chunks: tuple[str, ...]) -> str:
-    """One BLAKE3 digest for a list of them."""
+    """One BLAKE3 digest of a list of BLAKE3 digests."""
     return blake3(b"".join(bytes.fromhex(chunk) for chunk in chunks)).hexdigest()
 
 
@@ -61,11 +61,11 @@ def chunk_count(size_bytes: int) -> int:
 
 
 class BlobDigest:
-    """Takes bytes as they come and says which blob they are.
+    """Computes the digests of a blob, piece by piece.
 
     Args:
-        chunks: Compute the digests of chunks. False: the blob is small enough to have none.
-        sha256: That of the whole, if it need not be computed: chunks take a quarter of the time.
+        chunks: Compute the digests of chunks. False: the blob is too small to have any.
+        sha256: Of the whole, if it need not be computed: chunks take a quarter of the time.
     """
 
     def __init__(self, *, chunks: bool = True, sha256: str | None = None) -> None:
@@ -94,7 +94,7 @@ class BlobDigest:
                 self._end_chunk()
 
     def blob(self) -> Blob:
-        """What it was. Nothing may be added afterwards."""
+        """The blob. `update` must not be called afterwards."""
         if self._chunk_bytes:
             self._end_chunk()
         chunks = tuple(self._chunks) if self._size_bytes > CHUNK_BYTES else ()

@@ -1,10 +1,10 @@
-"""Where the small files of a release travel, who published it and when. Pure.
+"""Which packs hold the small files of a release, who published it and when. Pure.
 
-It is no part of the release's identity: the same files may be packed otherwise tomorrow. Nothing in it is
-trusted: a pack must hash to its name, and each member to the digest that the manifest has.
+It is not part of the release's identity: the same files may be packed in another way later. Nothing in it is
+trusted: a pack must hash to its name, and each member to the digest in the manifest.
 
-Schema 2 was that of releases whose files lie in the bucket as plain objects, which earlier
-versions wrote. It is refused: see ADR 43.
+Earlier versions wrote schema 2 for releases whose files are plain objects in the bucket. It is refused: see
+ADR 43.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any
 
 from blobsync.errors import InvalidLayoutError
 from blobsync.names import is_digest
+from blobsync.release.blob import Blob
 from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 
 SCHEMA = 1
 _PLAIN_OBJECTS_SCHEMA = 2
 MAX_PACKS = 10_000
-MAX_LAYOUT_BYTES = 1 << 20  # enough for so many packs, and for no bomb of empty lists
+MAX_LAYOUT_BYTES = 1 << 20  # enough for MAX_PACKS; bounds the memory that a hostile layout takes
 MAX_PUBLISHER_CHARS = 200
 
 _FIELDS = {"packs", "published_at", "published_by", "schema"}
@@ -32,7 +33,7 @@ _TIME = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pack:
-    """A pack, as an object to fetch.
+    """A pack, as an object in the store.
 
     Args:
         name: BLAKE3 of its bytes.
@@ -43,18 +44,22 @@ class Pack:
     size_bytes: int
 
 
+StoredObject = Pack | Blob
+"""One object in the store, one file on disk: a pack, or a blob that travels alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """See the module. Checked when made.
 
     Args:
-        packs: That hold all blobs of the release which travel in packs; in any order, kept sorted.
-        published_by: Who did it, for people.
+        packs: They hold all small files of the release; in any order, kept sorted.
+        published_by: For people.
         published_at: When, by the publisher's clock, in whole seconds; for people and for the order of a
             list.
 
     Raises:
-        InvalidLayoutError: A name, size or time that cannot be.
+        InvalidLayoutError: a name, size or time is not valid.
     """
 
     packs: tuple[Pack, ...]
@@ -67,7 +72,7 @@ class Layout:
         _check(self)
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The bytes to store."""
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "packs": [{"name": pack.name, "size_bytes": pack.size_bytes} for pack in self.packs],
@@ -78,10 +83,10 @@ class Layout:
 
     @classmethod
     def parse(cls, data: bytes) -> Layout:
-        """Read a layout that may come from anywhere.
+        """Parse a layout from an untrusted source.
 
         Raises:
-            InvalidLayoutError: It is not one that this version can follow.
+            InvalidLayoutError: this version cannot use it.
         """
         if len(data) > MAX_LAYOUT_BYTES:
             raise InvalidLayoutError(f"a layout of {len(data)} bytes is above {MAX_LAYOUT_BYTES}; not read")
@@ -119,7 +124,7 @@ def _check_schema(schema: Any) -> None:
 
 
 def _pack(item: Any, number: int) -> Pack:
-    # The item is not shown: it may be anything, and so deep that it cannot be printed.
+    # The item is not in the message: it may be nested too deeply to be printed.
     if not isinstance(item, dict) or set(item) != _PACK_FIELDS:
         raise InvalidLayoutError(f"pack {number} of the layout does not have exactly {sorted(_PACK_FIELDS)}")
     if not isinstance(item["name"], str) or type(item["size_bytes"]) is not int:

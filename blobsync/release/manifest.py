@@ -1,42 +1,67 @@
-"""A release: an immutable list of files by digest, in one canonical form whose digest names the release.
+r"""A release: an immutable list of files by digest, in one canonical form whose digest names the release.
 
 Pure. Equal files give equal bytes and so the same release on any machine: no time, no author, no order of
-discovery is in it.
+discovery is in it. The form is JSON with sorted keys and without white space, so that anybody can read it:
+
+    {"artifacts":[ARTIFACT,ARTIFACT],"name":"flights","schema":2}
+
+    {"chunks":[],"executable":false,"path":"main.py","role":"code","sha256":"...","size_bytes":3}
+
+It is not read with a JSON parser, but by a grammar of exactly this, artifact by artifact. So there is no
+second way of writing the same release, nothing to be compared afterwards, and no memory is taken for what is
+not a manifest: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
+for paths refuse all other characters that need one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 
 from blobsync.errors import InvalidManifestError
 from blobsync.names import are_digests, collision, first_path_fault, is_digest, is_release_name
-from blobsync.release import canonical as form
-from blobsync.release.artifact import MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, Artifact, Role
 from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
-from blobsync.release.canonical import SCHEMA
 
-__all__ = [
-    "MAX_ARTIFACTS",
-    "MAX_ARTIFACT_BYTES",
-    "MAX_MANIFEST_BYTES",
-    "MAX_RELEASE_BYTES",
-    "SCHEMA",
-    "Artifact",
-    "Manifest",
-    "ReleaseRef",
-    "Role",
-]
-
+SCHEMA = 2
+MAX_ARTIFACTS = 100_000
+MAX_ARTIFACT_BYTES = 5 << 40  # the largest object S3 has
 MAX_MANIFEST_BYTES = 32 << 20  # so many artifacts, with paths of up to 180 bytes on average
 MAX_RELEASE_BYTES = 1 << 50
 
 
+class Role(StrEnum):
+    """What a file is for."""
+
+    CODE = "code"
+    CONFIGURATION = "configuration"
+    DEPENDENCY = "dependency"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file of a release. `chunks` as of `Blob`."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    role: Role
+    executable: bool
+    chunks: tuple[str, ...] = ()
+
+    @property
+    def blob(self) -> Blob:
+        """Its bytes."""
+        return Blob(self.sha256, self.size_bytes, self.chunks)
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseRef:
-    """Names one release: whose, and which."""
+    """The name and the digest of a release."""
 
     name: str
     digest: str
@@ -47,14 +72,14 @@ class ReleaseRef:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A release. Checked when made, so one that exists can be followed.
+    """A release. Checked when made, then trusted.
 
     Args:
-        name: What it is a release of, such as a pipeline.
+        name: Of the release, such as a pipeline.
         artifacts: In any order; kept sorted by path.
 
     Raises:
-        InvalidManifestError: a name, size or digest that cannot be, or names that collide.
+        InvalidManifestError: a name, size or digest is not valid, or names collide.
     """
 
     name: str
@@ -67,7 +92,7 @@ class Manifest:
     def __post_init__(self) -> None:
         artifacts = tuple(sorted(self.artifacts, key=lambda item: item.path))
         _check(self.name, artifacts)
-        canonical = form.encode(self.name, artifacts)
+        canonical = encode(self.name, artifacts)
         if len(canonical) > MAX_MANIFEST_BYTES:
             raise InvalidManifestError(
                 f"the manifest of {self.name} would have {len(canonical)} bytes, more than "
@@ -97,18 +122,18 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
-        """Read a manifest that may come from anywhere.
+        """Parse a manifest from an untrusted source.
 
         Raises:
-            InvalidManifestError: it is not exactly what `canonical` of a sound manifest would be.
+            InvalidManifestError: it is not valid, or not in canonical form.
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise InvalidManifestError(
                 f"a manifest of {len(data)} bytes is above {MAX_MANIFEST_BYTES}; not read"
             )
-        name, artifacts = form.decode(data)
+        name, artifacts = decode(data)
         _check(name, artifacts)
-        manifest = object.__new__(cls)  # what was read is canonical: not sorted, checked and written again
+        manifest = object.__new__(cls)  # it is canonical, so it need not be sorted, checked and encoded again
         object.__setattr__(manifest, "name", name)
         manifest._written_as(data, artifacts)
         return manifest
@@ -160,3 +185,99 @@ def _check_size(item: Artifact) -> None:
     count = chunk_count(item.size_bytes)
     if len(item.chunks) != count or not are_digests(item.chunks):
         raise InvalidManifestError(f"{item.path!r} of {item.size_bytes} bytes needs {count} chunk digests")
+
+
+_START = b'{"artifacts":['
+_END = re.compile(rb'\],"name":"([A-Za-z0-9._-]{0,128})","schema":(0|[1-9][0-9]{0,8})\}')
+_MAX_END_BYTES = 200
+_ARTIFACT = re.compile(
+    rb'\{"chunks":\[((?:"[0-9a-f]{64}"(?:,"[0-9a-f]{64}")*+)?+)\],'
+    rb'"executable":(true|false),'
+    rb'"path":"((?:[^"\\]++|\\")*+)",'
+    rb'"role":"(' + "|".join(Role).encode() + rb')",'
+    rb'"sha256":"([0-9a-f]{64})",'
+    rb'"size_bytes":(0|[1-9][0-9]{0,15})\}'
+    rb"(?:,(?=\{)|(?=\]))"  # after a comma there is another artifact
+)
+_CHUNK_CHARS = len('"",') + 64
+_ROLES = {role.value.encode(): role for role in Role}
+
+
+def encode(name: str, artifacts: Iterable[Artifact]) -> bytes:
+    """Write checked artifacts, sorted by path, in canonical form."""
+    end = f'],"name":"{name}","schema":{SCHEMA}}}'.encode()
+    return b"".join([_START, b",".join(map(_encoded, artifacts)), end])
+
+
+def _encoded(item: Artifact) -> bytes:
+    chunks = ",".join(f'"{chunk}"' for chunk in item.chunks) if item.chunks else ""
+    path = item.path.replace('"', '\\"') if '"' in item.path else item.path
+    return (
+        f'{{"chunks":[{chunks}],"executable":{"true" if item.executable else "false"},"path":"{path}",'
+        f'"role":"{item.role.value}","sha256":"{item.sha256}","size_bytes":{item.size_bytes}}}'
+    ).encode()
+
+
+def decode(data: bytes) -> tuple[str, tuple[Artifact, ...]]:
+    """Parse the canonical form and nothing else. Returns the name and the artifacts, not checked yet.
+
+    Raises:
+        InvalidManifestError: it is not in that form.
+    """
+    if not data.startswith(_START):
+        raise _not_canonical(data, 0)
+    end = data.rfind(b'],"name":"', max(0, len(data) - _MAX_END_BYTES))  # in a path it would be `\"name\":`
+    found = _END.fullmatch(data, end) if end >= 0 else None
+    if found is None:
+        raise _not_canonical(data, max(0, len(data) - _MAX_END_BYTES))
+    if (schema := int(found[2])) != SCHEMA:
+        raise InvalidManifestError(
+            f"the manifest has schema {schema}, this version reads {SCHEMA}; "
+            + ("update blobsync" if schema > SCHEMA else "publish the release again")
+        )
+    return found[1].decode(), tuple(_artifacts(data, end))
+
+
+def _artifacts(data: bytes, end: int) -> list[Artifact]:
+    found, at = list[Artifact](), len(_START)
+    while at < end:
+        match = _ARTIFACT.match(data, at)
+        if match is None:
+            raise _not_canonical(data, at)
+        if len(found) == MAX_ARTIFACTS:
+            raise InvalidManifestError(f"the manifest has more than {MAX_ARTIFACTS} artifacts; not read")
+        found.append(_artifact(*match.groups()))
+        at = match.end()
+    if any(one.path > other.path for one, other in pairwise(found)):
+        raise InvalidManifestError("the artifacts of the manifest are not sorted by path; publish again")
+    return found
+
+
+def _artifact(
+    chunks: bytes, executable: bytes, path: bytes, role: bytes, sha256: bytes, size: bytes
+) -> Artifact:
+    size_bytes = int(size)
+    if chunks and (len(chunks) + 1) // _CHUNK_CHARS != chunk_count(size_bytes):  # before memory is taken
+        raise InvalidManifestError(f"{path[:200]!r} of {size_bytes} bytes has another number of chunks")
+    return Artifact(
+        _path(path),
+        size_bytes,
+        sha256.decode(),
+        _ROLES[role],
+        executable == b"true",
+        tuple(chunks[1:-1].decode().split('","')) if chunks else (),
+    )
+
+
+def _path(path: bytes) -> str:
+    try:
+        return (path.replace(b'\\"', b'"') if b"\\" in path else path).decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidManifestError(f"a path of the manifest is not UTF-8: {path[:200]!r}") from exc
+
+
+def _not_canonical(data: bytes, at: int) -> InvalidManifestError:
+    return InvalidManifestError(
+        f"the manifest is not in canonical form from byte {at} on: {data[at : at + 100]!r}; "
+        f"publish the release again with this library"
+    )

@@ -9,9 +9,8 @@ Layout of the bytes, all numbers little-endian and unsigned of 32 bits:
     members, frames       how many
     b"BSPACK1\n"
 
-A pack is named by the BLAKE3 of all its bytes. A member lies in one frame; a frame's members stand in it one
-after the other and fill it. So each frame can be read by itself, and nothing but names of blobs is in a pack:
-no paths, no modes.
+A pack is named by the BLAKE3 of all its bytes. A member is in one frame; the members of a frame follow each
+other and fill it. So each frame can be read by itself. A pack has names of blobs only: no paths, no modes.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ import zstandard
 from blake3 import blake3
 
 from blobsync.errors import CorruptPackError, InvalidPackError
-from blobsync.release.artifact import MAX_ARTIFACTS
 from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import MAX_ARTIFACTS
 
 MAGIC = b"BSPACK1\n"
 FRAME_BYTES = 4 << 20
-"""A frame that is written here has at most so many raw bytes."""
+"""Raw bytes of a frame that is written here, at most."""
 MAX_FRAME_BYTES = FRAME_BYTES + PACKED_BYTES
 MAX_PACK_BYTES = 64 << 20
 MAX_RAW_BYTES = 256 << 20
@@ -51,7 +50,7 @@ MIN_PACK_BYTES = len(MAGIC) + _FOOTER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a frame lies in its pack, and which members it has."""
+    """Where a frame is in its pack, and which members it has."""
 
     start: int
     stored_bytes: int
@@ -63,7 +62,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PackTable:
-    """What a pack says that it holds. `sha256s` and `sizes` are of the members, in order."""
+    """The tables of a pack. `sha256s` and `sizes` are of the members, in order."""
 
     frames: tuple[Frame, ...]
     sha256s: tuple[str, ...]
@@ -76,14 +75,14 @@ class PackTable:
 
 
 def tail_bytes(size_bytes: int, footer: bytes) -> int:
-    """How many bytes at the end of a pack `parse_table` wants.
+    """How many bytes at the end of a pack `parse_table` needs.
 
     Args:
         size_bytes: Of the pack.
         footer: Its last bytes, at least `MIN_PACK_BYTES` of them.
 
     Raises:
-        InvalidPackError: They are not those of a pack.
+        InvalidPackError: these are not the last bytes of a pack.
     """
     if size_bytes > MAX_PACK_BYTES:
         raise InvalidPackError(f"a pack of {size_bytes} bytes is above {MAX_PACK_BYTES}; not read")
@@ -99,14 +98,14 @@ def tail_bytes(size_bytes: int, footer: bytes) -> int:
 
 
 def parse_table(size_bytes: int, tail: bytes) -> PackTable:
-    """Read a pack's tables, which may come from anywhere.
+    """Parse the tables of a pack from an untrusted source.
 
     Args:
         size_bytes: Of the pack.
         tail: Its last bytes, at least `tail_bytes` of them.
 
     Raises:
-        InvalidPackError: They contradict themselves, or ask for more than is allowed.
+        InvalidPackError: they contradict themselves, or exceed a limit.
     """
     wanted = tail_bytes(size_bytes, tail)
     if len(tail) < wanted:
@@ -142,23 +141,23 @@ def _frames(rows: Iterator[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator
 
 
 class FrameReader:
-    """Gives the raw bytes of frames. Not thread-safe: one for each thread."""
+    """Decompresses frames. Not thread-safe: each thread needs its own."""
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_FRAME_BYTES)
 
     def raw(self, frame: Frame, stored: bytes | memoryview) -> bytes | memoryview:
-        """Undo the codec.
+        """The raw bytes of a frame.
 
         Raises:
-            CorruptPackError: The bytes are not those of such a frame.
+            CorruptPackError: `stored` does not match the frame.
         """
         if len(stored) != frame.stored_bytes:
             raise CorruptPackError(f"a frame has {len(stored)} bytes, not {frame.stored_bytes}")
         if not frame.is_zstd:
             return stored
         try:
-            if zstandard.frame_content_size(stored) != frame.raw_bytes:  # before a byte of room is made
+            if zstandard.frame_content_size(stored) != frame.raw_bytes:  # before memory is allocated
                 raise CorruptPackError("a frame says that it has another size than the pack's table")
             raw = self._zstd.decompress(stored, max_output_size=frame.raw_bytes, allow_extra_data=False)
         except zstandard.ZstdError as exc:
@@ -181,7 +180,7 @@ def check_members(table: PackTable, frame: Frame, raw: bytes | memoryview) -> No
     """Hash the members of a frame.
 
     Raises:
-        CorruptPackError: One of them is not what the table names.
+        CorruptPackError: one of them does not match the table.
     """
     for sha256, data in members_of(table, frame, raw):
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -192,9 +191,9 @@ class PackWriter:
     """Writes one pack, frame by frame, so that no more than a frame is in memory.
 
     Args:
-        file: Where to; written from its present position on, in order.
-        compress: Whether to try zstd; frames that it does not make smaller are raw all the same.
-        frame_bytes: Raw bytes of a frame, at most; a larger member is alone in its own. So much is in memory.
+        file: Written in order, from its current position.
+        compress: Try zstd; frames that it does not make smaller are stored raw all the same.
+        frame_bytes: Raw bytes of a frame, at most; a larger member has its own frame. Also the memory used.
     """
 
     def __init__(self, file: IO[bytes], *, compress: bool = True, frame_bytes: int = FRAME_BYTES) -> None:
@@ -216,17 +215,12 @@ class PackWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Stored so far; what waits for its frame to fill is not counted."""
+        """Stored so far, without the open frame."""
         return self._size_bytes
 
-    @property
-    def member_count(self) -> int:
-        """Members so far."""
-        return len(self._members)
-
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a blob of that size may still be added."""
-        stored = self._size_bytes + self._open_bytes + size_bytes  # at worst, nothing is made smaller
+        """True if a blob of that size can be added."""
+        stored = self._size_bytes + self._open_bytes + size_bytes  # as if nothing could be compressed
         tables = (len(self._members) + 1) * (_MEMBER.size + _FRAME.size) + _FOOTER_BYTES
         return (
             stored + tables <= MAX_PACK_BYTES
@@ -235,10 +229,10 @@ class PackWriter:
         )
 
     def add(self, sha256: str, data: bytes) -> None:
-        """Add a blob, whose digest was taken from these very bytes. A second time it is left out.
+        """Add a blob, whose digest was computed from these bytes. If it was added before, do nothing.
 
         Raises:
-            InvalidPackError: It is too large, or the pack is full.
+            InvalidPackError: it is too large, or the pack is full.
         """
         if sha256 in self._names:
             return
@@ -259,7 +253,7 @@ class PackWriter:
             self._close_frame()
 
     def finish(self) -> str:
-        """Write the tables. Gives the pack's name; nothing may be added afterwards."""
+        """Write the tables. Returns the pack's name; `add` must not be called afterwards."""
         self._close_frame()
         self._write(b"".join(self._frames))
         self._write(b"".join(self._members))

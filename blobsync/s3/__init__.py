@@ -1,1 +1,6 @@
-"""S3: `store` is the adapter, `reader` reads objects over our own connections, boto3 does the rest."""
+"""S3, as AWS and many others speak it. `store` is the object store. It goes two ways to a server.
+
+Objects are read by `reader`, over connections of our own: `request` (what is asked, and whose keys sign it),
+`connection` to an `endpoint`, `answer` (what came). boto3 does the rest: `client`, with `transport` for
+its bytes and `upload` for objects. Both ways keep the time limits of `patience` and raise as `errors` says.
+"""

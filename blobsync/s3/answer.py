@@ -1,7 +1,8 @@
-"""Answers of an HTTP server: what they say, and what of their body to use. Pure.
+"""Answers of an HTTP server: their headers, and which bytes of their body belong to a range. Pure.
 
-Nothing that a server says is trusted. Servers differ: some answer a range with status 200 and the range
-(rclone), some with 200 and the whole object. So not the status counts but the header Content-Range.
+Nothing that a server says is trusted. Servers differ: to a request for a range, rclone answers with status
+200 and the range, other servers with 200 and the whole object. So the header Content-Range decides, not the
+status.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from blobsync.s3.request import Wanted
 
 NO_SUCH_RANGE = 416
 """Status of an answer to a range that begins at or beyond the end of its object."""
@@ -23,7 +22,7 @@ _MESSAGE = re.compile(rb"<Message>([^<]{0,1000})</Message>")
 
 
 class HttpError(Exception):
-    """No answer, a broken one, or one that comes too slowly. The connection is of no more use."""
+    """No answer, a broken one, or one that comes too slowly. The connection must be closed."""
 
 
 class StaleConnectionError(HttpError):
@@ -36,7 +35,7 @@ class Head:
 
     Attributes:
         status: Of HTTP.
-        headers: By lower-case name. Of a name that comes twice, the last; but never two lengths.
+        headers: By lower-case name. Of a header that comes twice, the last.
     """
 
     status: int
@@ -44,7 +43,7 @@ class Head:
 
     @property
     def size_bytes(self) -> int | None:
-        """How long the body is; None: that is said in another way (chunked), or not at all."""
+        """Length of the body; None: the answer does not say it, or the body is chunked."""
         if "transfer-encoding" in self.headers:  # RFC 9112, section 6.3: it overrides Content-Length
             return None
         length = self.headers.get("content-length", "")
@@ -52,12 +51,12 @@ class Head:
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the body comes in chunks, each with its size before it."""
+        """True if the body comes in chunks, each with its size before it."""
         return self.headers.get("transfer-encoding", "").lower() == "chunked"
 
     @property
     def keeps_open(self) -> bool:
-        """Whether the server will take another request."""
+        """True if the server takes another request over this connection."""
         return "close" not in self.headers.get("connection", "").lower()
 
 
@@ -65,7 +64,7 @@ def parsed(data: bytes) -> Head:
     """Parse the status and headers of an answer.
 
     Raises:
-        HttpError: it is none.
+        HttpError: these are not the headers of an answer.
     """
     status, *lines = data.decode("latin-1").split("\r\n")
     version, _, rest = status.partition(" ")
@@ -85,34 +84,55 @@ def parsed(data: bytes) -> Head:
 
 
 def broken(exc: Exception) -> HttpError:
-    """Any failure of a connection as one of these."""
+    """Turn any failure of a connection into an `HttpError`."""
     return exc if isinstance(exc, HttpError) else HttpError(f"{type(exc).__name__}: {exc}")
 
 
-class Given(NamedTuple):
-    """What of an answer's body to use: so many bytes, after leaving out so many."""
+class ByteRange(NamedTuple):
+    """A range of an object.
+
+    Attributes:
+        full: The whole key, prefix included.
+        start: First byte.
+        size_bytes: How many; None: all from there on.
+    """
+
+    full: str
+    start: int
+    size_bytes: int | None
+
+    @property
+    def header(self) -> str | None:
+        """Value of the header Range; None: the whole object, so none is sent."""
+        if self.start == 0 and self.size_bytes is None:
+            return None
+        return f"bytes={self.start}-{'' if self.size_bytes is None else self.start + self.size_bytes - 1}"
+
+
+class BodySlice(NamedTuple):
+    """The bytes of an answer's body that are used: `size_bytes` of them, after the first `skip_bytes`."""
 
     skip_bytes: int
     size_bytes: int
 
 
-def given(content_range: str | None, body_bytes: int, wanted: Wanted) -> Given | None:
-    """Compare what came with what was asked for.
+def body_slice(content_range: str | None, body_bytes: int, wanted: ByteRange) -> BodySlice | None:
+    """Compare an answer with the range that was requested.
 
     Args:
         content_range: The header of the answer; None: it has none, so its body is the whole object.
         body_bytes: Length of the body.
-        wanted: What was asked for.
+        wanted: The range that was requested.
 
     Returns:
-        What to use of the body, which may be less than wanted where the object ends. None: the answer is not
-        that to the question.
+        The bytes of the body to use; fewer than requested where the object ends. None: the answer is for
+        another range.
     """
     start, size_bytes = wanted.start, wanted.size_bytes
     if content_range is None:
         skip = min(start, body_bytes)
         there = body_bytes - skip
-        return Given(skip, there if size_bytes is None else min(there, size_bytes))
+        return BodySlice(skip, there if size_bytes is None else min(there, size_bytes))
     found = _CONTENT_RANGE.fullmatch(content_range.strip())
     if found is None:
         return None
@@ -120,16 +140,16 @@ def given(content_range: str | None, body_bytes: int, wanted: Wanted) -> Given |
     if first != start or last - first + 1 != body_bytes:
         return None
     if size_bytes is not None and body_bytes >= size_bytes:
-        return Given(0, size_bytes)
+        return BodySlice(0, size_bytes)
     at_end = found[3] == "*" or last + 1 == int(found[3])
-    return Given(0, body_bytes) if at_end else None
+    return BodySlice(0, body_bytes) if at_end else None
 
 
 def unchunked(raw: bytes) -> bytes | None:
-    """Take the chunks of a body together; None: its end has not come yet.
+    """Join the chunks of a body; None: its end has not been received.
 
     Raises:
-        HttpError: these are no chunks.
+        HttpError: the body is not chunked.
     """
     chunks, at = list[bytes](), 0
     while (end := raw.find(b"\r\n", at)) >= 0:
@@ -146,6 +166,6 @@ def unchunked(raw: bytes) -> bytes | None:
 
 
 def code_and_message(body: bytes) -> tuple[str, str]:
-    """What S3 says in the body of an error; empty: it does not say."""
+    """Code and message in the body of an S3 error; empty where they are missing."""
     code, message = _CODE.search(body), _MESSAGE.search(body)
     return code[1].decode() if code else "", message[1].decode(errors="replace") if message else ""

@@ -1,10 +1,17 @@
-"""Makes clients of boto3, and readers with what boto3 knows of places and keys."""
+"""Makes clients of boto3, and readers from what boto3 knows; turns errors of boto3 into ours.
+
+An answer with a good status that does not come from S3 is refused: one that was cut to nothing, or the page
+of a gateway. boto3 would take it for a listing without entries, or for an object that was written. A
+collection that believes such a listing deletes what a publish relies on.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -12,28 +19,46 @@ from typing import TYPE_CHECKING, Any, cast
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader, create_loader
+from botocore.model import OperationModel
 
-from blobsync.errors import BlobSyncConfigError
-from blobsync.s3.client_answers import refuse_others, translated
+from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.s3.config import S3Config
-from blobsync.s3.place import reader_at
-from blobsync.s3.reader import S3Reader
+from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
+from blobsync.s3.reader import S3Reader, reader_at
 from blobsync.s3.request import Credentials
 from blobsync.s3.transport import Transport
-from blobsync.s3.unfinished import S3Unfinished
-from blobsync.s3.upload import S3Uploader
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
+
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+_REQUIRED_FIELDS = {
+    "CompleteMultipartUpload": "ETag",
+    "CreateMultipartUpload": "UploadId",
+    "HeadObject": "ETag",
+    "ListMultipartUploads": "Bucket",
+    "ListObjectsV2": "IsTruncated",
+    "ListParts": "Bucket",
+    "PutObject": "ETag",
+    "UploadPart": "ETag",
+}
+"""What every right answer to an operation has. Some servers leave out IsTruncated in lists of uploads."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
 
 def load_models() -> None:
-    """Read what clients know of S3, once for this process and its forks: 50 ms. Needs no credentials."""
+    """Load boto3's models of S3 once for this process and its forks: 50 ms. Needs no credentials."""
     import boto3.s3.inject  # noqa: F401 - imported for its time
 
     loader = _loader(None)
@@ -46,12 +71,18 @@ def load_models() -> None:
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """Keeps what it has read. One for each place that botocore was told to read from."""
+    """One loader for each `data_path` of botocore. It keeps what it has read."""
     return create_loader(data_path)
 
 
+class NotS3AnswerError(BotoCoreError):
+    """An answer with a good status that lacks a field which every answer of S3 has."""
+
+    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is another's"
+
+
 class S3Clients:
-    """A client and what uploads with it, and a reader made of the same settings and credentials.
+    """A client, and a reader made of the same settings and credentials.
 
     Args:
         config: Where, who, and how patiently.
@@ -79,16 +110,15 @@ class S3Clients:
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
-            refuse_others(self.client.meta.events)
-            self.unfinished = S3Unfinished(self.client, config)
-            self.uploader = S3Uploader(self.client, config, self.unfinished)
+            for operation in _REQUIRED_FIELDS:
+                self.client.meta.events.register(f"after-call.s3.{operation}", _refuse_foreign_answer)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
             self.client.meta.events.register("before-send.s3", self._transport.send)
 
-    def place(self) -> str:
-        """What the addresses of objects begin with."""
+    def base_url(self) -> str:
+        """What URLs of objects begin with."""
         return self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
 
     def reader(self) -> S3Reader:
@@ -98,7 +128,7 @@ class S3Clients:
             StoreAccessDeniedError: there are no credentials.
             BlobSyncConfigError: as of `reader_at`.
         """
-        return reader_at(self._config, self.place(), self._ca_bundle or get_cert_path(True), self._who)
+        return reader_at(self._config, self.base_url(), self._ca_bundle or get_cert_path(True), self._who)
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -106,18 +136,16 @@ class S3Clients:
         self._transport.close()
 
     def presigned(self, operation: str, full: str, lifetime: timedelta) -> str:
-        """As the client spells it, which knows regions and styles of addressing. Asks nobody."""
-        try:
+        """A presigned URL. boto3 knows the region and the style of addressing. Makes no request."""
+        with translating_errors(self._config, None):
             return self.client.generate_presigned_url(
                 operation,
                 Params={"Bucket": self._config.bucket, "Key": full},
                 ExpiresIn=int(lifetime.total_seconds()),
             )
-        except BotoCoreError as exc:
-            raise translated(exc, self._config, None) from exc
 
     def _who(self) -> Credentials | None:
-        """Credentials of this moment: those that expire are renewed first, when it is time."""
+        """The credentials now. Those that expire soon are renewed first."""
         if self._credentials is None:
             return None
         try:
@@ -127,8 +155,47 @@ class S3Clients:
         return cast("Credentials", found) if found.access_key and found.secret_key else None
 
 
+@contextmanager
+def translating_errors(config: S3Config, key: str | None) -> Iterator[None]:
+    """Raise errors of the S3 client as `translated` gives them."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as exc:
+        raise translated(exc, config, key) from exc
+
+
+def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
+    """Turn an error of the S3 client into one of ours.
+
+    Args:
+        exc: As raised.
+        config: The bucket.
+        key: The whole key, prefix included; None: the request was about the bucket.
+    """
+    if isinstance(exc, ClientError):
+        error = exc.response.get("Error", {})
+        status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
+    if isinstance(exc, _NO_CREDENTIALS):
+        return without_credentials(str(exc), config, key)
+    if isinstance(exc, NotS3AnswerError):
+        return not_s3(exc, config, key)
+    return unreachable(exc, config, key)
+
+
+def _refuse_foreign_answer(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
+    """Raise NotS3AnswerError if the answer cannot come from S3."""
+    status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    field = _REQUIRED_FIELDS[model.name]
+    if status < 300 and field not in parsed:
+        raise NotS3AnswerError(operation=model.name, field=field)
+    # boto3 sets the status as the code if there is no code. Then nobody knows what is missing.
+    if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
+        raise NotS3AnswerError(operation=model.name, field="Code")
+
+
 def _add_md5(params: dict[str, Any], **_: object) -> None:
-    """Newer clients send a CRC32 with a batch of deletions, where many servers want the MD5 of old."""
+    """Add an MD5 to a batch of deletions: newer versions of boto3 send a CRC32, which many servers refuse."""
     digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
@@ -136,13 +203,13 @@ def _add_md5(params: dict[str, Any], **_: object) -> None:
 def _settings(config: S3Config) -> Config:
     style = config.addressing_style
     if style == "auto":
-        # For AWS as boto3's own "auto", but that spells presigned addresses without the region.
+        # As boto3's own "auto", which for AWS leaves the region out of presigned URLs.
         style = "virtual" if config.endpoint_url is None else "path"
     return Config(
         signature_version="s3v4",
         s3={"addressing_style": style},
         # Newer clients add checksums by default, which some servers refuse, store inside the object,
-        # or answer with wrongly for ranges. Every byte is verified by its digest by whoever reads it.
+        # or answer wrongly for ranges. The reader of an object verifies every byte by its digest.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=config.max_connections,

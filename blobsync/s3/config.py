@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.names import path_fault
-from blobsync.s3.secret import Secret
 
 AddressingStyle = Literal["auto", "path", "virtual"]
-UploadChecksum = Literal["md5", "sha256", "none"]
 
 MIB = 1 << 20
 LEAST_PART_BYTES = 5 * MIB
@@ -24,35 +22,57 @@ MOST_PARTS = 10_000
 _REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
+class Secret:
+    """A secret that `repr`, `str` and formats do not show; `reveal` does."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The secret itself. Do not keep or print it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config:
     """Checked once, here, then trusted.
 
     Args:
-        endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. No default.
-        bucket: Its name. No default.
-        prefix: What all keys begin with; a slash is put at its end. Default: nothing.
-        region: Signatures are made for it; most servers other than AWS take any. Default: `us-east-1`.
+        endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. Required.
+        bucket: Its name. Required.
+        prefix: What all keys begin with; a slash is added at its end. Default: nothing.
+        region: For signatures; most servers other than AWS accept any. Default: `us-east-1`.
         access_key_id: With the secret; None for both, the default: the usual chain of boto3 (environment,
             files, role). Keys of the chain that expire are renewed by it.
-        secret_access_key: Never shown. A plain string is wrapped at once.
-        addressing_style: Where the bucket's name goes: `path` (`host/bucket/key`), `virtual`
+        secret_access_key: Never shown. A plain string is wrapped in `Secret`.
+        addressing_style: Where the bucket's name stands: `path` (`host/bucket/key`), `virtual`
             (`bucket.host/key`), or `auto`, the default: `path` with an `endpoint_url`, else as AWS wants it.
-        upload_checksum: What an upload carries so that the server can notice damage: `md5`, the default
-            (Content-MD5; of old known everywhere), `sha256` (x-amz-checksum-sha256; AWS, MinIO, Ceph), or
-            `none`, for a server that refuses both. `blobsync.probe.probing` says which of them a server
-            verifies. Answers' checksums are never asked for: servers give those of whole objects with ranges.
         connect_timeout: For opening a connection. Default: 3 s.
-        read_timeout: Longest silence within an answer, and the longest wait for its beginning, whatever the
-            server says before (ten times that where it puts an upload together). Default: 15 s.
-        slowest_bytes_per_s: A request that is taken more slowly than that, beyond `read_timeout`, or an
-            answer that comes so slowly, is given up. Bytes a second; default: 16 KiB.
-        max_attempts: How often a request is sent, at most, default 2; every caller here retries beyond that,
-            with a say in it.
-        max_connections: Kept open; at least as many as threads use the store. Default: 16.
+        read_timeout: Longest silence within an answer, and longest wait for its beginning, also if the server
+            sends interim answers. Ten times as long when it completes an upload. Default: 15 s.
+        slowest_bytes_per_s: A request that is sent, or an answer that comes, more slowly than that, beyond
+            `read_timeout`, fails. Bytes a second; default: 16 KiB.
+        max_attempts: How often a request is sent at most. Default: 2. Callers retry beyond that.
+        max_connections: How many are kept open; one for each thread that uses the store. Default: 16.
         multipart_bytes: Larger objects are sent in parts. Bytes; default: 64 MiB, at least 5 MiB.
-        part_bytes: Of such parts; more where 10,000 do not suffice. Bytes; default: 16 MiB, at least 5 MiB.
-        upload_threads: Parts of one object that are sent at a time. Default: 4.
+        part_bytes: Of a part; more if 10,000 would not be enough. Bytes; default: 16 MiB, at least 5 MiB.
         ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
             its own). Default: None.
     """
@@ -64,7 +84,6 @@ class S3Config:
     access_key_id: str | None = None
     secret_access_key: Secret | None = None
     addressing_style: AddressingStyle = "auto"
-    upload_checksum: UploadChecksum = "md5"
     connect_timeout: timedelta = timedelta(seconds=3)
     read_timeout: timedelta = timedelta(seconds=15)
     slowest_bytes_per_s: int = 16 << 10
@@ -72,7 +91,6 @@ class S3Config:
     max_connections: int = 16
     multipart_bytes: int = 64 * MIB
     part_bytes: int = 16 * MIB
-    upload_threads: int = 4
     ca_bundle: str | None = None
 
     def __post_init__(self) -> None:
@@ -105,15 +123,14 @@ class S3Config:
             raise BlobSyncConfigError(
                 f"region {self.region!r} is not a region's name: letters, digits and dashes, at most 63"
             )
-        for name, value, choices in (
-            ("addressing_style", self.addressing_style, get_args(AddressingStyle)),
-            ("upload_checksum", self.upload_checksum, get_args(UploadChecksum)),
-        ):
-            if value not in choices:
-                raise BlobSyncConfigError(f"{name} {value!r} must be one of {', '.join(choices)}")
+        choices = get_args(AddressingStyle)
+        if self.addressing_style not in choices:
+            raise BlobSyncConfigError(
+                f"addressing_style {self.addressing_style!r} must be one of {', '.join(choices)}"
+            )
 
     def _check_numbers(self) -> None:
-        for name in ("max_attempts", "max_connections", "upload_threads", "slowest_bytes_per_s"):
+        for name in ("max_attempts", "max_connections", "slowest_bytes_per_s"):
             if getattr(self, name) < 1:
                 raise BlobSyncConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
         for name in ("multipart_bytes", "part_bytes"):

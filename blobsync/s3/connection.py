@@ -1,7 +1,7 @@
 """Connections over which objects are read: HTTP/1.1, GET alone, one answer at a time.
 
-boto3 takes six times the CPU for each GET and 30 MiB of memory (ADR 47). This module knows nothing of S3. A
-connection is used by one thread at a time; `ConnectionPool` hands them out.
+boto3 takes six times the CPU for each GET and 30 MiB of memory (ADR 47). This module knows nothing of S3. One
+thread at a time uses a connection of a `ConnectionPool`.
 
 Nothing that a server says is trusted: lengths are checked, headers are bounded, each phase of a request has
 the time limits of `patience`, and after anything unexpected the connection is closed.
@@ -13,6 +13,7 @@ import os
 import select
 import threading
 import time
+from contextlib import suppress
 
 from blobsync.bucket.ports import OnProgress
 from blobsync.s3.answer import Head, HttpError, StaleConnectionError, broken, parsed, unchunked
@@ -28,7 +29,7 @@ _TICK_S = 1.0
 
 
 class FileWriteError(Exception):
-    """The file that is to be filled did not take the bytes."""
+    """The bytes could not be written to the file."""
 
 
 class Connection:
@@ -56,25 +57,25 @@ class Connection:
 
     @property
     def left(self) -> int:
-        """Bytes of the body that have not been taken."""
+        """Bytes of the body that have not been read."""
         return self._left
 
     @property
     def reusable(self) -> bool:
-        """Whether the answer was taken to its end, and nothing else came."""
+        """True if the answer was read to its end, and nothing else was received."""
         return self._keeps_open and self._left == 0 and not self._rest
 
     @property
     def disturbed(self) -> bool:
-        """Whether the server closed an idle connection, or sent something that nobody asked for."""
+        """True if the server closed the idle connection, or sent something without a request."""
         return bool(self._poll.poll(0)) or getattr(self._socket, "pending", int)() > 0  # decrypted already
 
     def ask(self, request: bytes, on_progress: OnProgress) -> Head:
-        """Send a request and read the beginning of its answer. Its body is then `left`.
+        """Send a request and read the headers of its answer. `left` is then the length of its body.
 
         Args:
             request: Whole.
-            on_progress: Called with 0 about once a second while nothing comes.
+            on_progress: Called with 0 about once a second while nothing is received.
 
         Raises:
             StaleConnectionError: the server had closed the connection while it was idle.
@@ -95,13 +96,13 @@ class Connection:
             raise StaleConnectionError("closed while idle")
         head = self._head(data, on_progress)
         self._patience.body(self._silence_s)
-        # Without a length nobody knows where the body ends, so the next answer cannot be told from it.
+        # Without a length, the end of the body and the beginning of the next answer are not known.
         self._keeps_open = head.keeps_open and head.size_bytes is not None
         self._left = head.size_bytes or 0
         return head
 
     def take(self, most: int, on_progress: OnProgress) -> bytes:
-        """Some bytes of the body: at least one, at most `most` and `left`.
+        """Read some bytes of the body: at least one, at most `most` and `left`.
 
         Raises:
             HttpError: it broke off.
@@ -115,11 +116,11 @@ class Connection:
         return piece
 
     def fill(self, fd: int, offset: int, most: int, on_progress: OnProgress) -> int:
-        """Write some bytes of the body into a file: at least one, at most `most` and `left`. Say how many.
+        """Write some bytes of the body to a file: at least one, at most `most` and `left`. Returns how many.
 
         Raises:
             HttpError: it broke off.
-            FileWriteError: the file did not take them.
+            FileWriteError: they could not be written.
         """
         if self._rest:
             piece = self.take(most, on_progress)
@@ -132,7 +133,7 @@ class Connection:
         return size
 
     def take_error(self, head: Head, most: int, on_progress: OnProgress) -> bytes:
-        """The body of an answer that is an error, as far as `most` bytes have it.
+        """Read the body of an answer that is an error, up to about `most` bytes.
 
         Raises:
             HttpError: it broke off.
@@ -144,7 +145,7 @@ class Connection:
             return told
         told, self._rest = self._rest, b""
         while len(told) < most:
-            # The end of a chunked body, and the only place where it is worth parsing all of it again.
+            # The end of a chunked body looks like this; only then is all of it parsed again.
             if head.is_chunked and told.endswith(b"\r\n\r\n") and (whole := unchunked(told)) is not None:
                 return whole
             more = self._receive(on_progress)
@@ -189,7 +190,7 @@ class Connection:
         return bytes(room[: self._receive_into(room, on_progress)])
 
     def _receive_into(self, room: memoryview, on_progress: OnProgress, *, fill: bool = False) -> int:
-        """Wait for some bytes; with `fill`, for as many as come in a moment. 0: the server hung up."""
+        """Wait for some bytes; with `fill`, for as many as come in a second. 0: the server closed it."""
         began = time.monotonic()
         while (size := self._receive_once(room, fill=fill)) is None:
             if time.monotonic() - began >= self._silence_s:
@@ -198,7 +199,7 @@ class Connection:
         return size
 
     def _receive_once(self, room: memoryview, *, fill: bool) -> int | None:
-        """None: nothing came for a moment."""
+        """None: nothing came for a second."""
         try:
             self._patience.to_receive_s()
         except TimeoutError as exc:
@@ -218,11 +219,11 @@ class Connection:
 
 
 class ConnectionPool:
-    """Connections that are open and idle. Thread-safe; a forked child opens its own.
+    """Connections that are open and idle. Thread-safe; a forked child opens connections of its own.
 
     Args:
-        endpoint: Where to.
-        most: How many idle ones are kept.
+        endpoint: Where to connect.
+        most: How many idle connections are kept.
     """
 
     def __init__(self, endpoint: Endpoint, most: int) -> None:
@@ -232,11 +233,23 @@ class ConnectionPool:
         self._closed = False
         self._lock = threading.Lock()
 
+    def ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+        """Send a request over an idle connection, or a new one. The caller gives it back, or closes it.
+
+        Raises:
+            HttpError: no answer, or none that is HTTP.
+        """
+        idle = self.idle()
+        if idle is not None:
+            with suppress(StaleConnectionError):
+                return _asked(idle, request, on_progress)
+        return _asked(self.open(), request, on_progress)
+
     def idle(self) -> Connection | None:
-        """One that was used before; None: there is none."""
+        """An idle connection; None: there is none."""
         while True:
             with self._lock:
-                if self._pid != os.getpid():  # the parent goes on using these
+                if self._pid != os.getpid():  # the parent uses these
                     self._idle, self._pid = [], os.getpid()
                 if not self._idle:
                     return None
@@ -257,7 +270,7 @@ class ConnectionPool:
             raise broken(exc) from exc
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for later, if it is of use."""
+        """Keep a connection that can be used again; close another one."""
         if connection.reusable:
             with self._lock:
                 if not self._closed and self._pid == os.getpid() and len(self._idle) < self._most:
@@ -266,11 +279,19 @@ class ConnectionPool:
         connection.close()
 
     def close(self) -> None:
-        """Close those that are idle; the others are closed when they are given back."""
+        """Close the idle connections; the others are closed when they are given back."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for connection in idle:
             connection.close()
+
+
+def _asked(connection: Connection, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
+    try:
+        return connection, connection.ask(request, on_progress)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _write_at(fd: int, view: memoryview, offset: int) -> None:

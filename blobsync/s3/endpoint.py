@@ -1,21 +1,43 @@
-"""Opens sockets to a server: directly, through a proxy, over TLS."""
+"""Where a server is, and how to connect to it: directly, through a proxy, over TLS."""
 
 from __future__ import annotations
 
+import base64
+import os
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.answer import HttpError, parsed
+from blobsync.s3.config import S3Config
 from blobsync.s3.patience import Limits
-from blobsync.s3.request import Proxy
 
 if TYPE_CHECKING:
     import ssl
 
 _HEAD_BYTES = 64 << 10
 _OK = 200
+_PORTS = {"http": 80, "https": 443}
+
+
+class Proxy(NamedTuple):
+    """An HTTP proxy on the way to the server.
+
+    Attributes:
+        host: Name or address.
+        port: Of TCP.
+        header: The line `Proxy-Authorization` with its end; empty: no password.
+    """
+
+    host: str
+    port: int
+    header: str
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.host}:{self.port})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +59,27 @@ class Endpoint:
     connect_timeout_s: float
     limits: Limits
     proxy: Proxy | None = None
+
+
+def endpoint_at(url: SplitResult, config: S3Config, trusted: str | None) -> Endpoint:
+    """The server of a URL, by way of the proxy that the environment names for it.
+
+    Args:
+        url: `scheme://host[:port]/…`.
+        config: The time limits.
+        trusted: File of authorities for https.
+
+    Raises:
+        BlobSyncConfigError: that file holds none, or the proxy is not an HTTP proxy.
+    """
+    return Endpoint(
+        host=url.hostname or "",
+        port=url.port or _PORTS[url.scheme],
+        tls=_tls(trusted) if url.scheme == "https" else None,
+        connect_timeout_s=config.connect_timeout.total_seconds(),
+        limits=Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s),
+        proxy=proxy_for(url.scheme, url.netloc),
+    )
 
 
 def connected(endpoint: Endpoint) -> socket.socket:
@@ -61,7 +104,7 @@ def connected(endpoint: Endpoint) -> socket.socket:
 
 
 def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None:
-    """Have the proxy connect to the server. What follows is between the server and us.
+    """Have the proxy connect to the server. From then on, it passes all bytes on.
 
     Source: RFC 9110, section 9.3.6.
     """
@@ -82,3 +125,44 @@ def _open_tunnel(plain: socket.socket, endpoint: Endpoint, proxy: Proxy) -> None
     if rest:
         raise HttpError(f"the proxy {proxy.host}:{proxy.port} sent more than its answer")
     plain.settimeout(endpoint.connect_timeout_s)
+
+
+def host_header(url: SplitResult) -> str:
+    """Value of the header Host: without the default port of the scheme."""
+    return url.netloc.removesuffix(f":{_PORTS[url.scheme]}")
+
+
+def proxy_for(scheme: str, host: str) -> Proxy | None:
+    """The proxy that the environment names for a host; None: connect directly.
+
+    Raises:
+        BlobSyncConfigError: it is not an HTTP proxy.
+    """
+    if not any(name.lower() == f"{scheme}_proxy" for name in os.environ):
+        return None  # without importing urllib.request
+    from urllib.request import getproxies, proxy_bypass
+
+    told = getproxies().get(scheme)
+    if not told or proxy_bypass(host):
+        return None
+    try:
+        url = urlsplit(told if "://" in told else f"http://{told}")
+        port = url.port or _PORTS["http"]
+    except ValueError:
+        port = 0
+    if port == 0 or url.scheme != "http" or not url.hostname:
+        raise BlobSyncConfigError(f"{scheme}_proxy must be http://host[:port]; no other kind is known")
+    header = ""
+    if url.username is not None:
+        words = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+        header = f"Proxy-Authorization: Basic {base64.b64encode(words).decode()}\r\n"
+    return Proxy(url.hostname, port, header)
+
+
+def _tls(trusted: str | None) -> ssl.SSLContext:
+    import ssl  # takes time, and plain HTTP does without
+
+    try:
+        return ssl.create_default_context(cafile=trusted)
+    except OSError as exc:
+        raise BlobSyncConfigError(f"ca_bundle {trusted!r} holds no certificates: {exc}") from exc

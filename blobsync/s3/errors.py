@@ -1,4 +1,4 @@
-"""What goes wrong with S3, in our words. Does without boto3: see `client_answers`."""
+"""Turns failures of S3 into errors of this package. Without boto3, whose errors `client` translates."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _SERVER_FAULT, _NOT_IMPLEMENTED = 500, 501
 
 
 def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
-    """No answer came, or none that is HTTP.
+    """The error for no answer, or one that is not HTTP.
 
     Args:
         exc: As raised.
-        config: What was asked.
-        key: The whole key, prefix included; None: the bucket was asked for.
+        config: The bucket.
+        key: The whole key, prefix included; None: the request was about the bucket.
     """
     return StoreUnavailableError(
         f"s3://{config.bucket}/{key or ''}: no answer from {config.endpoint_url or 'AWS'} "
@@ -60,7 +60,7 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
 
 
 def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
-    """An answer came that is not S3's. Arguments as of `unreachable`."""
+    """The error for an answer that does not come from S3. Arguments as of `unreachable`."""
     return StoreUnavailableError(
         f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {exc}. "
         f"If that stays so, look for a gateway or a proxy on the way"
@@ -68,19 +68,19 @@ def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailabl
 
 
 def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAccessDeniedError:
-    """Nobody says who we are."""
+    """The error for missing credentials."""
     return _denied(config, f"s3://{config.bucket}/{key or ''}", f"no credentials: {why}")
 
 
 def answered(status: int, code: str, message: str, config: S3Config, key: str | None) -> BlobSyncError:
-    """Turn an answer that is an error into one of ours.
+    """Turn an answer that is an error into an error of this package.
 
     Args:
         status: Of HTTP.
         code: Of S3, such as `NoSuchKey`; may be empty.
         message: Of S3.
-        config: What was asked.
-        key: The whole key, prefix included; None: the bucket was asked for.
+        config: The bucket.
+        key: The whole key, prefix included; None: the request was about the bucket.
     """
     what = f"s3://{config.bucket}/{key or ''}"
     if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):
@@ -90,7 +90,7 @@ def answered(status: int, code: str, message: str, config: S3Config, key: str | 
         )
     if code in _MISSING_KEY:
         return BlobNotFoundError(what)
-    # Some servers answer 400 to an anonymous or expired request, so the code goes before the status.
+    # Some servers answer 400 to an anonymous or expired request, so the code is compared first.
     if code in _DENIED or status in {401, 403}:
         return _denied(config, what, f"{code}: {message}")
     faulty = status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED

@@ -1,9 +1,9 @@
-"""How long a whole request may take, whatever trickles over its connection. No I/O.
+"""Time limits of a whole request. No I/O.
 
-A time limit of a socket counts from the last byte, so a server that sends one now and then, or `100 Continue`
-again and again, holds its client for ever. Here a request has three phases, each with a bound of its own:
-sending, at least at a slowest rate; the beginning of the answer, within a fixed time; the rest of it, at a
-slowest rate again. Both ways to a server keep these limits: `connection`, and the `transport` of boto3.
+The timeout of a socket counts from the last byte, so a server that sends one byte now and then, or
+`100 Continue` again and again, would block its client for ever. Here a request has three phases, each with a
+limit: it is sent at a minimum rate, the answer begins within a fixed time, and the rest of the answer comes
+at a minimum rate. Both `connection` and the `transport` of boto3 keep these limits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is asked of a server.
+    """The time limits of a request.
 
     Args:
         silence_s: Longest wait for the next byte.
-        slowest_bytes_per_s: On average, beyond `silence_s`.
+        slowest_bytes_per_s: Minimum rate on average, beyond `silence_s`.
     """
 
     silence_s: float
@@ -27,10 +27,10 @@ class Limits:
 
 
 class Patience:
-    """What is left of it, in one request after another.
+    """How much time is left, in one request after another.
 
     Args:
-        limits: Of each.
+        limits: Of each request.
         clock: Seconds.
     """
 
@@ -39,16 +39,16 @@ class Patience:
         self.begin()
 
     def begin(self) -> None:
-        """A request is to be sent. An answer that comes meanwhile has a fixed time."""
+        """Start a request. An answer that begins while it is sent has the same fixed time."""
         self.body(self._limits.silence_s)
         self.answer(self._limits.silence_s)
 
     def answer(self, within_s: float) -> None:
-        """The request is sent: from now on, its answer has so long to begin."""
+        """Note that the request is sent: its answer must begin within this time."""
         self._answer_until: float | None = self._clock() + within_s
 
     def body(self, beyond_s: float) -> None:
-        """The answer has begun: the rest comes at the slowest rate at least, beyond so long."""
+        """Note that the answer has begun: the rest must come at the minimum rate, beyond this time."""
         self._answer_until = None
         self._beyond_s, self._waited_s, self._moved_bytes = beyond_s, 0.0, 0
 
@@ -56,7 +56,7 @@ class Patience:
         """How long the next piece may take to be sent.
 
         Raises:
-            TimeoutError: there is no patience left.
+            TimeoutError: no time is left.
         """
         return self._left(self._at_rate())
 
@@ -64,18 +64,18 @@ class Patience:
         """How long the next piece may take to come.
 
         Raises:
-            TimeoutError: there is no patience left.
+            TimeoutError: no time is left.
         """
         until = self._answer_until
         return self._left(self._at_rate() if until is None else until - self._clock())
 
     def moved(self, began: float, size_bytes: int) -> None:
-        """A piece went or came. What the caller did before `began` is not the server's fault."""
+        """Note that a piece was sent or received since `began`. Time before that does not count."""
         self._waited_s += self._clock() - began
         self._moved_bytes += size_bytes
 
     def now(self) -> float:
-        """For `moved`."""
+        """The time, for `moved`."""
         return self._clock()
 
     def _at_rate(self) -> float:

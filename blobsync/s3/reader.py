@@ -1,33 +1,44 @@
-"""Reads objects over our own connections, with requests that we sign. boto3 does everything else."""
+"""Reads objects over our own connections, with requests that we sign. boto3 does everything else.
+
+boto3 and its client take some 30 MiB and a fifth of a second. A process never imports them if it only reads,
+from an endpoint whose URL is configured, with keys that do not expire. Regions of AWS, profiles, roles and
+keys that expire are known to boto3 alone: see `S3Clients.reader`.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from blobsync.bucket.ports import CHUNK_BYTES, OnProgress, ignore_progress
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
 from blobsync.s3.answer import (
     NO_SUCH_RANGE,
-    Given,
+    BodySlice,
+    ByteRange,
     Head,
     HttpError,
-    StaleConnectionError,
+    body_slice,
     code_and_message,
-    given,
 )
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
+from blobsync.s3.endpoint import endpoint_at, host_header
 from blobsync.s3.errors import answered, unreachable, without_credentials
-from blobsync.s3.request import Credentials, GetSigner, Wanted, encoded
+from blobsync.s3.request import Credentials, GetSigner, encoded, static_credentials
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
 _ERROR_BYTES = 64 << 10
 _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
+_PLAIN_BUCKET = re.compile(r"(?!.*--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+"""No ARN, and no special bucket of AWS, whose names have a suffix such as `--ol-s3`."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 
 Result = TypeVar("Result")
@@ -37,11 +48,11 @@ class S3Reader:
     """Gets objects. Thread-safe.
 
     Args:
-        config: Where, and the time limits.
-        pool: Connections to there.
+        config: The bucket, and the time limits.
+        pool: Connections to its server.
         path: What paths begin with, up to the key: `/bucket/`, or `/` where the host names the bucket.
         signer: Of the requests.
-        credentials: Gives those of this moment; None: there are none. What it raises passes through.
+        credentials: Returns the current ones; None: there are none. Its exceptions pass through.
     """
 
     def __init__(
@@ -55,8 +66,8 @@ class S3Reader:
         self._config, self._pool, self._path = config, pool, path
         self._signer, self._credentials = signer, credentials
 
-    def read(self, wanted: Wanted) -> Iterator[bytes]:
-        """The bytes of a range, as they come. Beyond the end of the object: none.
+    def read(self, wanted: ByteRange) -> Iterator[bytes]:
+        """Stream a range. Beyond the end of the object it is empty.
 
         Raises:
             BlobSyncError: as of `ObjectStore.read`.
@@ -68,8 +79,8 @@ class S3Reader:
                 left -= len(piece)
                 yield piece
 
-    def copy(self, wanted: Wanted, fd: int, on_progress: OnProgress) -> int:
-        """Write a range into a file, as far as the object has it; say how many bytes.
+    def copy(self, wanted: ByteRange, fd: int, on_progress: OnProgress) -> int:
+        """Write a range, cut at the end of the object, into a file. Returns how many bytes it has.
 
         Raises:
             BlobSyncError: as of `ObjectStore.copy`.
@@ -88,7 +99,7 @@ class S3Reader:
         """Ask for the first name in the bucket.
 
         Raises:
-            BlobSyncError: it is not there, does not let us, or does not answer.
+            BlobSyncError: the bucket is missing, access is denied, or there is no answer.
         """
         path = self._path.rstrip("/") or "/"
         connection, _ = self._answer(
@@ -101,8 +112,8 @@ class S3Reader:
         self._pool.close()
 
     @contextmanager
-    def _asked(self, wanted: Wanted, on_progress: OnProgress) -> Iterator[tuple[Connection, Given]]:
-        """A connection that stands at the first byte wanted. Given back, or closed, at the end."""
+    def _asked(self, wanted: ByteRange, on_progress: OnProgress) -> Iterator[tuple[Connection, BodySlice]]:
+        """A connection at the first byte of the range. At the end it is given back, or closed."""
         path = self._path + encoded(wanted.full)
         connection, found = self._answer(
             lambda: self._request(path, wanted.full, wanted.header),
@@ -122,7 +133,7 @@ class S3Reader:
             connection.close()
             raise LocalStoreError(f"{wanted.full} cannot be written to its file: {exc}") from exc
         except BaseException:
-            connection.close()  # in the middle of a body
+            connection.close()  # its body was not read to the end
             raise
         self._pool.give_back(connection)
 
@@ -133,7 +144,7 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Ask, and again when that may help, as often as configured."""
+        """Send a request until the answer is right, at most `max_attempts` times."""
         for attempt in range(1, self._config.max_attempts + 1):
             try:
                 return self._answer_once(request(), key, understand, on_progress)
@@ -147,7 +158,7 @@ class S3Reader:
     def _let_in(self, connection: Connection, head: Head) -> None:
         if head.status != _OK:
             raise self._refusal(connection, head, None, ignore_progress)
-        while 0 < connection.left <= _ERROR_BYTES:  # else the connection is not used again
+        while 0 < connection.left <= _ERROR_BYTES:  # a longer body is not read; then the connection is closed
             connection.take(connection.left, ignore_progress)
 
     def _answer_once(
@@ -157,10 +168,10 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Ask once. A connection whose answer is an error is given back, or closed."""
+        """Send a request once. A connection whose answer is an error is given back, or closed."""
         connection: Connection | None = None
         try:
-            connection, head = self._ask(request, on_progress)
+            connection, head = self._pool.ask(request, on_progress)
             return connection, understand(connection, head)
         except HttpError as exc:
             if connection is not None:
@@ -175,13 +186,6 @@ class S3Reader:
                 connection.close()
             raise
 
-    def _ask(self, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
-        idle = self._pool.idle()
-        if idle is not None:
-            with suppress(StaleConnectionError):
-                return _asked_over(idle, request, on_progress)
-        return _asked_over(self._pool.open(), request, on_progress)
-
     def _request(self, path: str, key: str | None, ranged: str | None, query: str = "") -> bytes:
         who = self._credentials()
         if who is None:
@@ -189,23 +193,23 @@ class S3Reader:
         return self._signer.request(path, ranged, who, time.time(), query)
 
     def _understood(
-        self, connection: Connection, head: Head, wanted: Wanted, on_progress: OnProgress
-    ) -> Given:
-        """What the answer gives of what was asked; the connection stands at its body.
+        self, connection: Connection, head: Head, wanted: ByteRange, on_progress: OnProgress
+    ) -> BodySlice:
+        """The bytes of the body that belong to the range. The connection is at the start of the body.
 
         Raises:
-            HttpError: it broke off.
-            BlobSyncError: it is an error, or the answer to another question.
+            HttpError: the answer broke off.
+            BlobSyncError: it is an error, or for another range.
         """
         if head.status not in {_OK, _PARTIAL}:
             refusal = self._refusal(connection, head, wanted.full, on_progress)
             if head.status == NO_SUCH_RANGE and wanted.header is not None:
-                return Given(0, 0)
+                return BodySlice(0, 0)
             raise refusal
         content_range, size_bytes = head.headers.get("content-range"), head.size_bytes
         found = None
         if size_bytes is not None and (head.status == _OK or content_range is not None):
-            found = given(content_range, size_bytes, wanted)
+            found = body_slice(content_range, size_bytes, wanted)
         if found is None:
             raise StoreUnavailableError(
                 f"s3://{self._config.bucket}/{wanted.full}: {self._config.where} gave another range than it "
@@ -217,7 +221,7 @@ class S3Reader:
     def _refusal(
         self, connection: Connection, head: Head, key: str | None, on_progress: OnProgress
     ) -> BlobSyncError:
-        """The error that an answer is. Takes its body, so that the connection may serve again."""
+        """Turn an answer into an error. Reads its body, so that the connection can be used again."""
         code, message = code_and_message(connection.take_error(head, _ERROR_BYTES, on_progress))
         region = head.headers.get("x-amz-bucket-region", "")[:_REGION_LETTERS]
         if head.status in _REDIRECTS and region:
@@ -225,9 +229,51 @@ class S3Reader:
         return answered(head.status, code, message, self._config, key)
 
 
-def _asked_over(connection: Connection, request: bytes, on_progress: OnProgress) -> tuple[Connection, Head]:
-    try:
-        return connection, connection.ask(request, on_progress)
-    except BaseException:
-        connection.close()
-        raise
+def base_url_without_boto3(config: S3Config) -> str | None:
+    """What URLs of objects begin with; None: only boto3 knows."""
+    if config.endpoint_url is None or config.addressing_style == "virtual":
+        return None
+    url = urlsplit(config.endpoint_url)
+    if url.path.strip("/") or url.query or url.fragment or _PLAIN_BUCKET.fullmatch(config.bucket) is None:
+        return None
+    return f"{url.scheme}://{url.netloc}/{config.bucket}/"
+
+
+def reader_without_boto3(config: S3Config, environ: Mapping[str, str] = os.environ) -> S3Reader | None:
+    """Make a reader; None: only boto3 knows the URL or the keys.
+
+    Raises:
+        BlobSyncConfigError: the authorities to trust cannot be read.
+    """
+    who, base_url = static_credentials(config, environ), base_url_without_boto3(config)
+    trusted = config.ca_bundle or environ.get("AWS_CA_BUNDLE")
+    if who is None or base_url is None:
+        return None
+    if base_url.startswith("https:") and trusted is None:  # the configuration of boto3 may name some
+        return None
+    return reader_at(config, base_url, trusted, lambda: who)
+
+
+def reader_at(
+    config: S3Config, base_url: str, trusted: str | None, who: Callable[[], Credentials | None]
+) -> S3Reader:
+    """Make a reader of objects below a URL.
+
+    Args:
+        config: The region and the time limits.
+        base_url: `scheme://host[:port]/path/`, to which keys are added.
+        trusted: File of authorities for https.
+        who: As of `S3Reader`.
+
+    Raises:
+        BlobSyncConfigError: as of `endpoint_at`.
+    """
+    url = urlsplit(base_url)
+    endpoint = endpoint_at(url, config, trusted)
+    return S3Reader(
+        config,
+        ConnectionPool(endpoint, config.max_connections),
+        url.path,
+        GetSigner(host_header(url), config.region, None if endpoint.tls else endpoint.proxy),
+        who,
+    )

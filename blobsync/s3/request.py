@@ -1,6 +1,6 @@
-"""Requests for objects: their range and their signature. Pure.
+"""Signed requests for objects, and the keys that sign them.
 
-botocore signs too, at several times the CPU; a test compares the two.
+botocore takes several times the CPU; a test compares the two.
 
 Source: AWS Signature Version 4 (docs.aws.amazon.com, "Authenticating Requests: Using the Authorization
 Header").
@@ -11,31 +11,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
+from blobsync.s3.config import S3Config
+from blobsync.s3.endpoint import Proxy
+
 _EMPTY = hashlib.sha256().hexdigest()
-
-
-class Wanted(NamedTuple):
-    """A range of an object.
-
-    Attributes:
-        full: The whole key, prefix included.
-        start: First byte.
-        size_bytes: How many; None: all from there on.
-    """
-
-    full: str
-    start: int
-    size_bytes: int | None
-
-    @property
-    def header(self) -> str | None:
-        """Value of the header Range; None: the whole object, so none is sent."""
-        if self.start == 0 and self.size_bytes is None:
-            return None
-        return f"bytes={self.start}-{'' if self.size_bytes is None else self.start + self.size_bytes - 1}"
 
 
 class Credentials(Protocol):
@@ -43,39 +27,42 @@ class Credentials(Protocol):
 
     @property
     def access_key(self) -> str:
-        """Its public name."""
+        """The access key id."""
         ...
 
     @property
     def secret_key(self) -> str:
-        """Never logged, never kept longer than a day's signing key."""
+        """Never logged."""
         ...
 
     @property
     def token(self) -> str | None:
-        """Of a session that expires."""
+        """Of a session that expires; None: the keys do not."""
         ...
 
 
-class Proxy(NamedTuple):
-    """An HTTP proxy on the way to the server.
+@dataclass(frozen=True, slots=True)
+class StaticCredentials:
+    """Keys that do not change."""
 
-    Attributes:
-        host: Name or address.
-        port: Of TCP.
-        header: The line `Proxy-Authorization` with its end; empty: the proxy asks for no password.
-    """
+    access_key: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
 
-    host: str
-    port: int
-    header: str
 
-    def __repr__(self) -> str:
-        return f"Proxy({self.host}:{self.port})"
+def static_credentials(config: S3Config, environ: Mapping[str, str]) -> StaticCredentials | None:
+    """The keys of the configuration, or of the environment, as boto3 finds them; None: boto3 must look."""
+    if config.access_key_id is not None and config.secret_access_key is not None:
+        return StaticCredentials(config.access_key_id, config.secret_access_key.reveal())
+    access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if not access or not secret or environ.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    token = environ.get("AWS_SECURITY_TOKEN") or environ.get("AWS_SESSION_TOKEN")
+    return StaticCredentials(access, secret, token or None)
 
 
 class _DayKey(NamedTuple):
-    """The signing key of a day, so that it is derived once."""
+    """The signing key of a day, kept because it takes time to derive."""
 
     day: str
     secret: str
@@ -89,10 +76,10 @@ class GetSigner:
     """Makes the bytes of signed GET requests. Thread-safe.
 
     Args:
-        host: As in the header: with the port, unless it is the scheme's own.
+        host: As in the header Host: with the port, unless it is the default one.
         region: Of the bucket.
-        proxy: The proxy that the requests are sent to, for plain HTTP; None: they go to the server itself,
-            or through a tunnel.
+        proxy: The proxy that requests are sent to, for plain HTTP; None: they are sent to the server, or
+            through a tunnel.
     """
 
     def __init__(self, host: str, region: str, proxy: Proxy | None = None) -> None:
@@ -104,13 +91,13 @@ class GetSigner:
     def request(
         self, path: str, wanted: str | None, who: Credentials, now_s: float, query: str = ""
     ) -> bytes:
-        """The whole request, ready to be sent.
+        """Make a whole request.
 
         Args:
             path: Percent-encoded, from the slash on; see `encoded`.
             wanted: Value of the header Range; None: everything.
-            who: Signs.
-            now_s: Seconds since the epoch; servers refuse what is some minutes off.
+            who: The keys.
+            now_s: Seconds since the epoch; servers refuse a time that is some minutes off.
             query: Percent-encoded, sorted by name, without the question mark.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
@@ -145,5 +132,5 @@ class GetSigner:
 
 
 def encoded(key: str) -> str:
-    """A key as it stands in a path."""
+    """A key, percent-encoded for a path."""
     return quote(key, safe="/")

@@ -1,16 +1,16 @@
-"""S3, as AWS and many others speak it. Objects are read over our own connections; boto3 does the rest.
+"""The object store in S3. Objects are read over our own connections; boto3 does the rest.
 
-boto3 is imported when something needs it, so a process that only reads may do without. Thread-safe.
+boto3 is imported when it is first needed, so a process that only reads may do without. Thread-safe.
 
-Nothing here relies on conditional puts, user metadata, tags or the store's checksums, which
-S3-compatible servers ignore, lose or get wrong; what is read is verified by its reader.
+Nothing here relies on conditional puts, user metadata, tags or checksums of the server: S3-compatible servers
+ignore them, lose them or get them wrong. Callers verify what they read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, timedelta
 from itertools import islice
 from pathlib import Path
@@ -29,17 +29,17 @@ from blobsync.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from blobsync.s3.answer import ByteRange
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
-from blobsync.s3.place import reader_without_boto3
-from blobsync.s3.reader import S3Reader
-from blobsync.s3.request import Wanted
+from blobsync.s3.reader import S3Reader, reader_without_boto3
 from blobsync.s3.upload_source import opened
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
     from blobsync.s3.client import S3Clients
+    from blobsync.s3.upload import S3Uploads
 
 _ALREADY_THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 _DEFAULT_REGION = "us-east-1"  # must not be named as a location
@@ -51,8 +51,8 @@ class S3ObjectStore:
     """See `blobsync.bucket.ports`. Connects at the first call, so it can be made without a server.
 
     Args:
-        config: Where, who, and how patiently. If no client of boto3 can be made of it, the first call that
-            needs one raises BlobSyncConfigError.
+        config: The bucket, the keys and the time limits. If boto3 cannot make a client of it, the first call
+            that needs one raises BlobSyncConfigError.
     """
 
     def __init__(self, config: S3Config) -> None:
@@ -62,46 +62,46 @@ class S3ObjectStore:
         self._making = threading.RLock()
 
     def check(self) -> None:
-        """Ask whether the bucket is there and lets us list it.
+        """Check that the bucket exists and can be listed.
 
         Raises:
-            BucketMissingError: it is not there.
-            StoreAccessDeniedError: it does not let us.
+            BucketMissingError: it does not exist.
+            StoreAccessDeniedError: it may not be listed.
             StoreUnavailableError: no answer.
         """
-        # Not HEAD: its answers have no body, so that a wrong secret and a missing right look alike.
+        # Not HEAD: its answers have no body, so a wrong secret and a missing permission look alike.
         self._reader.check()
 
     def ensure_bucket(self) -> None:
-        """Make the bucket unless it is there. Safe to repeat.
+        """Create the bucket unless it exists. Safe to repeat.
 
         Raises:
-            StoreAccessDeniedError, StoreUnavailableError: the server did not let us, or did not answer.
+            StoreAccessDeniedError, StoreUnavailableError: it was refused, or there was no answer.
         """
         from botocore.exceptions import ClientError
 
         place: dict[str, Any] = {}
         if self._config.endpoint_url is None and self._config.region != _DEFAULT_REGION:
             place = {"CreateBucketConfiguration": {"LocationConstraint": self._config.region}}
-        with self._in_our_words(None):
+        with self._translating_errors(None):
             try:
                 self._client.create_bucket(Bucket=self._config.bucket, **place)
             except ClientError as exc:
                 if exc.response.get("Error", {}).get("Code") not in _ALREADY_THERE:
                     raise
-        self.check()  # a bucket of that name may be somebody else's
+        self.check()  # another account may own a bucket of that name
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """See `ObjectStore.read`."""
         checked_range(start, size_bytes)
-        wanted = Wanted(self._full(key), start, size_bytes)
+        wanted = ByteRange(self._full(key), start, size_bytes)
         if size_bytes != 0:
             yield from self._reader.read(wanted)
 
     def copy(self, key: str, fd: int, *, start: int, size_bytes: int, on_progress: OnProgress) -> None:
         """See `ObjectStore.copy`."""
         checked_range(start, size_bytes)
-        wanted = Wanted(self._full(key), start, size_bytes)
+        wanted = ByteRange(self._full(key), start, size_bytes)
         got = self._reader.copy(wanted, fd, on_progress) if size_bytes else 0
         if got != size_bytes:
             raise StoreUnavailableError(
@@ -110,21 +110,21 @@ class S3ObjectStore:
             )
 
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
-        """See `ObjectStore.write`. Sends a checksum, which the server compares where it can."""
+        """See `ObjectStore.write`. Sends an MD5 of each request's body, which most servers compare."""
         full = self._full(key)
-        with self._in_our_words(full), opened(data) as source:
-            self._boto3.uploader.send(full, source, on_progress)
+        with self._translating_errors(full), opened(data) as source:
+            self._uploads.send(full, source, on_progress)
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
-        """The address of an object, with which anybody may do one thing until it expires. Asks nobody.
+        """A URL with which anybody may read, look at or write one object until it expires. Makes no request.
 
         Args:
             method: `GET`, `HEAD` or `PUT`.
             key: Of the object.
-            lifetime: How long the address is valid, at most.
+            lifetime: How long the URL is valid, at most.
 
         Raises:
-            InvalidKeyError: it is no key.
+            InvalidKeyError: `key` is not valid.
             BlobSyncError: there are no credentials.
         """
         return self._boto3.presigned(_SIGNED[method], self._full(key), lifetime)
@@ -133,7 +133,7 @@ class S3ObjectStore:
         """See `ObjectStore.size`."""
         full = self._full(key)
         try:
-            with self._in_our_words(full):
+            with self._translating_errors(full):
                 return self._client.head_object(Bucket=self._config.bucket, Key=full)["ContentLength"]
         except BlobNotFoundError:
             return None
@@ -142,7 +142,7 @@ class S3ObjectStore:
         """See `ObjectStore.list`."""
         own = self._config.prefix
         after: dict[str, Any] = {} if start_after is None else {"StartAfter": own + start_after}
-        with self._in_our_words(None):
+        with self._translating_errors(None):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._config.bucket, Prefix=own + prefix, **after
             )
@@ -156,7 +156,7 @@ class S3ObjectStore:
         """See `ObjectStore.delete`."""
         full = self._full(key)
         try:
-            with self._in_our_words(full):
+            with self._translating_errors(full):
                 self._client.delete_object(Bucket=self._config.bucket, Key=full)
         except BlobNotFoundError:
             return
@@ -176,7 +176,7 @@ class S3ObjectStore:
                     self.delete(key)
 
     def _delete_batch(self, batch: Sequence[str]) -> None:
-        with self._in_our_words(None):
+        with self._translating_errors(None):
             answer = self._client.delete_objects(
                 Bucket=self._config.bucket,
                 Delete={"Objects": [{"Key": self._full(key)} for key in batch], "Quiet": True},
@@ -190,22 +190,21 @@ class S3ObjectStore:
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See `ObjectStore.unfinished_uploads`."""
         own = self._config.prefix
-        with self._in_our_words(None):
-            for found in self._boto3.unfinished.uploads(own + prefix):
+        with self._translating_errors(None):
+            for found in self._uploads.unfinished(own + prefix):
                 yield UnfinishedUpload(found.key.removeprefix(own), found.upload_id, found.age)
 
     def abandon_uploads(self, prefix: str, older_than: timedelta) -> int:
         """See `ObjectStore.abandon_uploads`."""
         old = [found for found in self.unfinished_uploads(prefix) if found.age >= older_than]
-        with self._in_our_words(None):
-            # Not self._full: whoever made that key, its upload is to go.
+        with self._translating_errors(None):
+            # Not self._full, which refuses keys that others have made.
             return sum(
-                self._boto3.unfinished.abandon(self._config.prefix + found.key, found.upload_id)
-                for found in old
+                self._uploads.abandon(self._config.prefix + found.key, found.upload_id) for found in old
             )
 
     def close(self) -> None:
-        """Close the idle connections; those in use are closed when their call ends. boto3's calls fail."""
+        """Close the idle connections; those in use are closed when their call ends. Calls of boto3 fail."""
         with self._making:
             if self._made_reader is not None:
                 self._made_reader.close()
@@ -214,7 +213,7 @@ class S3ObjectStore:
 
     @property
     def _reader(self) -> S3Reader:
-        """Made at the first read, since it needs credentials, which may take a call to somewhere."""
+        """Made at the first read, since finding credentials may take a request."""
         if self._made_reader is None:
             with self._making:
                 if self._made_reader is None:
@@ -223,7 +222,7 @@ class S3ObjectStore:
 
     @property
     def _boto3(self) -> S3Clients:
-        """Made when it is needed first."""
+        """Made when it is first needed."""
         with self._making:
             if self._clients is None:
                 from blobsync.s3.client import S3Clients
@@ -235,16 +234,16 @@ class S3ObjectStore:
     def _client(self) -> S3Client:
         return self._boto3.client
 
+    @property
+    def _uploads(self) -> S3Uploads:
+        from blobsync.s3.upload import S3Uploads
+
+        return S3Uploads(self._client, self._config)
+
     def _full(self, key: str) -> str:
         return self._config.prefix + checked_key(key)
 
-    @contextmanager
-    def _in_our_words(self, full: str | None) -> Iterator[None]:
-        from botocore.exceptions import BotoCoreError, ClientError
+    def _translating_errors(self, full: str | None) -> AbstractContextManager[None]:
+        from blobsync.s3.client import translating_errors
 
-        from blobsync.s3.client_answers import translated
-
-        try:
-            yield
-        except (BotoCoreError, ClientError) as exc:
-            raise translated(exc, self._config, full) from exc
+        return translating_errors(self._config, full)

@@ -1,8 +1,7 @@
-"""Sends what boto3 has made and signed, within bounds: boto3's own time limits count from the last byte.
+"""Sends requests of boto3 within the time limits of `patience`: boto3's own count from the last byte.
 
-boto3 lets a handler of `before-send` answer in place of its own HTTP client. Ours is that very client, with
-sockets that have a deadline for the whole of a request; proxies, certificates and `Expect: 100-continue` are
-as ever.
+A handler of `before-send` may answer in place of boto3's HTTP client. Ours is the same client, with sockets
+that have a deadline for the whole request; proxies, certificates and `Expect: 100-continue` work as before.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
 _COMPLETING = 10
-"""The server may put an upload together for so many times the usual wait, and says blanks meanwhile."""
+"""A server may take this many times the usual wait to complete an upload; it sends blanks meanwhile."""
 _PIECE_BYTES = 16 << 10
 _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 
@@ -38,7 +37,7 @@ class Transport:
     """An HTTP client for boto3's clients. Thread-safe.
 
     Args:
-        config: How patiently, and with how many connections.
+        config: The time limits, and how many connections.
         verify: File of certificates to trust; None: boto3's own.
     """
 
@@ -67,10 +66,10 @@ class Transport:
 
 
 class PatientSocket(socket.socket):
-    """A plain connection.
+    """A plain connection with time limits.
 
     Args:
-        plain: Connected; not to be used any more.
+        plain: Connected; must not be used any more.
         patience: Of this connection.
     """
 
@@ -81,29 +80,29 @@ class PatientSocket(socket.socket):
         self._patience = patience
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
-        """As of sockets."""
+        """See `socket.socket`."""
         return _receive(
             self, self._patience, lambda: super(PatientSocket, self).recv_into(buffer, nbytes, flags)
         )
 
     def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
-        """As of sockets."""
+        """See `socket.socket`."""
         _send(self, self._patience, data, lambda piece: super(PatientSocket, self).sendall(piece, flags))
 
 
 class PatientTlsSocket(ssl.SSLSocket):
-    """A connection over TLS; impatient until it was given its `patience`, after the handshake."""
+    """A connection over TLS. Its limits hold once `patience` is set, after the handshake."""
 
     patience: Patience | None = None
 
     def recv_into(self, buffer: memoryview, nbytes: int | None = None, flags: int = 0) -> int:  # type: ignore[override]
-        """As of sockets."""
+        """See `socket.socket`."""
         return _receive(
             self, self.patience, lambda: super(PatientTlsSocket, self).recv_into(buffer, nbytes, flags)
         )
 
     def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
-        """As of sockets."""
+        """See `socket.socket`."""
         _send(self, self.patience, data, lambda piece: super(PatientTlsSocket, self).sendall(piece, flags))
 
 
@@ -133,7 +132,7 @@ def _send(
 
 
 class _Session(URLLib3Session):
-    """boto3's own, over patient sockets."""
+    """boto3's HTTP client, over sockets with time limits."""
 
     def __init__(self, config: S3Config, **more: Any) -> None:
         super().__init__(**more)
@@ -147,7 +146,7 @@ class _Session(URLLib3Session):
 
 
 class _Patient:
-    """Mixed into connections: tells their sockets which phase a request is in."""
+    """Mixed into connections: notes which phase a request is in."""
 
     limits: Limits
     sock: Any
@@ -157,28 +156,28 @@ class _Patient:
 
     @property
     def _patience(self) -> Patience:
-        """Made when it is first needed: connections have many ways of being made."""
+        """Made when it is first needed, since connections are made in several ways."""
         found = self.__dict__.get("_own_patience")
         if not isinstance(found, Patience):
             self.__dict__["_own_patience"] = found = Patience(self.limits)
         return found
 
     def connect(self) -> None:
-        """As of connections."""
+        """See `http.client.HTTPConnection`."""
         self._patience.begin()
         super().connect()  # type: ignore[misc]
         if isinstance(self.sock, PatientTlsSocket):
             self.sock.patience = self._patience
 
     def request(self, method: str, url: str, *args: Any, **more: Any) -> None:
-        """As of connections."""
+        """See `http.client.HTTPConnection`."""
         completes = method == "POST" and "uploadId=" in url
         self._answer_s = self.limits.silence_s * (_COMPLETING if completes else 1)
         self._patience.begin()
         super().request(method, url, *args, **more)  # type: ignore[misc]
 
     def getresponse(self) -> Any:
-        """As of connections."""
+        """See `http.client.HTTPConnection`."""
         self._patience.answer(self._answer_s)
         answer = super().getresponse()  # type: ignore[misc]
         self._patience.body(self._answer_s)

@@ -1,7 +1,8 @@
-"""Uploads to S3: in one piece, or large ones in parts that a later try takes up.
+"""Uploads to S3: in one piece, or large ones in parts, which a later try continues.
 
 Parts are sent by threads named `blobsync-upload`, which end with the upload. A part is read from its file
-while it is sent, so an upload takes no memory to speak of.
+while it is sent, so an upload takes little memory. Each request carries the MD5 of its body, which old and
+new servers compare.
 """
 
 from __future__ import annotations
@@ -9,26 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from blobsync.bucket.ports import OnProgress
+from blobsync.bucket.ports import OnProgress, UnfinishedUpload
 from blobsync.errors import (
     BlobSyncError,
+    BucketMissingError,
+    LocalStoreError,
+    StoreAccessDeniedError,
+    StoreRefusedError,
 )
-from blobsync.s3.client_answers import translated
+from blobsync.s3.client import translated
 from blobsync.s3.config import MIB, MOST_PARTS, S3Config
-from blobsync.s3.unfinished import FOR_GOOD, KnownPart, S3Unfinished, SentPart, is_lost
-from blobsync.s3.upload_source import Slice, Source, Watched, base64_of
+from blobsync.s3.upload_source import Slice, Source, Watched
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
+_THREADS = 4
+"""How many parts of one object are sent at a time."""
+_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
+"""The upload does not exist any more, or somebody else wrote other parts to it."""
+_FOR_GOOD = (BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError)
+
 
 class _OtherUploadError(Exception):
     """The unfinished upload that was found has other bytes than ours."""
+
+
+class _Part(NamedTuple):
+    """A part that the store has."""
+
+    etag: str
+    size_bytes: int
 
 
 class _Upload(NamedTuple):
@@ -38,27 +57,26 @@ class _Upload(NamedTuple):
     upload_id: str
     source: Source
     watched: Watched
-    known: Mapping[int, KnownPart]
+    known: Mapping[int, _Part]
 
 
-class S3Uploader:
-    """Sends objects. Thread-safe.
+class S3Uploads:
+    """Sends objects, and finds unfinished uploads. Thread-safe.
 
     Args:
         client: Of boto3.
-        config: Where to, and in which pieces.
-        unfinished: Of the same client.
+        config: The bucket, and the sizes of parts.
     """
 
-    def __init__(self, client: S3Client, config: S3Config, unfinished: S3Unfinished) -> None:
-        self._client, self._config, self._unfinished = client, config, unfinished
+    def __init__(self, client: S3Client, config: S3Config) -> None:
+        self._client, self._config = client, config
 
     def send(self, full: str, source: Source, on_progress: OnProgress) -> None:
         """Send an object. See `ObjectStore.write`.
 
         Raises:
-            BotoCoreError, ClientError: of the client.
-            BlobSyncError: of the source.
+            BotoCoreError, ClientError: from the client.
+            BlobSyncError: from the source.
         """
         if source.size_bytes <= self._config.multipart_bytes:
             watched = Watched(on_progress)
@@ -68,50 +86,103 @@ class S3Uploader:
         if not self._taken_up(full, source, on_progress):
             self._send_in_parts(full, source, Watched(on_progress), None)
 
-    def _taken_up(self, full: str, source: Source, on_progress: OnProgress) -> bool:
-        """Send it as part of an unfinished upload, or a first one. False: that one is not to be had."""
+    def unfinished(self, full_prefix: str) -> Iterator[UnfinishedUpload]:
+        """Unfinished uploads of keys with a prefix. Their age is by the store's clock.
+
+        Raises:
+            BotoCoreError, ClientError: from the client.
+        """
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self._config.bucket, Prefix=full_prefix
+        )
         try:
-            self._send_in_parts(full, source, Watched(on_progress), self._unfinished.latest(full))
-        except _OtherUploadError:  # somebody else's, or what this key was to be before: left alone
-            return False
+            for page in pages:
+                now = _store_time(page.get("ResponseMetadata", {}))
+                for item in page.get("Uploads", []):
+                    age = max(timedelta(0), now - item["Initiated"])
+                    yield UnfinishedUpload(item["Key"], item["UploadId"], age)
         except ClientError as exc:
-            if not is_lost(exc):
+            if not _is_lost(exc):  # some servers answer that if there are none
+                raise
+
+    def abandon(self, full: str, upload_id: str) -> bool:
+        """Remove an unfinished upload and its parts. False: it does not exist any more.
+
+        Raises:
+            BotoCoreError, ClientError: from the client.
+        """
+        try:
+            self._client.abort_multipart_upload(Bucket=self._config.bucket, Key=full, UploadId=upload_id)
+        except ClientError as exc:
+            if not _is_lost(exc):
                 raise
             return False
         return True
 
     def _send_whole(self, full: str, source: Source, watched: Watched) -> None:
         body = Slice(source, 0, source.size_bytes, watched)
-        checksum = self._checksum(body)
         with _own_errors(watched):
-            self._client.put_object(Bucket=self._config.bucket, Key=full, Body=body.file, **checksum)
+            self._client.put_object(
+                Bucket=self._config.bucket, Key=full, Body=body.file, ContentMD5=body.content_md5()
+            )
         source.check_unchanged()
 
+    def _taken_up(self, full: str, source: Source, on_progress: OnProgress) -> bool:
+        """Continue an unfinished upload, or begin the first one. False: that upload cannot be used."""
+        try:
+            self._send_in_parts(full, source, Watched(on_progress), self._latest(full))
+        except _OtherUploadError:  # of other bytes for the same key: left alone
+            return False
+        except ClientError as exc:
+            if not _is_lost(exc):
+                raise
+            return False
+        return True
+
+    def _latest(self, full: str) -> str | None:
+        """Id of the latest unfinished upload of this key; None: there is none, or it may not be listed."""
+        try:
+            found = [upload for upload in self.unfinished(full) if upload.key == full]
+        except ClientError as exc:
+            if not isinstance(translated(exc, self._config, full), _FOR_GOOD):
+                raise
+            return None
+        return min(found, key=lambda upload: upload.age).upload_id if found else None
+
     def _send_in_parts(self, full: str, source: Source, watched: Watched, upload_id: str | None) -> None:
-        known = {} if upload_id is None else self._unfinished.parts(full, upload_id)
-        upload_id = upload_id or self._begin(full)
+        where: Any = {"Bucket": self._config.bucket, "Key": full}
+        known = {} if upload_id is None else self._parts(full, upload_id)
+        upload_id = upload_id or self._client.create_multipart_upload(**where)["UploadId"]
         try:
             parts = self._send_parts(_Upload(full, upload_id, source, watched, known))
             source.check_unchanged()
             self._client.complete_multipart_upload(
-                Bucket=self._config.bucket,
-                Key=full,
-                UploadId=upload_id,
-                MultipartUpload={"Parts": [_named(part) for part in parts]},
+                **where, UploadId=upload_id, MultipartUpload={"Parts": parts}
             )
         except (BotoCoreError, ClientError, BlobSyncError) as exc:
             error = exc if isinstance(exc, BlobSyncError) else translated(exc, self._config, full)
-            if isinstance(error, FOR_GOOD):  # else the next try takes it up
+            if isinstance(error, _FOR_GOOD):  # else the next try continues it
                 with suppress(BotoCoreError, ClientError):
-                    self._unfinished.abandon(full, upload_id)
+                    self.abandon(full, upload_id)
             raise
 
-    def _send_parts(self, upload: _Upload) -> list[SentPart]:
-        """Send what the store does not have. In order."""
+    def _parts(self, full: str, upload_id: str) -> dict[int, _Part]:
+        """The parts of an unfinished upload, by number."""
+        pages = self._client.get_paginator("list_parts").paginate(
+            Bucket=self._config.bucket, Key=full, UploadId=upload_id
+        )
+        return {
+            item["PartNumber"]: _Part(item["ETag"], item["Size"])
+            for page in pages
+            for item in page.get("Parts", [])
+        }
+
+    def _send_parts(self, upload: _Upload) -> list[CompletedPartTypeDef]:
+        """Send the parts that the store lacks. Returns all parts in order."""
         size = part_bytes_for(upload.source.size_bytes, self._config.part_bytes)
         starts = range(0, upload.source.size_bytes, size)
         waiting = iter(enumerate(starts, start=1))  # an iterator over a range is safe to share
-        sent: dict[int, SentPart] = {}
+        etags: dict[int, str] = {}
 
         def work() -> None:
             for number, start in waiting:
@@ -119,12 +190,12 @@ class S3Uploader:
                     upload.source, start, min(size, upload.source.size_bytes - start), upload.watched
                 )
                 try:
-                    sent[number] = self._send_part(upload, number, part)
+                    etags[number] = self._send_part(upload, number, part)
                 except BaseException as exc:
                     upload.watched.stop(exc)
                     raise
 
-        threads = min(self._config.upload_threads, len(starts))
+        threads = min(_THREADS, len(starts))
         with ThreadPoolExecutor(threads, thread_name_prefix="blobsync-upload") as pool:
             try:
                 wait([pool.submit(work) for _ in range(threads)])
@@ -133,71 +204,57 @@ class S3Uploader:
                 raise
         if upload.watched.stopped_by is not None:
             raise upload.watched.stopped_by
-        return [sent[number] for number in range(1, len(starts) + 1)]
+        return [{"PartNumber": number, "ETag": etags[number]} for number in range(1, len(starts) + 1)]
 
-    def _send_part(self, upload: _Upload, number: int, part: Slice) -> SentPart:
+    def _send_part(self, upload: _Upload, number: int, part: Slice) -> str:
+        """Send a part unless the store has it. Returns its ETag."""
         there = upload.known.get(number)
-        if there is not None and not self._same(there, part):
-            raise _OtherUploadError
-        if there is None:
-            checksum = self._checksum(part)
+        if there is not None:
+            if not _same(there, part):
+                raise _OtherUploadError
+            etag = there.etag
+        else:
             with _own_errors(upload.watched):
-                answer = self._client.upload_part(
+                etag = self._client.upload_part(
                     Bucket=self._config.bucket,
                     Key=upload.full,
                     UploadId=upload.upload_id,
                     PartNumber=number,
                     Body=part.file,
-                    **checksum,
-                )
-            there = KnownPart(
-                SentPart(number, answer["ETag"], checksum.get("ChecksumSHA256")), part.size_bytes
-            )
+                    ContentMD5=part.content_md5(),
+                )["ETag"]
         upload.watched.came(part.size_bytes)
-        return there.sent
-
-    def _same(self, there: KnownPart, part: Slice) -> bool:
-        """Whether the store has these very bytes. Where ETags are no MD5, it never seems so."""
-        if there.size_bytes != part.size_bytes:
-            return False
-        with_sha256 = self._config.upload_checksum == "sha256"
-        if with_sha256 and there.sent.sha256 != base64_of(part.digest("sha256")):
-            return False
-        return there.sent.etag.strip('"') == part.digest("md5").hex()
-
-    def _checksum(self, body: Slice) -> dict[str, Any]:
-        match self._config.upload_checksum:
-            case "md5":
-                return {"ContentMD5": base64_of(body.digest("md5"))}
-            case "sha256":
-                return {"ChecksumSHA256": base64_of(body.digest("sha256"))}
-            case "none":
-                return {}
-
-    def _begin(self, full: str) -> str:
-        with_sha256: dict[str, Any] = (
-            {"ChecksumAlgorithm": "SHA256"} if self._config.upload_checksum == "sha256" else {}
-        )
-        answer = self._client.create_multipart_upload(Bucket=self._config.bucket, Key=full, **with_sha256)
-        return answer["UploadId"]
+        return etag
 
 
 def part_bytes_for(size_bytes: int, least: int) -> int:
-    """How large the parts of an object are: `least`, or whole MiB where 10,000 such do not suffice."""
+    """Size of the parts of an object: `least`, or more whole MiB if 10,000 parts would not be enough."""
     needed = -(-size_bytes // MOST_PARTS)
     return max(least, -(-needed // MIB) * MIB)
 
 
-def _named(part: SentPart) -> CompletedPartTypeDef:
-    named: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
-    if part.sha256 is not None:
-        named["ChecksumSHA256"] = part.sha256
-    return named
+def _same(there: _Part, part: Slice) -> bool:
+    """True if the store has the same bytes. Always False where the ETag is not an MD5."""
+    return there.size_bytes == part.size_bytes and there.etag.strip('"') == part.md5().hex()
+
+
+def _is_lost(exc: ClientError) -> bool:
+    """True if the upload does not exist any more, or somebody else wrote other parts to it."""
+    return str(exc.response.get("Error", {}).get("Code", "")) in _LOST
+
+
+def _store_time(metadata: Mapping[str, Any]) -> datetime:
+    """The store's time according to an answer; ours if the answer does not say."""
+    told = metadata.get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(told) if told else datetime.now(UTC)
+    except ValueError:
+        return datetime.now(UTC)
 
 
 @contextmanager
 def _own_errors(watched: Watched) -> Iterator[None]:
-    """Raise what stopped us, not what the client makes of it."""
+    """Raise the error that stopped the upload, not the error that the client makes of it."""
     try:
         yield
     except (BotoCoreError, ClientError):

@@ -1,4 +1,4 @@
-"""What is uploaded: bytes, or a file, and slices of either that the S3 client reads and rewinds."""
+"""The source of an upload: bytes or a file, and slices of it that the S3 client reads and rewinds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Source:
             raise LocalStoreError(f"{self._what} cannot be read for its upload: {exc}") from exc
 
     def check_unchanged(self) -> None:
-        """Compare the file with what it was when it was opened.
+        """Check that the file is as it was when it was opened.
 
         Raises:
             LocalStoreError: somebody wrote to it.
@@ -58,10 +58,10 @@ class Source:
 
 @contextmanager
 def opened(data: bytes | Path) -> Iterator[Source]:
-    """Open what is to be uploaded.
+    """Open the source of an upload.
 
     Raises:
-        LocalStoreError: there is no such file, or it cannot be read.
+        LocalStoreError: the file does not exist, or cannot be read.
     """
     if isinstance(data, bytes):
         yield Source(data, -1, "bytes in memory")
@@ -77,7 +77,7 @@ def opened(data: bytes | Path) -> Iterator[Source]:
 
 
 class Watched:
-    """One `on_progress` for all threads of an upload: called by one at a time, and no more once it raised."""
+    """Calls one `on_progress` for all threads of an upload: one at a time, and not again after it raised."""
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -86,12 +86,12 @@ class Watched:
         self.stopped_by: BaseException | None = None
 
     def came(self, size_bytes: int) -> None:
-        """The store has so many bytes more."""
+        """Note that the store has received this many bytes more."""
         with self._lock:
             self._tell(size_bytes)
 
     def tick(self) -> None:
-        """Bytes are on their way. Tells so about once a second."""
+        """Note that bytes are being sent. Calls `on_progress(0)` about once a second."""
         with self._lock:
             if self.stopped_by is not None:
                 raise self.stopped_by
@@ -99,7 +99,7 @@ class Watched:
                 self._tell(0)
 
     def stop(self, why: BaseException) -> None:
-        """Let whoever sends a part end soon, since another one failed."""
+        """Make the threads that send other parts end soon."""
         with self._lock:
             self.stopped_by = self.stopped_by or why
 
@@ -115,7 +115,7 @@ class Watched:
 
 
 class Slice(io.RawIOBase):
-    """A part of a source as a file, which the client reads, perhaps again. Used by one thread at a time."""
+    """A slice of a source as a file, which the client may read twice. Used by one thread at a time."""
 
     def __init__(self, source: Source, start: int, size_bytes: int, watched: Watched) -> None:
         self._source, self._start, self.size_bytes, self._watched = source, start, size_bytes, watched
@@ -123,50 +123,49 @@ class Slice(io.RawIOBase):
 
     @property
     def file(self) -> IO[bytes]:
-        """Itself, by the type that the client's signatures name."""
+        """This object, typed as the client requires."""
         return cast("IO[bytes]", self)
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As of files."""
+        """See `io.RawIOBase`."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size_bytes}[whence]
         self._at = base + offset
         return self._at
 
     def tell(self) -> int:
-        """As of files."""
+        """See `io.RawIOBase`."""
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of files."""
+        """See `io.RawIOBase`."""
         self._watched.tick()
         left = max(0, self.size_bytes - self._at)
         most = left if size is None or size < 0 else min(size, left)
         try:
             data = self._source.at(self._start + self._at, most) if most else b""
-        except BlobSyncError as exc:  # the client would turn it into an error of the connection
+        except BlobSyncError as exc:  # the client would report it as a connection error
             self._watched.stop(exc)
             raise
         self._at += len(data)
         return data
 
-    def digest(self, algorithm: str) -> bytes:
-        """Digest of the whole slice; `md5` or `sha256`."""
-        found = hashlib.new(algorithm, usedforsecurity=False)
+    def md5(self) -> bytes:
+        """MD5 of the whole slice."""
+        found = hashlib.md5(usedforsecurity=False)
         self.seek(0)
         while chunk := self.read(CHUNK_BYTES):
             found.update(chunk)
         self.seek(0)
         return found.digest()
 
-
-def base64_of(digest: bytes) -> str:
-    """As headers have it."""
-    return base64.b64encode(digest).decode()
+    def content_md5(self) -> str:
+        """The same in base64, for the header Content-MD5."""
+        return base64.b64encode(self.md5()).decode()

@@ -16,9 +16,8 @@ from typing import NamedTuple
 from blobsync.local.disk_state import DiskState
 from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
-from blobsync.release.layout import Pack
+from blobsync.release.layout import Pack, StoredObject
 from blobsync.release.manifest import Artifact, ReleaseRef
-from blobsync.release.objects import StoredObject
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import URGENT, Agenda, BackOffs
 from blobsync.sync.readiness import (

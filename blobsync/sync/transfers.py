@@ -19,8 +19,7 @@ from blobsync.errors import StoreUnavailableError, SyncerClosedError
 from blobsync.local.incoming import Incoming
 from blobsync.local.store import LocalStore
 from blobsync.release.blob import PACKED_BYTES, Blob
-from blobsync.release.layout import Pack
-from blobsync.release.objects import StoredObject
+from blobsync.release.layout import Pack, StoredObject
 from blobsync.retry import read_again_if_wrong
 from blobsync.sync.meter import Meter, Throttle
 from blobsync.sync.pool import DaemonPool, Lane
@@ -93,7 +92,7 @@ class Transfers:
         item, result = job.item, None
         try:
             if not (isinstance(item, Blob) and item.chunks):
-                result = read_again_if_wrong(lambda _again: self._bring(item))
+                result = read_again_if_wrong(lambda: self._bring(item))
             elif (incoming := self._local.receive(item)) is None:
                 result = self._here_or_elsewhere(item)
             else:
@@ -124,7 +123,7 @@ class Transfers:
 
         def chunk(start: int, size: int) -> None:
             if not errors:
-                read_again_if_wrong(lambda _again: self._copy(incoming, start, size))
+                read_again_if_wrong(lambda: self._copy(incoming, start, size))
 
         def done(error: BaseException | None) -> None:
             nonlocal left

@@ -1,1 +1,1 @@
-"""What tests of this package, and of those who use it, may build on."""
+"""An object store in memory, for tests of this package and of programs that use it."""

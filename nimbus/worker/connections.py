@@ -73,6 +73,7 @@ def import_clients() -> None:
     load_models()
     for module in (
         "blobsync.s3.store",
+        "blobsync.s3.upload",
         "nimbus.adapters.s3_logs",
         "nimbus.adapters.zookeeper.board",
     ):

@@ -30,9 +30,8 @@ from blobsync import (
     publish,
 )
 from blobsync.collection import deletion
-from blobsync.collection.collector import collect_garbage
+from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from tests.travelled_store import TravelledStore
 
 NAMES = ("p", "q", "r")

@@ -22,7 +22,6 @@ import pytest
 from blobsync import ReleaseRef, S3Config, S3ObjectStore, Secret, list_releases
 from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
-from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
 from tests.chaos.blobsync_collection_worker import (
     HOUR,
@@ -36,6 +35,7 @@ from tests.chaos.blobsync_collection_worker import (
     write_versions,
 )
 from tests.chaos.report import number_from, say
+from tests.release_reader import read_release
 
 ROOT = Path(__file__).parents[2]
 KILLS = number_from("NIMBUS_BLOB_KILLS", 6)

@@ -32,8 +32,11 @@ from blobsync import (
     publish,
 )
 from blobsync.bucket import keys
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import (
+from nimbus.localstack.s3 import S3Server
+from tests.chaos.blobsync_truth import VERSIONS, audit, files_of, write_versions
+from tests.chaos.report import number_from, say, spread
+from tests.local_store_samples import contents
+from tests.s3_proxy.faults import (
     USUAL_FAULTS,
     Fault,
     InterimAnswers,
@@ -44,10 +47,7 @@ from blobsync.testing.s3_proxy_faults import (
     Trickle,
     WrongBytes,
 )
-from nimbus.localstack.s3 import S3Server
-from tests.chaos.blobsync_truth import VERSIONS, audit, files_of, write_versions
-from tests.chaos.report import number_from, say, spread
-from tests.local_store_samples import contents
+from tests.s3_proxy.proxy import FaultProxy
 
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
 RUNS = number_from("NIMBUS_BLOB_FAULT_RUNS", 1)

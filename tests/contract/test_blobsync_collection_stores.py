@@ -13,14 +13,13 @@ from moto.server import ThreadedMotoServer
 from blobsync import ObjectStore, ReleaseRef, S3Config, S3ObjectStore, Secret, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.tombstones import condemned
-from blobsync.collection.collector import collect_garbage
+from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.inventory import Kind
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
 from tests.collection_samples import DAY, digest
+from tests.release_reader import read_release
 from tests.travelled_store import TravelledStore
 
 POLICY = CollectionPolicy(keep_age=DAY, keep_newest=1, max_share=1.0, patience=timedelta(0))

@@ -13,13 +13,12 @@ from pathlib import Path
 from blobsync import ObjectInfo, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.collection.collector import collect_garbage
+from blobsync.collection.collector import CollectionReport, collect_garbage
 from blobsync.collection.policy import CollectionPolicy
-from blobsync.collection.report import CollectionReport
 from blobsync.publishing.publisher import PublishedRelease
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY
+from tests.release_reader import read_release
 
 ROUNDS = 25
 POLICY = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=timedelta(0))

@@ -19,8 +19,8 @@ from blobsync.bucket import keys
 from blobsync.bucket.leases import live_leases
 from blobsync.bucket.releases import published
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
 from nimbus.localstack.s3 import S3Server
+from tests.release_reader import read_release
 
 KILLS = int(os.environ.get("NIMBUS_PUBLISH_KILLS", "6"))
 MOST_MIB = 64

@@ -21,8 +21,8 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
 )
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import (
+from nimbus.localstack.s3 import S3Server
+from tests.s3_proxy.faults import (
     EXPIRED_TOKEN,
     SLOW_DOWN,
     USUAL_FAULTS,
@@ -44,7 +44,7 @@ from blobsync.testing.s3_proxy_faults import (
     WrongRange,
     no_fault,
 )
-from nimbus.localstack.s3 import S3Server
+from tests.s3_proxy.proxy import FaultProxy
 
 MIB = 1 << 20
 DATA = random.Random(4).randbytes(3 * MIB + 17)

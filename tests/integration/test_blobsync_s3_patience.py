@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from blobsync import RetryPolicy, S3Config, S3ObjectStore, Secret, StoreUnavailableError, collect, publish
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import Fault, InterimAnswers, ProxiedRequest, Trickle, no_fault
 from nimbus.localstack.s3 import S3Server
 from tests.integration.test_blobsync_s3_tls import certificate
+from tests.s3_proxy.faults import Fault, InterimAnswers, ProxiedRequest, Trickle, no_fault
+from tests.s3_proxy.proxy import FaultProxy
 
 MIB = 1 << 20
 LARGE = random.Random(5).randbytes(11 * MIB)

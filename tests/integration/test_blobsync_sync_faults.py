@@ -31,17 +31,17 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.local.disk import free_bytes, regular
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import (
+from nimbus.localstack.s3 import S3Server
+from tests.chaos.report import number_from, say
+from tests.local_store_samples import Sample, contents, sample, visible
+from tests.s3_proxy.faults import (
     EXPIRED_TOKEN,
     Fault,
     RandomFaults,
     SlowBody,
     Stall,
 )
-from nimbus.localstack.s3 import S3Server
-from tests.chaos.report import number_from, say
-from tests.local_store_samples import Sample, contents, sample, visible
+from tests.s3_proxy.proxy import FaultProxy
 from tests.sync_samples import key_of, lacks, put, state_of
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=20), max_wait=timedelta(milliseconds=200))

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from blobsync import LocalStore, Manifest, S3Config, S3ObjectStore, Secret, collect, publish
-from blobsync.testing.s3_proxy import FaultProxy
-from blobsync.testing.s3_proxy_faults import ProxiedRequest
 from nimbus.localstack.s3 import S3Server
 from tests.chaos.report import number_from, say
 from tests.local_store_samples import contents
+from tests.s3_proxy.faults import ProxiedRequest
+from tests.s3_proxy.proxy import FaultProxy
 
 ROUNDS = number_from("NIMBUS_BLOB_ROUNDS", 4)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))

@@ -17,7 +17,7 @@ from blobsync.publishing.reuse import KnownPack, PackPlan, plan_packs
 from blobsync.release.layout import Pack
 from blobsync.release.manifest import Role
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
+from tests.release_reader import read_release
 from tests.thorough import examples
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5))

@@ -27,8 +27,8 @@ from blobsync.collection.inventory import Kind, Tally, inventory
 from blobsync.collection.policy import CollectionPolicy, Reason, roots
 from blobsync.progress import Phase, Progress
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
 from tests.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample
+from tests.release_reader import read_release
 
 MINUTE = timedelta(minutes=1)
 
@@ -831,7 +831,7 @@ def test_policy_that_cannot_be_is_refused(options: dict[str, object]) -> None:
 
 
 def test_history_without_a_manifest_makes_no_root() -> None:
-    entry = keys.history("p", "20260102T030405Z", digest("x"))
+    entry = keys.history("p", START, digest("x"))
     found = inventory([ObjectInfo(entry, 0, START)])
     assert roots(found, frozenset(), frozenset({"p"}), START, POLICY) == {}
 

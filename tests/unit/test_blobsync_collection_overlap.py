@@ -16,8 +16,8 @@ from blobsync.bucket import keys
 from blobsync.bucket.leases import Lease
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.bucket.tombstones import condemned, tombstones
+from blobsync.collection.collector import CollectionReport
 from blobsync.collection.inventory import Kind, Tally
-from blobsync.collection.report import CollectionReport
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import DAY, Sample, World, digest, publishing, sample
 

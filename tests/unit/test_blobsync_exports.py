@@ -50,7 +50,7 @@ def test_each_name_comes_from_where_type_checkers_are_told() -> None:
     ],
 )
 def test_package_is_imported_without_what_few_programs_need(module: str) -> None:
-    loaded = "blobsync, blobsync.cli.syncing, blobsync.s3.place"
+    loaded = "blobsync, blobsync.cli.syncing, blobsync.s3.reader"
     code = f"import sys, {loaded}; sys.exit({module!r} in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,8 +18,7 @@ from blobsync import (
     publish,
 )
 from blobsync.bucket import keys
-from blobsync.bucket.reading import read_file
-from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.bucket.releases import fetch_layout, fetch_manifest, read_file
 from blobsync.collection.collector import collect_garbage
 from blobsync.errors import InvalidLayoutError
 from tests.local_store_samples import Sample, fill, sample

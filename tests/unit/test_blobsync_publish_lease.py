@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,18 @@ from blobsync import (
     collect,
     publish,
 )
-from blobsync.bucket import keys
-from blobsync.bucket.leases import MAX_TTL, Lease, live_leases, store_time
-from blobsync.bucket.patient_store import PatientStore
-from blobsync.bucket.ports import OnProgress, ignore_progress
-from blobsync.publishing import lease as lease_module
+from blobsync.bucket import keys, leases
+from blobsync.bucket.leases import (
+    MAX_TTL,
+    RENEWALS_PER_TTL,
+    BucketLease,
+    Lease,
+    live_leases,
+    publish_lease,
+    store_time,
+)
+from blobsync.bucket.ports import OnProgress, PatientStore, ignore_progress
 from blobsync.publishing import publisher
-from blobsync.publishing.lease import REFRESHES_PER_TTL, PublishLease
 from blobsync.testing.memory import MemoryObjectStore
 
 QUICK = RetryPolicy(
@@ -44,10 +50,10 @@ class Clock:
         return self.now
 
 
-def a_lease(store: MemoryObjectStore, **options: object) -> PublishLease:
+def a_lease(store: MemoryObjectStore, **options: object) -> AbstractContextManager[BucketLease]:
     retry = options.pop("retry", QUICK)
     patient = PatientStore(store, retry, threading.Event())  # type: ignore[arg-type]
-    return PublishLease(patient, **{"subject": "p", "holder": "me", **options})  # type: ignore[arg-type]
+    return publish_lease(patient, **{"subject": "p", "holder": "me", **options})  # type: ignore[arg-type]
 
 
 def test_lease_reads_back_and_rubbish_does_not() -> None:
@@ -110,7 +116,7 @@ def test_lease_is_there_while_a_publish_runs_and_gone_afterwards(tmp_path: Path)
 
 def test_lease_is_renewed_while_it_is_held(eventually: Callable[..., None]) -> None:
     store = MemoryObjectStore()
-    with a_lease(store, ttl=timedelta(seconds=REFRESHES_PER_TTL / 10)) as lease:
+    with a_lease(store, ttl=timedelta(seconds=RENEWALS_PER_TTL / 10)) as lease:
         eventually(lambda: store.writes.count(lease.key) > 3)
     written = len(store.writes)
     assert store.deletes == [lease.key]
@@ -132,7 +138,7 @@ def test_lease_that_was_not_renewed_in_time_is_noticed_and_not_taken_up_again() 
 def test_publish_whose_lease_lapsed_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("a")
     slept = 0.0
-    monkeypatch.setattr(publisher, "PublishLease", partial(PublishLease, clock_s=lambda: slept))
+    monkeypatch.setattr(publisher, "publish_lease", partial(publish_lease, clock_s=lambda: slept))
 
     class Sleepy(MemoryObjectStore):
         def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
@@ -225,7 +231,7 @@ def test_lease_whose_first_write_had_no_answer_is_not_left_behind() -> None:
 
 
 def test_publish_gives_up_on_a_collection_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_module, "COLLECTION_PATIENCE", timedelta(seconds=-1))
+    monkeypatch.setattr(leases, "COLLECTION_PATIENCE", timedelta(seconds=-1))
     store = MemoryObjectStore()
     store.write(keys.collect_lease("c"), b"?")
 

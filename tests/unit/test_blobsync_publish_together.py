@@ -13,7 +13,7 @@ import pytest
 from blobsync import PublishedRelease, RetryPolicy, collect, list_releases, publish
 from blobsync.release.blob import PACKED_BYTES
 from blobsync.testing.memory import MemoryObjectStore
-from blobsync.testing.releases import read_release
+from tests.release_reader import read_release
 
 QUICK = RetryPolicy(first_wait=timedelta(milliseconds=1), max_wait=timedelta(milliseconds=5))
 

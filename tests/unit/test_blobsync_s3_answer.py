@@ -5,28 +5,35 @@ from __future__ import annotations
 import pytest
 
 from blobsync.errors import StoreUnavailableError
-from blobsync.s3.answer import Given, HttpError, code_and_message, given, parsed, unchunked
+from blobsync.s3.answer import (
+    BodySlice,
+    ByteRange,
+    HttpError,
+    body_slice,
+    code_and_message,
+    parsed,
+    unchunked,
+)
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
-from blobsync.s3.request import Wanted
 
 
 @pytest.mark.parametrize(
     ("told", "body", "start", "size_bytes", "use"),
     [
         # The right range, also at the end of the object, also where the total is not told.
-        ("bytes 5-14/100", 10, 5, 10, Given(0, 10)),
-        ("bytes 95-99/100", 5, 95, 10, Given(0, 5)),
-        ("bytes 95-99/*", 5, 95, 10, Given(0, 5)),
-        ("bytes 5-99/100", 95, 5, None, Given(0, 95)),
+        ("bytes 5-14/100", 10, 5, 10, BodySlice(0, 10)),
+        ("bytes 95-99/100", 5, 95, 10, BodySlice(0, 5)),
+        ("bytes 95-99/*", 5, 95, 10, BodySlice(0, 5)),
+        ("bytes 5-99/100", 95, 5, None, BodySlice(0, 95)),
         # More than was asked for is cut.
-        ("bytes 5-99/100", 95, 5, 10, Given(0, 10)),
+        ("bytes 5-99/100", 95, 5, 10, BodySlice(0, 10)),
         # The server did not heed the range.
-        (None, 100, 5, 10, Given(5, 10)),
-        (None, 100, 95, 10, Given(95, 5)),
-        (None, 100, 5, None, Given(5, 95)),
-        (None, 100, 200, 10, Given(100, 0)),
-        (None, 100, 0, None, Given(0, 100)),
+        (None, 100, 5, 10, BodySlice(5, 10)),
+        (None, 100, 95, 10, BodySlice(95, 5)),
+        (None, 100, 5, None, BodySlice(5, 95)),
+        (None, 100, 200, 10, BodySlice(100, 0)),
+        (None, 100, 0, None, BodySlice(0, 100)),
         # Another range, or words that do not fit the body.
         ("bytes 6-15/100", 10, 5, 10, None),
         ("bytes 5-14/100", 9, 5, 10, None),
@@ -40,9 +47,9 @@ from blobsync.s3.request import Wanted
     ],
 )
 def test_answer_is_used_as_far_as_it_fits_the_question(
-    told: str | None, body: int, start: int, size_bytes: int | None, use: Given | None
+    told: str | None, body: int, start: int, size_bytes: int | None, use: BodySlice | None
 ) -> None:
-    assert given(told, body, Wanted("k", start, size_bytes)) == use
+    assert body_slice(told, body, ByteRange("k", start, size_bytes)) == use
 
 
 @pytest.mark.parametrize("length", ["-5", "+5", "5x", "0x5", "", "9" * 30, "\u0665"])

@@ -30,10 +30,8 @@ def config(**more: Any) -> S3Config:
     ("setting", "value"),
     [
         ("addressing_style", "sideways"),
-        ("upload_checksum", "crc32"),
         ("max_attempts", 0),
         ("max_connections", 0),
-        ("upload_threads", 0),
         ("slowest_bytes_per_s", 0),
         ("part_bytes", MIB),
         ("multipart_bytes", 6 << 30),

@@ -11,16 +11,10 @@ import pytest
 
 from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.client import S3Clients
-from blobsync.s3.config import S3Config
-from blobsync.s3.place import (
-    host_header,
-    place_without_boto3,
-    proxy_for,
-    reader_without_boto3,
-    static_credentials,
-)
-from blobsync.s3.request import Proxy
-from blobsync.s3.secret import Secret
+from blobsync.s3.config import S3Config, Secret
+from blobsync.s3.endpoint import Proxy, host_header, proxy_for
+from blobsync.s3.reader import base_url_without_boto3, reader_without_boto3
+from blobsync.s3.request import static_credentials
 
 KEYS = {"AWS_ACCESS_KEY_ID": "from-the-environment", "AWS_SECRET_ACCESS_KEY": "a-secret"}
 
@@ -55,10 +49,10 @@ def test_requests_go_where_boto3_would_send_them(
         monkeypatch.setenv(name, value)
     clients = S3Clients(config(**settings))
 
-    ours = place_without_boto3(config(**settings))
+    ours = base_url_without_boto3(config(**settings))
 
     assert ours is not None
-    ours_url, theirs_url = urlsplit(ours), urlsplit(clients.place())
+    ours_url, theirs_url = urlsplit(ours), urlsplit(clients.base_url())
     assert (host_header(ours_url), ours_url.path) == (host_header(theirs_url), theirs_url.path)
     clients.close()
 

@@ -13,7 +13,9 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobsync.s3.request import GetSigner, Proxy, Wanted, encoded
+from blobsync.s3.answer import ByteRange
+from blobsync.s3.endpoint import Proxy
+from blobsync.s3.request import GetSigner, encoded
 
 NOW = dt.datetime(2026, 11, 21, 9, 8, 7, tzinfo=dt.UTC)
 HOST = "127.0.0.1:9000"
@@ -89,4 +91,4 @@ def test_request_to_a_proxy_names_the_server_and_is_signed_as_without_one() -> N
 def test_range_is_asked_for_only_when_a_part_is_wanted(
     start: int, size_bytes: int | None, header: str | None
 ) -> None:
-    assert Wanted("k", start, size_bytes).header == header
+    assert ByteRange("k", start, size_bytes).header == header

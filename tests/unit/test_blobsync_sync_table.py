@@ -7,7 +7,7 @@ from datetime import timedelta
 from blobsync import DiskCondition, DiskState, Readiness, ReleaseState, RetryPolicy
 from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
-from blobsync.release.objects import StoredObject
+from blobsync.release.layout import StoredObject
 from blobsync.sync.readiness import Failure
 from blobsync.sync.table import Fetch, Job, Look, SyncTable
 from tests.local_store_samples import Sample, sample

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from blobsync.s3.request import GetSigner
-from blobsync.testing.s3_proxy_faults import (
+from tests.s3_proxy.faults import (
     Fail,
     Fault,
     IgnoreRange,
@@ -41,7 +41,7 @@ from blobsync.testing.s3_proxy_faults import (
     WrongRange,
     no_fault,
 )
-from blobsync.testing.s3_proxy_wire import Answer, Message, read_answer, read_message
+from tests.s3_proxy.wire import Answer, Message, read_answer, read_message
 
 _LOOPBACK = "127.0.0.1"
 _CHUNK_BYTES = 64 << 10

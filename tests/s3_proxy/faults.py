@@ -200,7 +200,7 @@ class RandomFaults:
         faults: Sequence[Fault] = USUAL_FAULTS,
         only: Callable[[ProxiedRequest], bool] = lambda _: True,
     ) -> None:
-        self._dice, self._rate, self._faults, self._only = random.Random(seed), rate, faults, only  # noqa: S311
+        self._dice, self._rate, self._faults, self._only = random.Random(seed), rate, faults, only
         self._lock = threading.Lock()
 
     def __call__(self, request: ProxiedRequest) -> Fault | None:

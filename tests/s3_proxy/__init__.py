@@ -1,0 +1,1 @@
+"""An S3 proxy that fails on purpose. See `proxy`."""
