@@ -133,7 +133,7 @@ def test_mark_is_handed_on_with_its_reason(world: Any, api_url: str, monkeypatch
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("run", "rerun", "r1"), 2, "say what to run"),
+        (("run", "rerun", "r1"), 2, "choose what to run"),
         (("run", "rerun", "r1", "--all", "--from", "load"), 2, "exclude each other"),
         (("run", "rerun", "r1", "--all", "--mark", "load=done"), 2, "TASK=succeeded"),
         (("run", "rerun", "r1", "--all", "--mark", "load=skipped"), 4, "marks need a reason"),
