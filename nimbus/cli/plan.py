@@ -51,9 +51,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     if current is None:
         out.note(f"{spec.name} is new: nothing of that name is published.")
     elif before is None:
-        out.note(
-            "the scheduler that answered does not have the current definition: all is shown as new."
-        )
+        out.note("the scheduler that answered does not have the current definition: all is shown as new.")
     out.table(
         ("key", "now", "then"),
         [row for c in changed if (row := (c.key, in_words(c.now), in_words(c.then)))[1] != row[2]],

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 @click.option("--outputs", is_flag=True, help="Outputs of its tasks in worker.data.")
 @click.option("--history", is_flag=True, help="Everything. This is the default.")
 @click.option("--reason", default="", help="Kept with the run's id. Required without --dry-run.")
-@click.option(
-    "--dry-run", is_flag=True, help="Show what would be deleted, and why the rest stays."
-)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and why the rest stays.")
 @remote
 def purge(
     api: Api,
