@@ -1,4 +1,4 @@
-"""The checkpoint of a task: a small JSON value, with which its next attempt begins.
+"""The checkpoint of a task: a small JSON value that its next attempt reads.
 
 Standard library only: tasks import it, also in clusters.
 """
@@ -11,20 +11,20 @@ from typing import Any
 from nimbus.result import check_levels
 
 LARGEST_BYTES = 4096
-"""Of the JSON text, in UTF-8. Put what is larger elsewhere, and its address into the checkpoint."""
+"""Limit of the JSON text in UTF-8. Store larger data elsewhere, and its address in the checkpoint."""
 FILE = "checkpoint.json"
-"""Name of the file, in the folder `work` of the attempt, in which a task leaves its checkpoint."""
+"""Name of the checkpoint's file in the attempt's folder `work`."""
 
 
 class CheckpointError(ValueError):
-    """What a task gave as its checkpoint is not JSON, or is too large."""
+    """A task's checkpoint is not JSON, or is too large."""
 
 
 def encode(value: Any) -> bytes:
     """A checkpoint as JSON.
 
     Raises:
-        CheckpointError: it is nothing that JSON can say, or too large or too deep.
+        CheckpointError: it is not a JSON value, or too large or too deep.
     """
     try:
         data = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -40,7 +40,7 @@ def encode(value: Any) -> bytes:
 
 
 def checked(data: bytes | None) -> str | None:
-    """A checkpoint as its shortest text; None: there is none, such as in a file that is half written."""
+    """A checkpoint as its shortest JSON text; None if there is none, or the file is incomplete."""
     if data is None:
         return None
     try:

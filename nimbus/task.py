@@ -1,11 +1,11 @@
-"""What a task's own code may ask of Nimbus: `from nimbus.task import context`.
+"""The API for the code of tasks: `from nimbus.task import context`.
 
-Standard library only, so that a task pays nothing for it. Runs in the driver process of one attempt.
+It uses the standard library only, so that the import is cheap. Runs in the driver process of one attempt.
 
-An attempt writes below `output`, a folder that is its own. What is in it becomes visible to the tasks that
-need this one only when the attempt's END record is accepted; so a zombie attempt may compute, but nobody
-reads what it wrote. That holds where outputs are kept in a folder and in a bucket. Effects elsewhere (a
-database, a mail) are at-least-once: give `fence_token` to a store that can refuse an older one.
+An attempt writes below `output`, its own folder. The tasks that need this one see the files only after the
+attempt's END record was accepted. So a zombie attempt may compute, but its files are never read. This holds
+for outputs in a folder and in a bucket. Effects elsewhere (a database, a mail) are at-least-once: pass
+`fence_token` to a store that can refuse an older one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nimbus import checkpoint
 from nimbus.result import FILE, encode
 
 ACCESS_VARIABLE = "NIMBUS_DATA_ACCESS"
-"""Environment variable that says how the bucket of outputs is reached, as JSON. Not on any disk."""
+"""Environment variable with the access data of the bucket of outputs, as JSON. Never on a disk."""
 CONTEXT_VARIABLE = "NIMBUS_CONTEXT"
 """Environment variable with the path of the attempt's context document (JSON, schema 1)."""
 
 
 class NotInATaskError(RuntimeError):
-    """The code was started by hand, without the context a Nimbus driver gives."""
+    """The code was started by hand, without the context of a Nimbus driver."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,13 +43,13 @@ class ListedInputs(Protocol):
     """Inputs whose files are known before they are on this host."""
 
     def files(self, task: str) -> Iterable[PurePath]:
-        """Relative to the input."""
+        """Paths of the files, relative to the input."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """One attempt, as its own code sees it."""
+    """The attempt of this process."""
 
     pipeline: str
     release: str
@@ -59,65 +59,66 @@ class TaskContext:
     attempt: int
     """1 for the first attempt of the task in this run."""
     logical_date: datetime
-    """The time the run stands for, not when it runs. Aware, with the offset of the schedule's time zone."""
+    """The run's logical date, not its start. Aware, with the offset of the schedule's time zone."""
     data_interval_start: datetime | None = None
-    """The data that the run stands for begins here. None: a run by hand that was given no data interval."""
+    """Start of the run's data interval. None: a run started by hand without a data interval."""
     data_interval_end: datetime | None = None
-    """It ends before this moment."""
+    """End of the data interval, excluded."""
     tz: str | None = None
-    """IANA name of the schedule's time zone, or UTC. None: an earlier release made the run."""
+    """IANA name of the schedule's time zone, or UTC. None: an earlier release created the run."""
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the cluster: those that templates of the pipeline name, as they were when the run was made."""
+    """Variables of the cluster that the pipeline's templates name, with their values at the run's creation."""
     inputs: Mapping[str, Path]
-    """Committed output folders of the tasks this one needs, by task name. Inside a cluster, with outputs in a
-    bucket, each is copied when it is asked for first."""
+    """Committed output folders of the tasks that this one needs, by task name. Inside a cluster, with outputs
+    in a bucket, each is copied on first access."""
     output: Path
     """This attempt's own output folder; it exists and is empty when the code starts."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Where outputs are kept: `uri` of the place, and what `output` and `inputs` are called in it.
+    """The storage of outputs: its `uri`, and the names of `output` and `inputs` in it.
 
-    `access` says how a bucket is reached: `endpoint_url`, `region`, and, if the worker's configuration has
-    some for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster it has none of these:
-    there a scheduler signs addresses for Nimbus. Empty: this context was written by hand.
+    `access` has the connection of a bucket: `endpoint_url`, `region`, and, if the worker's configuration has
+    keys for the section `data`, `access_key_id` and `secret_access_key`. Inside a cluster it has none of
+    these: there Nimbus uses presigned URLs from a scheduler. Empty: this context was written by hand.
     """
     result_file: Path | None = None
-    """Where `result` leaves its values. A program writes its result there itself, as a JSON object."""
+    """The file that `result` writes. A program writes its result there itself, as a JSON object."""
     checkpoint_file: Path | None = None
-    """Where `checkpoint` leaves its value. A program writes it there itself, as JSON."""
+    """The file that `checkpoint` writes. A program writes it there itself, as JSON."""
     last_checkpoint: Any = None
-    """What the last attempt of this task that gave a checkpoint in this run gave last; None: none did."""
+    """The last checkpoint of earlier attempts of this task in this run; None if there is none."""
     release_root: Path
     """The release's files, read-only."""
     fence_token: str
-    """Grows with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
+    """Increases with each attempt of the task: `<attempt>`, zero-padded to sort as text."""
 
     def result(self, **values: Any) -> None:
-        """Give the task's result, which templates of other tasks take as `tasks.NAME.result.KEY`.
+        """Set the task's result, which templates of other tasks read as `tasks.NAME.result.KEY`.
 
-        It counts if the attempt succeeds. A second call replaces the first.
+        It is committed if the attempt succeeds. A second call replaces the first.
 
         Args:
-            values: What JSON can say, 4096 bytes at most.
+            values: JSON values, at most 4096 bytes together.
 
         Raises:
-            ResultError: they are too large, or nothing that JSON can say.
+            ResultError: they are too large, or not JSON values.
         """
         if self.result_file is None:
             raise NotInATaskError
         _replace(self.result_file, encode(values))
 
     def checkpoint(self, value: Any) -> None:
-        """Give what the next attempt of this task in this run begins with: its `last_checkpoint`.
+        """Set the checkpoint, which the next attempt of this task in this run reads as `last_checkpoint`.
 
-        On return it is on this host, and outlives this process and its worker. About a second later it is
-        with the cluster, and outlives the host. Call it as often as you like: the last one counts.
+        When the call returns, the checkpoint is on this host, and outlives this process and its worker. About
+        a second later it is in ZooKeeper, and outlives the host. It may be called any number of times: the
+        last value counts.
 
         Args:
-            value: What JSON can say, 4096 bytes at most.
+            value: A JSON value of at most 4096 bytes.
 
         Raises:
-            CheckpointError: it is too large, or nothing that JSON can say.
+            CheckpointError: it is too large, or not a JSON value.
         """
         if self.checkpoint_file is None:
             raise NotInATaskError
@@ -125,15 +126,15 @@ class TaskContext:
 
     @property
     def output_uri(self) -> str:
-        """Where this attempt's output is to lie, for readers on other hosts: `file://...` or `s3://...`."""
+        """The URI of this attempt's output, for readers on other hosts: `file://...` or `s3://...`."""
         if not self.data:
             return f"file://{self.output}"
         return f"{self.data['uri']}/{self.data['output']}"
 
     def input_uri(self, task: str, path: str = "") -> str:
-        """Where an input lies, or a file or folder in it: `file://...` or `s3://...`.
+        """The URI of an input, or of a file or folder in it: `file://...` or `s3://...`.
 
-        A folder in a bucket may hold more than was committed: see `input_files`.
+        A folder in a bucket may contain other files than the committed ones: see `input_files`.
 
         Args:
             task: One that this one needs.
@@ -143,13 +144,13 @@ class TaskContext:
         if self.data:
             top = f"{self.data['uri']}/{self.data['inputs'][task]}"
         if top.startswith("s3://"):
-            top = top.rpartition("/")[0]  # what is left out is the name of its manifest
+            top = top.rpartition("/")[0]  # without the name of its manifest
         return "/".join([top, *filter(None, [path.strip("/")])])
 
     def input_files(self, task: str, path: str = "") -> list[str]:
         """URIs of all committed files of an input, or below a folder in it, sorted. Copies nothing.
 
-        Hidden ones are left out: those of which a name begins with `_` or `.`, as Spark has it.
+        Without hidden files, as in Spark: files with a part of the path that begins with `_` or `.`.
 
         Args:
             task: One that this one needs.
@@ -177,8 +178,8 @@ _wrapped: Callable[[Mapping[str, Path]], Mapping[str, Path]] = dict
 
 
 def wrap_inputs(wrap: Callable[[Mapping[str, Path]], Mapping[str, Path]]) -> None:
-    """Have `context` pass inputs through `wrap`. For drivers whose inputs are not on their host yet."""
-    global _wrapped  # noqa: PLW0603 - of the one attempt that this process runs
+    """Make `context` wrap inputs by `wrap`. For drivers whose inputs are not on their host yet."""
+    global _wrapped  # noqa: PLW0603 - this process runs one attempt
     _wrapped = wrap
 
 
@@ -187,7 +188,7 @@ def context() -> TaskContext:
     """Read the context of the attempt that runs this process.
 
     Raises:
-        NotInATaskError: the process is no task.
+        NotInATaskError: the process is not a task.
     """
     place = os.environ.get(CONTEXT_VARIABLE)
     if place is None:
@@ -217,7 +218,7 @@ def context() -> TaskContext:
 
 
 def fence_token(attempt: int) -> str:
-    """Of an attempt by its number: texts that are ordered as the numbers are."""
+    """The fence token of an attempt: a text that sorts like its number."""
     return f"{attempt:06d}"
 
 
