@@ -68,7 +68,7 @@ class TaskContext:
     """IANA name of the schedule's time zone, or UTC. None: an earlier release created the run."""
     parameters: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the cluster that the pipeline's templates name, with their values at the run's creation."""
+    """The cluster's variables that the pipeline's templates name, with values of the run's creation."""
     inputs: Mapping[str, Path]
     """Committed output folders of the tasks that this one needs, by task name. Inside a cluster, with outputs
     in a bucket, each is copied on first access."""
