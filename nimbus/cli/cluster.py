@@ -249,7 +249,7 @@ def _gap(row: dict[str, Any], before: dict[str, Any] | None) -> str:
 def _end(row: dict[str, Any]) -> str:
     """Why a term ended, and who requested it."""
     if row["cause"] is None:
-        return "leads, or there has been no leader since"
+        return "leads, or nobody has led since"
     words = row["cause"].replace("_", " ")
     by = f" by {row['by']}" if row["by"] else ""
     return f"{words}{by}: {row['reason']}" if row["reason"] else f"{words}{by}"

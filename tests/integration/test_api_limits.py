@@ -102,7 +102,7 @@ def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke)
     done = nimbus(*drain)
 
     assert late.exit_code == 5
-    assert "still has 1 open attempts; it stays cordoned" in late.stderr
+    assert "still has 1 open attempts and stays cordoned" in late.stderr
     assert (done.exit_code, done.stdout) == (0, "worker w1 has no open attempt, and gets no new tasks\n")
 
 
