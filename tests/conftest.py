@@ -1,7 +1,7 @@
-"""Real parts for the tests: ZooKeeper, an S3 server, Java; and a check that no test leaves anything behind.
+"""Fixtures with real servers (ZooKeeper, S3, Java), and a check that no test leaks threads or processes.
 
-Servers start at first use and live through the session, each test with a root or bucket of its own. A test
-that stops, kills or pauses a server takes `own_zookeeper` or `own_s3`.
+Servers start at first use and live until the end of the session; each test has its own root or bucket. A test
+that stops, kills or pauses a server uses `own_zookeeper` or `own_s3`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LARGE_VALUE = 4096
 """Characters of a value's `repr` above which its diff is not drawn in full."""
 
 LEAK_TAG = "NIMBUS_TEST"
-"""Set to a new value for each test, so that what it leaves is found even when it has detached itself."""
+"""Environment variable with a new value for each test, by which its detached processes are found."""
 
 LEAK_GRACE_S = 15.0
-"""How long what a test has told to end may take to do so."""
+"""How long threads and processes of a test may take to end after it."""
 
 _HELPERS = frozenset(
     {
@@ -62,7 +62,7 @@ def pytest_assertrepr_compare(left: object, right: object) -> Generator[None, li
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let Spark start fast in the test and in fixtures of wider scope, which may start its worker."""
+    """Enable Spark's fast start for the test and for fixtures of wider scope, which may start a worker."""
     with pytest.MonkeyPatch.context() as patch:
         if item.get_closest_marker("spark") is not None:
             for name, value in spark_start.environment().items():
@@ -71,7 +71,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 class LongLived:
-    """What may outlive a test, because something of wider scope owns it and ends it."""
+    """Threads and processes that may outlive a test, because a fixture of wider scope owns and ends them."""
 
     def __init__(self) -> None:
         self.processes: list[ManagedProcess] = []
@@ -90,7 +90,7 @@ def long_lived() -> LongLived:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Tests interrupt what they start, which must not inherit that a job in the background ignores SIGINT."""
+    """Reset SIGINT, which background jobs ignore: tests interrupt processes that would inherit this."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -112,8 +112,8 @@ def _java_environment() -> Iterator[JavaRuntime | JavaMissingError]:
 def _plain_traces() -> Iterator[None]:
     """Log exceptions plainly, as a daemon does.
 
-    structlog's default draws all local variables, with the interpreter to itself: on a busy machine that
-    takes seconds, in which no session is kept alive, and a leader of the test is deposed.
+    structlog's default prints all local variables while it holds the GIL. On a busy machine that takes
+    seconds, in which no session is kept alive, so that a leader in the test is deposed.
     """
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     processors = structlog.get_config()["processors"]
@@ -132,26 +132,26 @@ def java_home(_java_environment: JavaRuntime | JavaMissingError) -> Path:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[ZooKeeperServer]:
-    """A real ZooKeeper, shared: work below `zk_root`, and do not stop or pause it."""
+    """A shared real ZooKeeper: use it only below `zk_root`, and do not stop or pause it."""
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     yield from _served(server, long_lived)
 
 
 @pytest.fixture
 def zk_root(zookeeper: ZooKeeperServer) -> str:
-    """A path of this test's own, such as `/t-0f3c...`; nothing is there yet."""
+    """This test's own path, such as `/t-0f3c...`, which does not exist yet."""
     return f"/t-{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iterator[S3Server]:
-    """A real S3 server, shared: work in `s3_bucket`, and do not stop or pause it."""
+    """A shared real S3 server: use only `s3_bucket`, and do not stop or pause it."""
     yield from _served(S3Server(tmp_path_factory.mktemp("s3")), long_lived)
 
 
 @pytest.fixture
 def s3_bucket(s3_server: S3Server) -> str:
-    """The name of an empty bucket of this test's own."""
+    """The name of this test's own empty bucket."""
     name = f"t-{uuid.uuid4().hex}"
     s3_server.create_bucket(name)
     return name
@@ -159,13 +159,13 @@ def s3_bucket(s3_server: S3Server) -> str:
 
 @pytest.fixture
 def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """A running ZooKeeper of this test alone, to be stopped, killed, paused and restarted."""
+    """A running ZooKeeper for this test only, which it may stop, kill, pause and restart."""
     yield from _served(ZooKeeperServer(tmp_path / "own-zookeeper"))
 
 
 @pytest.fixture
 def own_s3(tmp_path: Path) -> Iterator[S3Server]:
-    """A running S3 server of this test alone, to be stopped, killed, paused and restarted."""
+    """A running S3 server for this test only, which it may stop, kill, pause and restart."""
     yield from _served(S3Server(tmp_path / "own-s3"))
 
 
@@ -183,7 +183,7 @@ def _served(server: Server, long_lived: LongLived | None = None) -> Iterator[Ser
 def eventually() -> Callable[..., None]:
     """Waits: `eventually(condition, within_s=30, what="the port is open")`; fails with these words.
 
-    The limit is for a machine that is busy with other things: only a test that fails takes that long.
+    The limit is long, for busy machines; only a failing test takes that long.
     """
     return _eventually
 
@@ -199,10 +199,11 @@ def _eventually(condition: Callable[[], object], within_s: float = 30.0, what: s
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
-    """Fail a test after which a process or thread lives that did not live before.
+    """Fail a test that leaves a new process or thread running.
 
-    Daemon threads count: a client that nobody closed has only those. Fixtures of wider scope are set up
-    before this one and so belong to what lived before; those asked for later are in `long_lived`.
+    Daemon threads count, too, because a client that was not closed has only those. Fixtures of wider scope
+    are set up before this one, so their processes are not new; fixtures requested later register in
+    `long_lived`.
     """
     tag = uuid.uuid4().hex
     threads_before = set(threading.enumerate())
@@ -214,7 +215,7 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
     def processes() -> set[psutil.Process]:
         kept = long_lived.all_pids()
         new = set(psutil.pids()) - pids_before - kept
-        if not new:  # as after most tests: to ask for our children, and whose tag is ours, takes milliseconds
+        if not new:  # the usual case; searching children and tagged processes takes milliseconds
             return set()
         children = {child for child in psutil.Process().children(recursive=True) if child.pid in new}
         return {child for child in children | set(_tagged(tag, new)) if not _is_helper(child, kept)}
@@ -230,16 +231,16 @@ def _leaves_nothing(long_lived: LongLived) -> Iterator[None]:
 
 
 def _is_helper(child: psutil.Process, kept: set[int]) -> bool:
-    """A helper of a scheduler or worker of wider scope, which starts it when it needs it."""
+    """True for a helper that a scheduler or worker of wider scope starts on demand."""
     try:
         of_wider_scope = any(parent.pid in kept for parent in child.parents())
         return of_wider_scope and not _HELPERS.isdisjoint(child.cmdline())
     except psutil.NoSuchProcess:
-        return True  # gone by now
+        return True  # it has ended
 
 
 def _tagged(tag: str, pids: set[int]) -> Iterator[psutil.Process]:
-    """Those of `pids` that this test started, also those that are no longer below us."""
+    """The processes of `pids` that this test started, including detached ones."""
     wanted = f"{LEAK_TAG}={tag}".encode()
     for pid in pids:
         try:
@@ -250,7 +251,7 @@ def _tagged(tag: str, pids: set[int]) -> Iterator[psutil.Process]:
 
 
 def _report_leak(left: set[threading.Thread | psutil.Process]) -> NoReturn:
-    """Say what was left, and end the processes, so that the next test starts clean."""
+    """Fail with the leaked threads and processes; end the processes, so that the next test starts clean."""
     words = []
     for item in left:
         if isinstance(item, threading.Thread):

@@ -1,1 +1,1 @@
-"""The scheduler's doors to the outside: ZooKeeper, S3, the clock. One module, or folder, for each."""
+"""The scheduler's adapters: ZooKeeper, S3, the clock. One module, or folder, for each."""

@@ -14,5 +14,5 @@ class SystemClock:
         return datetime.now(UTC)
 
     def elapsed_s(self) -> float:
-        """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it goes on while the machine is suspended."""
+        """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it continues while the machine is suspended."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)

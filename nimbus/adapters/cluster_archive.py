@@ -30,25 +30,25 @@ class ArchiveError(NimbusError):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What was read from a file."""
+    """The content of a file."""
 
     manifest: Mapping[str, Any]
     state: ClusterState
 
 
 def write_archive(file: Path, state: ClusterState, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a state into a new file that only its owner reads: whole, or not at all.
+    """Write a state atomically into a new file that only its owner can read.
 
     Args:
-        file: Must not be there.
-        state: Of the cluster.
-        about: What else the manifest says.
+        file: Must not exist.
+        state: The cluster's state.
+        about: Further entries of the manifest.
 
     Returns:
         The manifest.
 
     Raises:
-        ArchiveError: the file is there, or cannot be written.
+        ArchiveError: the file exists, or cannot be written.
     """
     parts = {name: _encoded(state.part(name)) for name in PARTS}
     manifest = {
@@ -78,7 +78,7 @@ def write_archive(file: Path, state: ClusterState, about: Mapping[str, Any]) -> 
 
 
 def read_archive(file: Path) -> Archive:
-    """Read a file, and check all that can be checked without knowing the records.
+    """Read a file, and check everything that needs no knowledge of the records.
 
     Raises:
         ArchiveError: see there.
@@ -107,7 +107,7 @@ def read_archive(file: Path) -> Archive:
 
 
 def _fits(path: str, nodes: Mapping[str, bytes]) -> bool:
-    """Whether a node can be created where it says: below one of the parts, and with a parent."""
+    """True if a node's path is valid: below one of the parts, and with a parent."""
     names = path.split("/")
     if names[0] not in PARTS or any(name in ("", ".", "..") for name in names):
         return False

@@ -1,7 +1,7 @@
-"""Looks whether data is there that tasks wait for: objects in S3, files of this host, answers over HTTP.
+"""Checks data that tasks wait for: objects in S3, files of this host, HTTP responses.
 
-`DataLooker.look` may be called from any thread. Each look has a time limit but for a file's, which the kernel
-may hold up: files have threads of their own.
+Any thread may call `DataLooker.look`. Each check has a time limit, except checks of files, which the kernel
+may block; they have their own threads.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nimbus.adapters.http_look import UnfitAnswerError, status_of
 from nimbus.domain.waits import DataSource, Look, Seen
 
 MOST_BUCKETS = 16
-"""Whose clients are kept."""
+"""Most buckets whose clients are cached."""
 
 
 class DataLooker:
-    """Looks at one thing at a time for each thread.
+    """Checks one thing at a time in each thread.
 
     Args:
         open_bucket: Opens a bucket by its name.
@@ -31,7 +31,7 @@ class DataLooker:
         self._http_allow = frozenset(host.strip("[]").lower() for host in http_allow)
 
     def look(self, look: Look) -> Seen:
-        """Look once. Trouble is an answer, too: it is not there."""
+        """Check once. An error counts as "not there"."""
         try:
             match look.source:
                 case DataSource.S3:
@@ -41,7 +41,7 @@ class DataLooker:
                 case DataSource.HTTP:
                     status = status_of(look.address, self._http_allow)
                     return Seen(status == look.status, str(status))
-        except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: no host's name
+        except (BlobSyncError, UnfitAnswerError, OSError, ValueError) as exc:  # ValueError: not a host name
             return Seen(False, str(exc) or type(exc).__name__)
 
     def _in_s3(self, address: str) -> Seen:

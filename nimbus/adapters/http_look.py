@@ -1,9 +1,9 @@
-"""Asks a URL that a pipeline names for the status of its answer, and cannot be led elsewhere.
+"""Reads the HTTP status of a URL from a pipeline, with protection against requests to internal addresses.
 
 Only the status line is read, within one deadline for everything: no body, no redirect, no proxy, no cookies,
-no credentials. The name is resolved once; an address that no pipeline should reach (loopback, link-local,
-where clouds keep metadata and credentials of machines) is refused, and the connection goes to an address that
-was checked, so a name cannot be changed in between.
+no credentials. The name is resolved once. Addresses that no pipeline should reach (loopback, link-local,
+cloud metadata services) are refused. The connection uses the checked address, so a DNS change in between has
+no effect.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 5.0
-"""From the connection to the status. Resolving the name takes at most what the host's resolver allows."""
+"""From the connection to the status. Resolving the name has the time limit of the host's resolver."""
 LONGEST_ANSWER = 4096
-"""Bytes that are read while there is no status line."""
+"""Most bytes that are read without a status line."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
 _METADATA = frozenset(
     map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254"))
 )
-"""Where clouds keep metadata of machines, apart from link-local addresses."""
+"""Cloud metadata services, except link-local addresses."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class UnfitAnswerError(Exception):
-    """There is no status: the address is refused, or what answers does not speak HTTP."""
+    """There is no status: the address is refused, or the server does not use HTTP."""
 
 
 def status_of(url: str, allowed: Collection[str]) -> int:
-    """The status of the answer to GET.
+    """The status of the response to GET.
 
     Args:
         url: Checked by `nimbus.domain.waits.address_fault`.
-        allowed: Host names and addresses that may be reached wherever they are.
+        allowed: Host names and addresses that are never refused.
 
     Raises:
         OSError: it does not answer in time.
-        UnfitAnswerError: it is refused, or the answer is no HTTP.
+        UnfitAnswerError: it is refused, or the response is not HTTP.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -73,7 +73,7 @@ def _checked(host: str, port: int, allowed: Collection[str]) -> str:
 
 
 def is_forbidden(address: Address) -> bool:
-    """Whether it is loopback, link-local, multicast, or a place of metadata; also in IPv6 forms of IPv4."""
+    """True for loopback, link-local, multicast, or a metadata service; also for IPv6 forms of IPv4."""
     inner = _inner(address)
     if inner is not None and is_forbidden(inner):
         return True
@@ -91,7 +91,7 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 
 def _inner(address: Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
+    """The IPv4 address that an IPv6 address contains."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.ipv4_mapped is not None:

@@ -29,7 +29,7 @@ from nimbus.domain.workers import WorkerInfo
 from nimbus.ports import Enqueue, Kept, RecentRuns, StoreUnavailableError
 
 Decide = Callable[[QueuedCommand], CommandOutcome | None]
-"""Plays the leader: the outcome, or None to leave the command waiting."""
+"""Acts as the leader: returns the outcome, or None if the command must wait."""
 
 
 class MemoryCluster:
@@ -61,7 +61,7 @@ class MemoryCluster:
         self._log = MemoryChangeLog()
 
     def changes(self) -> MemoryChanges:
-        """A feed of what changes here."""
+        """A feed of this cluster's changes."""
         return MemoryChanges(self._log, self._check)
 
     def put(
@@ -112,29 +112,29 @@ class MemoryCluster:
                 self._terms[record.epoch] = record
 
     def put_intervals(self, name: PipelineName, index: IntervalIndex) -> None:
-        """Set what became of a pipeline's data intervals."""
+        """Set the index of a pipeline's data intervals."""
         with self._lock:
             self._intervals[name] = index
 
     def put_slots(self, attempt: AttemptId, slots: Slots) -> None:
-        """Set what there is of an attempt."""
+        """Set the slots of an attempt."""
         with self._lock:
             self._slots[attempt] = slots
             self._log.note(topics.of_run(attempt.run))
 
     def drop_run(self, run: RunId) -> None:
-        """Forget a run, as when it has moved to history."""
+        """Remove a run, as when it has moved to history."""
         with self._lock:
             self._runs.pop(run, None)
             self._log.note(topics.RUNS, topics.of_run(run))
 
     def set_down(self, down: bool) -> None:
-        """Play a ZooKeeper that does not answer: every call raises StoreUnavailableError."""
+        """Simulate a ZooKeeper outage: every call raises StoreUnavailableError."""
         with self._lock:
             self._down = down
 
     def answer(self, outcome: CommandOutcome) -> None:
-        """Play the leader: decide a waiting command."""
+        """Act as the leader: decide a waiting command."""
         with self._lock:
             queued = self._waiting.pop(outcome.command, None)
             if queued is not None and queued.key is not None:
@@ -334,12 +334,12 @@ class MemoryHistory:
         self._outcomes_kept: dict[CommandId, CommandOutcome] = {}
         self._terms: dict[int, Term] = {}
         self.notes: dict[RunId, Purged] = {}
-        """What is gone of runs."""
+        """Purged parts of runs."""
         self.orders: dict[CommandId, PurgeOrder] = {}
         self._down = False
 
     def set_down(self, down: bool) -> None:
-        """Play a storage that does not answer."""
+        """Simulate a storage outage."""
         self._down = down
 
     def store(self, run: Run) -> None:

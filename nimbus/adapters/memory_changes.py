@@ -9,15 +9,15 @@ from nimbus.ports import Changed, Enqueue
 
 
 class MemoryChangeLog:
-    """Every change so far. The thread that notes one holds the cluster's lock."""
+    """Every change so far. A thread that adds one must hold the cluster's lock."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[tuple[str, ...], bool]] = []
-        """Topics, and whether it is a beat. The version of each is its place, from 1 on."""
+        """Topics, and whether it is a beat. The version of a change is its position, from 1."""
         self.told: list[Enqueue] = []
 
     def note(self, *topics: str, is_beat: bool = False) -> None:
-        """Note a change."""
+        """Add a change."""
         self.changes.append((topics, is_beat))
         for told in () if is_beat else tuple(self.told):
             told()
@@ -38,13 +38,13 @@ class MemoryChanges:
         return len(self._log.changes)
 
     def start(self, told: Enqueue) -> None:
-        """Begin with what comes next."""
+        """Begin with the next change."""
         self._check()
         self._told, self._seen, self._lost = told, self.version(), True
         self._log.told.append(told)
 
     def take(self, *, beats: bool) -> Changed:
-        """What came since the last look."""
+        """The changes since the last call."""
         self._check()
         version, found = self.version(), set[str]()
         for topics, is_beat in self._log.changes[self._seen : version]:
@@ -56,6 +56,6 @@ class MemoryChanges:
         return Changed(frozenset(found), version, version, lost=lost)
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         with suppress(ValueError):
             self._log.told.remove(self._told)

@@ -1,4 +1,4 @@
-"""The leader's store in memory: for tests of the engine, and to try rules out without ZooKeeper.
+"""The leader's store in memory: for tests of the engine and of rules without ZooKeeper.
 
 Passes the same contract suite as the real one (tests/contract/test_leader_store.py).
 """
@@ -42,7 +42,7 @@ from nimbus.ports import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Everything that ZooKeeper would hold. Replaced as a whole, so a refused commit changes nothing."""
+    """The whole state of the store. It is replaced as a whole, so a refused commit changes nothing."""
 
     epoch: int = 1
     schema: int = 1
@@ -65,7 +65,7 @@ class World:
 
 
 class MemoryCluster:
-    """The shared state of some stores; tests change `world` to play workers, runners and operators."""
+    """The shared state of several stores; tests change `world` in the role of workers, runners, operators."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -82,24 +82,24 @@ class MemoryCluster:
             store.wake()
 
     def set_slots(self, attempt: AttemptId, slots: Slots) -> None:
-        """Play a runner or a worker."""
+        """Act as a runner or a worker."""
         self.change(slots={**self.world.slots, attempt: slots})
 
 
 class MemoryTransaction:
-    """See `nimbus.ports.LeaderTransaction`. Nothing is too large for it."""
+    """See `nimbus.ports.LeaderTransaction`. It has no size limit."""
 
     def __init__(self, commit: Callable[[Sequence[w.Write]], None]) -> None:
         self._commit = commit
         self._writes: list[w.Write] = []
 
     def add(self, writes: Sequence[w.Write]) -> bool:
-        """Take in more writes."""
+        """Add writes."""
         self._writes += writes
         return True
 
     def commit(self) -> None:
-        """Do all writes."""
+        """Execute all writes."""
         if self._writes:
             self._commit(tuple(self._writes))
 
@@ -117,11 +117,11 @@ class MemoryLeaderStore:
         cluster.watchers.append(self)
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
-        """Say whom to wake."""
+        """Set the callbacks for changes."""
         self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
 
     def wake(self) -> None:
-        """Something changed: say "look again" about everything."""
+        """Something changed: call all callbacks."""
         if self._on_commands is not None and self._on_workers is not None and self._on_attempt is not None:
             self._on_commands()
             self._on_workers()
@@ -171,16 +171,16 @@ class MemoryLeaderStore:
         return self._world().schedulers
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """Slots of some attempts; empty ones if one is not there."""
+        """Slots of some attempts; empty if an attempt does not exist."""
         slots = self._world().slots
         return {attempt: slots.get(attempt, Slots()) for attempt in attempts}
 
     def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Those that have ended; of the others `wake` tells."""
+        """The attempts that have ended; `wake` reports the others later."""
         return self.read_ends(attempts).keys()
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """CLAIM and END of those that have ended."""
+        """CLAIM and END of the ended attempts."""
         slots = self._world().slots
         found = {attempt: slots[attempt] for attempt in attempts if attempt in slots}
         return {key: Slots(claim=got.claim, end=got.end) for key, got in found.items() if got.end is not None}
@@ -206,7 +206,7 @@ class MemoryLeaderStore:
         return self._world().intervals.get(name)
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        """How pipelines fare."""
+        """The health records of pipelines."""
         return tuple(self._world().health.values())
 
     def begin(self) -> MemoryTransaction:

@@ -1,7 +1,7 @@
-"""Speaks to an identity provider: its description, its keys, and codes for tokens (OpenID Connect).
+"""A client of an OpenID Connect provider: fetches its description and keys, exchanges codes for tokens.
 
 Runs on the API's event loop. Addresses come from the provider's description, which is fetched from the
-configured issuer; no redirection is followed, and every answer is bounded in bytes and time.
+configured issuer. Redirects are not followed, and every response is limited in bytes and time.
 
 Source: OpenID Connect Discovery 1.0; RFC 6749, sections 2.3.1 and 4.1.3; RFC 7517 (JWK).
 """
@@ -29,35 +29,35 @@ from nimbus.ports import IdentityProviderError
 _log = structlog.stdlib.get_logger(__name__)
 
 LOOK_AGAIN_S = 10.0
-"""Between two fetches of the keys, at least; up to a fifth more, so that schedulers do not ask together."""
+"""Shortest time between fetches of the keys; plus up to a fifth, so that schedulers do not fetch together."""
 FRESH_S = 300.0
-"""Keys that are older are fetched again when a token is checked: a key that was withdrawn must go."""
+"""Older keys are fetched again when a token is checked, because a key may have been withdrawn."""
 ANSWER_S = 5.0
-"""For one answer of the provider, from the connection to its last byte."""
+"""Time limit of one response, from the connection to the last byte."""
 MOST_BYTES = 256 * 1024
 MOST_LOGINS = 16
-"""Codes that are exchanged at once."""
+"""Most codes that are exchanged at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """As what this cluster is registered at the provider."""
+    """This cluster's client registration at the provider."""
 
     client_id: str
     secret: str | None = None
-    """None: a public client, which has PKCE alone."""
+    """None: a public client, which uses only PKCE."""
     scopes: Sequence[str] = ("openid",)
 
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What is used of the provider's own description."""
+    """The used parts of the provider's description."""
 
     jwks_uri: str
     authorization_endpoint: str
     token_endpoint: str
     takes_basic: bool
-    """Whether the token endpoint takes id and secret in the header `Authorization`."""
+    """Whether the token endpoint accepts id and secret in the header `Authorization`."""
 
 
 class OidcProvider:
@@ -65,9 +65,9 @@ class OidcProvider:
 
     Args:
         issuer: Address of the provider; `https`, or loopback.
-        client: None: browsers do not log in here.
-        jwts: Told the keys that were fetched.
-        registry: Where fetches are counted.
+        client: None: no browser logins.
+        jwts: Receives the fetched keys.
+        registry: For the metrics of fetches.
         clock: Monotonic, in seconds.
     """
 
@@ -80,7 +80,7 @@ class OidcProvider:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._issuer, self._client, self._jwts, self._clock = issuer, client, jwts, clock
-        self._tls = ssl.create_default_context()  # reads all authorities: some 20 ms, so once
+        self._tls = ssl.create_default_context()  # once, because reading all authorities takes 20 ms
         self._known: _Description | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._fetched_at_s, self._next_at_s = -FRESH_S, 0.0
@@ -145,7 +145,7 @@ class OidcProvider:
             return token
 
     async def look(self) -> int:
-        """Fetch description and keys now; how many keys can be used. IdentityProviderError."""
+        """Fetch description and keys now; return the number of usable keys. IdentityProviderError."""
         described = self._read(await self._ask("GET", _place_of_description(self._issuer)))
         usable = self._take(await self._ask("GET", described.jwks_uri))
         self._known, self._fetched_at_s = described, self._clock()
@@ -164,7 +164,7 @@ class OidcProvider:
         return self._known
 
     async def _fetched(self) -> None:
-        """Wait for the fetch that is under way, or for a new one unless there was one a moment ago."""
+        """Wait for a running fetch, or start one unless the last one was a moment ago."""
         self._fetch_soon()
         if self._fetching is not None:
             await asyncio.wait({self._fetching}, timeout=ANSWER_S)
@@ -179,7 +179,7 @@ class OidcProvider:
             self._fetching = asyncio.create_task(self._fetch())
 
     async def _fetch(self) -> None:
-        """Fetch description and keys. What was known stays when that fails."""
+        """Fetch description and keys. If it fails, the old ones stay."""
         try:
             usable = await self.look()
         except IdentityProviderError as exc:
@@ -190,7 +190,7 @@ class OidcProvider:
         _log.info("oidc_keys_fetched", issuer=self._issuer, keys=usable)
 
     def _take(self, found: Mapping[str, Any]) -> int:
-        """Know the keys of a document; how many can be used. IdentityProviderError: none."""
+        """Store the keys of a document; return the number of usable keys. IdentityProviderError: none."""
         keys = found.get("keys")
         usable = self._jwts.know_keys(keys if isinstance(keys, list) else [])
         if not usable:
@@ -203,7 +203,7 @@ class OidcProvider:
                 f"the provider calls itself {str(found.get('issuer'))[:200]!r}, not {self._issuer!r}"
             )
         methods = found.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        login = self._client is not None  # else the provider may have keys alone, as that of a Kubernetes has
+        login = self._client is not None  # else the provider may have only keys, like that of Kubernetes
         return _Description(
             jwks_uri=self._endpoint(found, "jwks_uri"),
             authorization_endpoint=self._endpoint(found, "authorization_endpoint") if login else "",
@@ -212,14 +212,14 @@ class OidcProvider:
         )
 
     def _endpoint(self, found: Mapping[str, Any], name: str) -> str:
-        """An address of the description. A provider without TLS, so of this host, may name others of it."""
+        """An address of the description: https, or http if the provider itself is on this host."""
         place = found.get(name)
         if not isinstance(place, str) or not _is_safe(place, plain=not self._issuer.startswith("https:")):
             raise IdentityProviderError(f"{name} of the provider is no https address")
         return place
 
     async def _ask(self, method: str, place: str, **request: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers. IdentityProviderError."""
+        """The JSON object in the provider's response. IdentityProviderError."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 status, body = await self._answer(method, place, request)
@@ -238,7 +238,7 @@ class OidcProvider:
         return found
 
     async def _answer(self, method: str, place: str, request: Mapping[str, Any]) -> tuple[int, bytes]:
-        # `identity`, and the bytes as they came: few of them can unpack to very many.
+        # `identity`, because few compressed bytes can unpack to very many.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "nimbus"}
         async with (
             httpx.AsyncClient(verify=self._tls, timeout=ANSWER_S, trust_env=False) as http,
@@ -253,7 +253,7 @@ class OidcProvider:
 
 
 def _is_safe(place: str, *, plain: bool) -> bool:
-    """Whether a secret may be sent to an address: by TLS, or, where `plain` is allowed, within this host."""
+    """True if a secret may be sent to an address: with TLS, or, if `plain`, on this host."""
     try:
         parts = urlsplit(place)
         host = parts.hostname or ""
@@ -269,5 +269,5 @@ def _place_of_description(issuer: str) -> str:
 
 
 def _host(place: str) -> str:
-    """What is said of an address: the rest may hold what is not for logs."""
+    """The part of an address that may be logged; the rest may contain secrets."""
     return urlsplit(place).netloc.rpartition("@")[2]

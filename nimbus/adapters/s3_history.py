@@ -2,13 +2,13 @@
 
 Keys, below the storage prefix:
     history/runs/<run>.json                      the run
-    history/results/<run>.json                   what its tasks gave, by task; not there: nothing
-    history/recent/<inverted time>~<run>         empty of meaning; its name is the index
+    history/results/<run>.json                   results of its tasks, by task; missing if there are none
+    history/recent/<inverted time>~<run>         no content; its name is the index
     history/pipelines/<pipeline>/<inverted time>~<run>
-    history/refusals/<inverted time>~<command>.json   refusals of commands that left ZooKeeper together
-    history/commands/<inverted time>~<command>.json   the same of commands that were accepted
-    history/terms/<inverted epoch>.json          a term of leadership that left ZooKeeper
-    history/reused/<run>/<later run>             empty of meaning: the later run reuses what the run did
+    history/refusals/<inverted time>~<command>.json   refused commands that were moved out of ZooKeeper
+    together history/commands/<inverted time>~<command>.json   the same for accepted commands
+    history/terms/<inverted epoch>.json          a term of leadership that was moved out of ZooKeeper
+    history/reused/<run>/<later run>             no content: the later run reuses outputs of the run
 Those of purges: `nimbus.adapters.s3_purges`.
 The time is inverted (9999999999 minus epoch seconds), and so is the epoch of a term, because S3 lists keys
 in ascending order only.
@@ -47,7 +47,7 @@ from nimbus.ports import RecentRuns
 _log = structlog.get_logger(__name__)
 
 MOST_OUTCOME_OBJECTS = 50
-"""That one list of commands reads of each kind, each of up to 500."""
+"""Most objects of each kind that one list of commands reads, with up to 500 outcomes each."""
 
 
 TERMS = "history/terms/"
@@ -65,7 +65,7 @@ class S3History:
         self._purges = S3Purges(store)
 
     def store(self, run: Run) -> None:
-        """Keep a finished run; the index is written last, so what is listed can be read."""
+        """Store a finished run. The index is written last, so that listed runs can be read."""
         name = str(place(run))
         try:
             for earlier in sorted(reused_runs(run)):
@@ -94,7 +94,7 @@ class S3History:
             raise StorageUnavailableError(f"results of run {run} could not be stored: {exc}") from exc
 
     def results(self, run: RunId) -> Results:
-        """What the tasks of a finished run gave."""
+        """The results of a finished run's tasks."""
         key = results_key(run)
         try:
             return records.RESULTS.decode(b"".join(self._store.read(key)), key).results
@@ -117,7 +117,7 @@ class S3History:
         return RecentRuns(tuple(run for run in found if run is not None), more_after)
 
     def store_outcomes(self, outcomes: Sequence[CommandOutcome]) -> None:
-        """Keep outcomes in one object for each kind, named by the newest time and the first command."""
+        """Store outcomes in one object for each kind, named by the newest time and the first command."""
         refused = tuple(one for one in outcomes if not one.accepted)
         accepted = tuple(one for one in outcomes if one.accepted)
         self._store_kind(REFUSED, refused, records.OutcomesBody(refusals=refused))
@@ -136,7 +136,7 @@ class S3History:
     def outcomes(
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
     ) -> tuple[CommandOutcome, ...]:
-        """Outcomes, newest first. Some may be stored twice: by a leader, and by its successor."""
+        """Outcomes, newest first. A leader and its successor may have stored the same outcome."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         for prefix in (REFUSED,) if refused else (REFUSED, ACCEPTED):
             found |= self._newest(prefix, pipeline, limit)
@@ -145,7 +145,7 @@ class S3History:
     def _newest(
         self, prefix: str, pipeline: PipelineName | None, limit: int
     ) -> dict[tuple[datetime, CommandId], CommandOutcome]:
-        """At least the `limit` newest ones of a kind, or all that the newest objects have."""
+        """At least the `limit` newest ones of a kind, or all in the newest objects."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         try:
             for info in islice(self._store.list(prefix), MOST_OUTCOME_OBJECTS):
@@ -160,7 +160,7 @@ class S3History:
         return found
 
     def store_terms(self, terms: Sequence[Term]) -> None:
-        """Keep terms, one object each."""
+        """Store terms, one object each."""
         try:
             for term in terms:
                 self._store.write(_term_key(term.epoch), records.TERM.encode(term))

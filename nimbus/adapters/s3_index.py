@@ -10,24 +10,24 @@ from nimbus.domain.run_order import place_at
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
 REFUSED, ACCEPTED = "history/refusals/", "history/commands/"
-"""Outcomes of commands that left ZooKeeper."""
+"""Outcomes of commands that were moved out of ZooKeeper."""
 
 
 def after(prefix: str, when: datetime) -> str:
-    """What to list an index after, so that it gives what was created before a moment, to the second."""
+    """The key after which an index lists runs that were created before a moment, to the second."""
     return f"{prefix}{place_at(when, '~')}"
 
 
 def run_key(run: RunId) -> str:
-    """Of the record."""
+    """Key of a run's record."""
     return f"history/runs/{run}.json"
 
 
 def results_key(run: RunId) -> str:
-    """Of what its tasks gave."""
+    """Key of the results of its tasks."""
     return f"history/results/{run}.json"
 
 
 def reused_key(run: RunId, by: RunId) -> str:
-    """Says that a later run reuses what `run` did."""
+    """Key of the mark that a later run reuses outputs of `run`."""
     return f"history/reused/{run}/{by}"

@@ -3,10 +3,10 @@
 Key of a chunk: `logs/<run>/<task>.<attempt>/<offset, 16 digits>`. A chunk may overlap its successor after a
 retried upload; the bytes are the same.
 
-Spark's event log, which is no text: `logs/<run>/<task>.<attempt>.events/<offset>`, likewise.
+Spark's event log, which is binary: `logs/<run>/<task>.<attempt>.events/<offset>`, in the same way.
 
 Small logs of attempts that have ended share an object, a pack: `logs/<run>/_packs/<random>`. Its first line
-says where each log begins and how long it is; the logs follow. A pack never changes.
+has the offset and size of each log; the logs follow. A pack never changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nimbus.domain.ids import AttemptId, RunId
 from nimbus.ports import Kept
 
 _INDEX_BYTES = 64 << 10
-"""Of a pack that are read for its first line; it is read whole if that does not fit."""
+"""How much of a pack is read for its first line; if the line is longer, the whole pack is read."""
 _INDEXES_KEPT = 1_000
 
 Index = Mapping[str, tuple[int, int]]
@@ -37,7 +37,7 @@ class S3LogArchive:
         self._store = store
         self._lock = Lock()
         self._indexes: OrderedDict[str, Index] = OrderedDict()
-        """Of packs that were read last, by key."""
+        """Indexes of the packs that were read last, by key."""
 
     def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """Store one chunk."""
@@ -58,7 +58,7 @@ class S3LogArchive:
                 raise StorageUnavailableError(f"logs of run {run} could not be stored: {exc}") from exc
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
-        """Read on from `offset`, across chunks, until `limit` or a gap; or from a pack."""
+        """Read from `offset`, across chunks, up to `limit` or a gap; or from a pack."""
         try:
             found = self._chunks(_prefix(attempt, kept), offset, limit)
             if found is None:
@@ -68,7 +68,7 @@ class S3LogArchive:
         return found
 
     def size(self, attempt: AttemptId) -> int:
-        """Size of its chunks that lie together, from one listing; or as its pack says."""
+        """Size of its consecutive chunks, from one listing; or from its pack's index."""
         end = None
         try:
             for info in self._store.list(_prefix(attempt, Kept.LOG)):
@@ -83,7 +83,7 @@ class S3LogArchive:
         return end
 
     def _chunks(self, prefix: str, offset: int, limit: int) -> bytes | None:
-        """None: the log is not in chunks."""
+        """Read from chunks; None if the log is not in chunks."""
         out: bytearray | None = None
         for info in self._store.list(prefix):
             out = bytearray() if out is None else out
@@ -148,11 +148,11 @@ def _name(attempt: AttemptId) -> str:
 
 
 def _prefix(attempt: AttemptId, kept: Kept) -> str:
-    """A name has no dot, so what is behind a second one is no other attempt's."""
+    """Key prefix of an attempt's chunks. Names have no dot, so no suffix collides with another attempt."""
     folder = _name(attempt) if kept is Kept.LOG else f"{_name(attempt)}.{kept}"
     return f"logs/{attempt.run}/{folder}/"
 
 
 def _packs(run: RunId) -> str:
-    """No task has such a name."""
+    """Key prefix of a run's packs; no task can have this name."""
     return f"logs/{run}/_packs/"

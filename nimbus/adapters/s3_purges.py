@@ -1,14 +1,14 @@
-"""Purges of history in S3: what was asked for, and what is gone of runs.
+"""Purges of history in S3: orders, and records of purged parts of runs.
 
 Keys, below the storage prefix:
-    history/purge-orders/<command>.json          what a command asked for, until it is done
-    history/purged/runs/<run>.json               what is gone of a run; written before a deletion; stays
-    history/purged/<part>/<inverted time>~<run>  empty of meaning: all logs, or outputs, are deleted
-    history/purging/<run>                        empty of meaning: the run's history is being deleted
+    history/purge-orders/<command>.json          the order of a command, until it is done
+    history/purged/runs/<run>.json               the note: purged parts of a run; written before a deletion;
+    stays history/purged/<part>/<inverted time>~<run>  no content: all logs, or outputs, are deleted
+    history/purging/<run>                        no content: the run's history is being deleted
 
-Logs and outputs that are in a run's note and have no mark are deleted again by the next purge. The history of
-a run goes with one deletion, that of its record: lists pass over places without a record. What belongs to the
-record is found by `history/purging` then.
+If a run's note lists logs or outputs and the mark is missing, the next purge deletes them again. A run's
+history is deleted by the deletion of its record, because lists skip entries without a record. The rest of its
+objects is then found by `history/purging`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class S3Purges:
             self._store.write(f"{_ORDERS}{command}.json", records.PURGE_ORDER.encode(order))
 
     def orders(self) -> Iterator[tuple[CommandId, PurgeOrder]]:
-        """What was asked for, and is not done, oldest first. One that cannot be read is reported and left."""
+        """Open orders, oldest first. An unreadable order is logged and skipped."""
         with _told("purges cannot be listed"):
             for info in self._store.list(_ORDERS):
                 command = CommandId(info.key.removeprefix(_ORDERS).removesuffix(".json"))
@@ -57,7 +57,7 @@ class S3Purges:
                     yield command, order
 
     def drop_order(self, command: CommandId) -> None:
-        """It is done."""
+        """Remove an order that is done."""
         with _told(f"purge {command} could not be removed"):
             self._store.delete(f"{_ORDERS}{command}.json")
 
@@ -71,7 +71,7 @@ class S3Purges:
                 return None
 
     def note(self, purged: Purged) -> None:
-        """Say what is gone of a run from now on; nothing: take it back."""
+        """Write a run's note; without parts, remove it."""
         with _told(f"purge of run {purged.run} could not be noted"):
             if purged.parts:
                 self._store.write(_note_key(purged.run), records.PURGED.encode(purged))
@@ -79,12 +79,12 @@ class S3Purges:
                 self._store.delete(_note_key(purged.run))
 
     def mark_done(self, purged: Purged, part: Part) -> None:
-        """All of a part is deleted."""
+        """Record that a part is fully deleted."""
         with _told(f"purge of run {purged.run} could not be noted"):
             self._store.write(_done_key(purged, part), INDEX_MARK)
 
     def is_done(self, purged: Purged, part: Part) -> bool:
-        """Whether all of a part is deleted."""
+        """True if a part is fully deleted."""
         with _told(f"purge of run {purged.run} cannot be read"):
             return self._store.size(_done_key(purged, part)) is not None
 
@@ -95,7 +95,7 @@ class S3Purges:
         pipeline: PipelineName | None,
         beyond: RunPlace | None = None,
     ) -> Iterator[RunPlace]:
-        """Runs that were created before a moment and have one of the parts, or some of it, newest first.
+        """Runs that were created before a moment and still have some of the parts, newest first.
 
         Args:
             when: The moment.
@@ -105,7 +105,7 @@ class S3Purges:
         """
         begin = str(beyond) if beyond is not None else str(place_at(when, "~"))
         runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", begin)
-        listed = (part for part in parts if part is not Part.HISTORY)  # a run without it is not listed
+        listed = (part for part in parts if part is not Part.HISTORY)  # a run without history is not listed
         marks = [_Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
         for name in runs:
             if Part.HISTORY in parts or not all(names.has(name) for names in marks):
@@ -118,18 +118,18 @@ class S3Purges:
             return tuple(RunId(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
 
     def forget_reuse(self, run: RunId, by: RunId) -> None:
-        """The outputs of `by` are gone, so it needs those of `run` no more."""
+        """Remove the mark: the outputs of `by` are deleted, so it does not need those of `run` any more."""
         with _told(f"what reuses run {run} could not be changed"):
             self._store.delete(reused_key(run, by))
 
     def unfinished(self) -> Iterator[Purged]:
-        """Runs whose history is deleted in part."""
+        """Runs whose history is partly deleted."""
         with _told("purges cannot be listed"):
             runs = [RunId(info.key.removeprefix(_PURGING)) for info in self._store.list(_PURGING)]
         yield from (purged for run in runs if (purged := self.purged(run)) is not None)
 
     def delete_history(self, purged: Purged) -> None:
-        """Delete a run's record, which hides it everywhere, then what belongs to that. Safe to repeat."""
+        """Delete a run's record, which hides the run everywhere, then its other objects. Safe to repeat."""
         place = place_at(purged.created_at, purged.run)
         with _told(f"history of run {purged.run} could not be deleted"):
             self._store.write(f"{_PURGING}{purged.run}", INDEX_MARK)
@@ -151,13 +151,13 @@ class S3Purges:
 
 
 class _Ascending:
-    """Names in ascending order, looked up in ascending order."""
+    """Looks up names in a sorted iterator; lookups must be in ascending order, too."""
 
     def __init__(self, names: Iterator[str]) -> None:
         self._names, self._next = names, next(names, None)
 
     def has(self, name: str) -> bool:
-        """Whether a name is among them."""
+        """True if the name is in the iterator."""
         while self._next is not None and self._next < name:
             self._next = next(self._names, None)
         return self._next == name

@@ -1,4 +1,4 @@
-"""What the adapters of S3 say when it does not do what was asked."""
+"""The error of the S3 adapters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nimbus.domain.errors import NimbusError
 
 
 class StorageUnavailableError(NimbusError):
-    """S3 did not do what was asked; it may later."""
+    """S3 did not execute a request; a retry may succeed."""
 
     code = "storage_unavailable"
     retryable = True

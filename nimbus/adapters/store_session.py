@@ -1,4 +1,4 @@
-"""A session with the store of the live state, ZooKeeper or SQLite, and the calls that it answers."""
+"""A session with the store of the live state, ZooKeeper or SQLite, and its calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from leader import ZooKeeperSession
 from nimbus.adapters.zookeeper.calls import Calls
 
-if TYPE_CHECKING:  # with ZooKeeper, no process holds the 1.1 MiB of SQLite and its adapter
+if TYPE_CHECKING:  # with ZooKeeper, no process needs the 1.1 MiB of SQLite and its adapter
     from nimbus.adapters.sqlite.session import SqliteSession
 
 StoreSession: TypeAlias = "ZooKeeperSession | SqliteSession"

@@ -1,6 +1,6 @@
-"""Builds the processes of Nimbus from their settings. The only room that knows every adapter.
+"""Builds the processes of Nimbus from their settings. The only package that imports every adapter.
 
-`run_scheduler` and `run_worker` are what the command line calls.
+The command line calls `run_scheduler` and `run_worker`.
 """
 
 from nimbus.bootstrap.processes import run_scheduler, run_worker

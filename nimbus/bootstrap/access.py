@@ -1,4 +1,4 @@
-"""Builds what finds out who uses the API."""
+"""Builds the authentication of the API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nimbus.scheduler.access_follower import AccessFollower, TokensFile
 
 
 def build_gate(settings: Settings, jwts: JwtVerifier | None, registry: CollectorRegistry) -> Gate:
-    """Says who sends a request. Knows no token yet."""
+    """The gate, which identifies the sender of a request. It has no tokens yet."""
     api = settings.api
     secure = settings.scheduler.advertise_url.startswith("https:")
     required = api.auth == "required"
@@ -23,7 +23,7 @@ def build_gate(settings: Settings, jwts: JwtVerifier | None, registry: Collector
 
 
 def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls | None:
-    """What the API is served with; None: plain HTTP. CertificateError: the files cannot be used."""
+    """TLS of the API; None: plain HTTP. CertificateError: the files cannot be used."""
     tls = settings.api.tls
     return None if tls is None else ReloadingTls(tls.certificate, tls.key, registry)
 
@@ -31,14 +31,14 @@ def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls |
 def build_access_follower(
     settings: Settings, store: AccessStore, gate: Gate, tls: ReloadingTls | None
 ) -> AccessFollower:
-    """Tells the gate which tokens there are, and looks at the certificate."""
+    """The follower, which updates the gate's tokens and checks the certificate."""
     path = settings.api.tokens_file
     file = None if path is None else TokensFile(path)
     return AccessFollower(store, gate, file, () if tls is None else (tls.look,))
 
 
 def allowed_hosts(settings: Settings) -> list[str]:
-    """What callers may name this scheduler, in `Host`: as it advertises itself, and as it was told."""
+    """Permitted values of `Host`: the advertised name, and the configured ones."""
     scheduler = settings.scheduler
     advertised = urlsplit(scheduler.advertise_url).hostname or scheduler.host
     return [scheduler.host, advertised, *scheduler.allowed_hosts]

@@ -1,4 +1,4 @@
-"""Whether the nodes of the cluster in ZooKeeper are closed to others, as `zookeeper.acl` says."""
+"""Checks or corrects the access lists of the cluster's nodes in ZooKeeper, by `zookeeper.acl`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
 SHOWN = 10
-"""Nodes that the message of a refusal names."""
+"""Most nodes that the error message names."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OpenNodesError(NimbusError):
-    """Nodes of the cluster have other access lists than they should, and nobody is to change them now."""
+    """Nodes of the cluster have wrong access lists, and `zookeeper.acl` does not permit to correct them."""
 
     code = "open_nodes"
     exit_code = 7
@@ -35,14 +35,14 @@ class OpenNodesError(NimbusError):
 
 
 def access_lists(session: StoreSession, settings: Settings) -> AclEnforcement | None:
-    """Checks and mends the whole cluster's nodes. None: there are no access lists, see `why_none`."""
+    """Checks and corrects the whole cluster's nodes. None: there are no access lists, see `why_none`."""
     if why_none(settings) or not isinstance(session, ZooKeeperSession):
         return None
     return AclEnforcement(session, settings.cluster.root)
 
 
 def why_none(settings: Settings) -> str:
-    """Why no access list is looked at; empty: they are."""
+    """Why access lists are not checked; empty if they are."""
     if settings.store_folder is not None:
         return "the state of a single scheduler is in files, which the system's permissions protect"
     if settings.zookeeper.username is None:
@@ -51,11 +51,11 @@ def why_none(settings: Settings) -> str:
 
 
 def check_access_lists(session: StoreSession, settings: Settings) -> None:
-    """Refuse to start while nodes are open, if `zookeeper.acl` is `check`. Looks at all nodes.
+    """Refuse to start if `zookeeper.acl` is `check` and a node is open. Checks all nodes.
 
     Raises:
-        OpenNodesError: it names them, and says what to do.
-        LeaderError: we may not read a list, or ZooKeeper does not answer.
+        OpenNodesError: it names the nodes and the remedy.
+        LeaderError: a list cannot be read, or ZooKeeper does not answer.
     """
     if settings.zookeeper.acl != "check":
         return

@@ -1,4 +1,4 @@
-"""Makes what the engine, the API and the doctor use of `alerts`."""
+"""Builds the alert objects of the engine, the API and the doctor from the section `alerts`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nimbus.ports import AlertNotSentError, AlertTarget
 
 
 def alert_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, AlertTarget]:
-    """All targets, by name. `environ` and files are asked for secrets at each try.
+    """All targets, by name. Secrets are read from `environ` and files at each try.
 
     Raises:
         InvalidConfigurationError: one needs an extra that is not installed.
@@ -49,7 +49,7 @@ def missing_extras(settings: Settings) -> list[Problem]:
 
 
 def alert_policy(settings: Settings) -> AlertPolicy:
-    """Whom to tell of what."""
+    """Which alerts go to which targets."""
     alerts = settings.alerts
     return AlertPolicy(
         targets=frozenset(alerts.targets),
@@ -65,7 +65,7 @@ def alert_sender(
     leads_in: Callable[[int], bool],
     tell: Callable[[News], None],
 ) -> AlertSender:
-    """What sends alerts while this scheduler leads."""
+    """The sender of alerts, which works while this scheduler leads."""
     return AlertSender(
         targets,
         cluster=_cluster(settings),
@@ -76,7 +76,7 @@ def alert_sender(
 
 
 def alert_tests(settings: Settings, targets: Mapping[str, AlertTarget]) -> AlertTests:
-    """What tries the targets, from this scheduler."""
+    """The tests of targets, from this scheduler."""
 
     def send(name: str) -> None:
         now = datetime.now(UTC)
@@ -119,7 +119,7 @@ def secret_of(name: str, target: TargetSettings, environ: Mapping[str, str]) -> 
     """The secret of a target, if it has one.
 
     Raises:
-        AlertNotSentError: it cannot be had.
+        AlertNotSentError: it cannot be read.
     """
     if target.secret_variable is not None:
         if not (secret := environ.get(target.secret_variable)):

@@ -1,4 +1,4 @@
-"""Makes the clusters that a worker submits drivers to, of its targets."""
+"""Builds the clusters to which a worker submits drivers, from its targets."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def clusters(
     schedulers: Callable[[], Iterable[SchedulerInfo]],
     worker: Worker,
 ) -> dict[str, ClusterTarget]:
-    """Those of a worker's targets that drivers can be submitted to, by name.
+    """The targets of a worker that accept drivers, by name.
 
     Args:
-        targets: All of them.
-        configured: The same, as the configuration has them.
-        schedulers: Those that are registered: drivers report to them, unless a target names others.
-        worker: Its section of the configuration.
+        targets: All targets.
+        configured: The same targets in the configuration.
+        schedulers: Returns the registered schedulers; drivers report to them, unless a target names others.
+        worker: The worker's section of the configuration.
     """
 
     def endpoints_of(target: Target) -> Callable[[], Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Builds what collects garbage: on this disk, and, in a scheduler, in the bucket."""
+"""Builds the garbage collector: for this disk, and, in a scheduler, for the bucket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nimbus.worker.connections import open_data
 def build_collector(
     foundation: Foundation, metrics: GarbageMetrics, *, leads: Callable[[], bool] | None
 ) -> Collector:
-    """What the settings ask for.
+    """The collector that the settings configure.
 
     Args:
         foundation: Settings, ZooKeeper, S3, disk.
-        metrics: What is counted.
-        leads: Whether this process leads now; None: it never does, so the bucket is not its business.
+        metrics: The collector's metrics.
+        leads: Whether this process leads now; None: it never leads, so it does not collect in the bucket.
     """
     settings, artifacts = foundation.settings, foundation.settings.artifacts
     state = ZooKeeperWholeState(foundation.session, settings.cluster.root)
@@ -60,6 +60,8 @@ def _runs(foundation: Foundation) -> Callable[[RunId], Run | None]:
     history = S3History(foundation.store)
 
     def read(run: RunId) -> Run | None:
-        return foundation.reader.run(run) or history.read(run)  # in this order: it may move meanwhile
+        return foundation.reader.run(run) or history.read(
+            run
+        )  # in this order, because it may move in between
 
     return read

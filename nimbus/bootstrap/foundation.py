@@ -1,4 +1,4 @@
-"""What every daemon stands on: settings, clock, ZooKeeper or SQLite, S3."""
+"""The common base of every daemon: settings, clock, ZooKeeper or SQLite, S3."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 
 LOOK_TIMEOUT = timedelta(seconds=5)
-"""Of a request that looks for an object which tasks wait for."""
+"""Time limit of a check for an object that tasks wait for."""
 OTHER_CONNECTIONS = 12
-"""To storage, besides those that fetch: looks, a collection, logs, history, the API."""
+"""Connections to storage in addition to downloads: checks, a collection, logs, history, the API."""
 
 _log = structlog.get_logger(__name__)
 
 
 class StorageRefusedError(NimbusError):
-    """S3 answers, and says no: starting would only hide it."""
+    """S3 refuses our credentials, so the daemon does not start."""
 
     code = "storage_refused"
     exit_code = 7
@@ -46,7 +46,7 @@ class StorageRefusedError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What every daemon needs: settings, clock, ZooKeeper or SQLite, S3."""
+    """The common base of a daemon."""
 
     settings: Settings
     clock: SystemClock
@@ -63,13 +63,13 @@ def lay_foundation(settings: Settings) -> Foundation:
         StorageRefusedError: the credentials are wrong.
         LeaderError: ZooKeeper does not answer, or refuses us.
         nimbus.ports.StoreUnavailableError: the database of a single scheduler cannot be opened.
-        ClusterUnfinishedError: a command that makes or removes the cluster has not ended.
+        ClusterUnfinishedError: a command that creates or removes the cluster has not ended.
     """
     store = S3ObjectStore(s3_config(settings))
     try:
         store.check()
     except StoreUnavailableError as exc:
-        # A scheduler that has all it needs leads without S3, so this is no reason not to start.
+        # A scheduler with all files can lead without S3, so it starts.
         _log.warning("storage_unreachable", error=str(exc))
     except StoreAccessDeniedError as exc:
         raise StorageRefusedError(str(exc)) from exc
@@ -90,7 +90,7 @@ def lay_foundation(settings: Settings) -> Foundation:
 
 
 def open_session(settings: Settings) -> StoreSession:
-    """Connect to where the live state is. Errors as of `lay_foundation`."""
+    """Connect to the store of the live state. Errors as of `lay_foundation`."""
     if (file := store_file(settings)) is not None:
         from nimbus.adapters.sqlite.session import SqliteSession
 
@@ -109,7 +109,7 @@ def store_file(settings: Settings) -> Path | None:
 
 
 def epoch_file(settings: Settings) -> Path | None:
-    """The epochs of a single scheduler, whose lock keeps a second one out; None: they are in ZooKeeper."""
+    """The epoch file of a single scheduler, whose lock excludes a second one; None: with ZooKeeper."""
     folder = settings.store_folder
     return None if folder is None else folder / "epoch"
 
@@ -131,12 +131,12 @@ def build_syncer(foundation: Foundation, changed: Callable[[Readiness], None]) -
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
-    """How storage is asked again."""
+    """Retries of requests to storage."""
     return RetryPolicy(max_wait=settings.sync.retry_max)
 
 
 def s3_config(settings: Settings) -> S3Config:
-    """How S3 is reached."""
+    """The connection to S3."""
     storage = settings.storage
     secret = storage.secret_access_key
     return S3Config(
@@ -153,7 +153,7 @@ def s3_config(settings: Settings) -> S3Config:
 
 
 def data_connection(settings: Settings) -> dict[str, Any] | None:
-    """As JSON: it goes to the runners. None: outputs are in a folder."""
+    """The connection of the bucket of outputs as JSON, for runners. None: outputs are in a folder."""
     if settings.worker.data_uri is None:
         return None
     bucket, _, prefix = settings.worker.data_uri.removeprefix("s3://").partition("/")
@@ -172,7 +172,7 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
 
 
 def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
-    """A bucket that tasks wait for something in; with the keys of `data` or, without any, of `storage`."""
+    """A bucket in which tasks wait for objects; with the keys of `data`, or else of `storage`."""
     storage, data = settings.storage, settings.data
     keys = data if data.access_key_id is not None else storage
     secret = keys.secret_access_key
@@ -191,7 +191,7 @@ def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
 
 
 def data_access(settings: Settings) -> dict[str, str]:
-    """What tasks are told of it. Keys only if they are of the data alone: those of `storage` stay here."""
+    """The connection for tasks. It contains keys only from the section `data`, never those of `storage`."""
     where = data_connection(settings)
     if where is None:
         return {}
@@ -202,7 +202,7 @@ def data_access(settings: Settings) -> dict[str, str]:
 
 
 def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
-    """How ZooKeeper is reached."""
+    """The connection to ZooKeeper."""
     zookeeper = settings.zookeeper
     return ZooKeeperConfig(
         hosts=zookeeper.hosts,
@@ -214,7 +214,7 @@ def zookeeper_config(settings: Settings) -> ZooKeeperConfig:
 
 
 def zookeeper_tls(settings: Settings) -> dict[str, Any] | None:
-    """Fields of `leader.TlsConfig`, as JSON can hold them; None: no TLS."""
+    """Fields of `leader.TlsConfig` as JSON values; None: no TLS."""
     zookeeper = settings.zookeeper
     if not zookeeper.tls:
         return None

@@ -1,4 +1,4 @@
-"""Builds what serves the metrics of a worker that is a process of its own."""
+"""Builds the metrics server of a standalone worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nimbus.worker.identity import hostname
 
 
 class MetricsServer:
-    """Answers `/metrics` to whom a scheduler's would be answered. Threads `nimbus-api`, `nimbus-access`."""
+    """Serves `/metrics` with the same access rules as a scheduler. Threads `nimbus-api`, `nimbus-access`."""
 
     def __init__(self, server: ApiServer, access: AccessFollower) -> None:
         self._server, self._access = server, access
 
     def start(self) -> None:
-        """Serve. PortInUseError, BindError: it cannot listen there."""
+        """Start to serve. PortInUseError, BindError: it cannot listen there."""
         self._server.start()
         self._access.start()
 
@@ -36,7 +36,7 @@ class MetricsServer:
 
 
 def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) -> MetricsServer | None:
-    """The server for the metrics of a separate worker; None: it serves none.
+    """The metrics server of a standalone worker; None if it is not configured.
 
     Raises:
         CertificateError: the files of `api.tls` cannot be used.
@@ -46,7 +46,7 @@ def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) ->
     if where is None:
         return None
     host, port = where
-    # Tokens of the cluster alone: a worker fetches no keys of an identity provider.
+    # Only tokens of the cluster: a worker fetches no keys of an identity provider.
     gate, tls = build_gate(settings, None, registry), build_tls(settings, registry)
     access = build_access_follower(settings, ZooKeeperAccess(session, settings.cluster.root), gate, tls)
 
@@ -63,7 +63,7 @@ def build_metrics_server(foundation: Foundation, registry: CollectorRegistry) ->
 
 
 def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Syncer) -> None:
-    """Add what is known of this daemon's local store."""
+    """Add the metrics of this daemon's local store."""
     SyncMetrics(
         registry,
         progress=syncer.progress,

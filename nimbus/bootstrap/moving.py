@@ -1,4 +1,4 @@
-"""What an exported state holds, read by the same code that a new leader will read it with."""
+"""The content of an exported state, read by the same code that a new leader uses."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CLOSE_LIMIT = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What who moves a cluster must know of its state."""
+    """The parts of a state that are checked before a cluster is moved."""
 
     pipelines: int
     runs: int
     open_attempts: tuple[str, ...]
     releases: frozenset[ReleaseRef]
-    """In use: they must be in the bucket."""
+    """Releases in use, which must be in the bucket."""
 
 
 def contents_of(state: ClusterState) -> Contents:
-    """Read all pipelines and runs of a state, from a database that is made for that.
+    """Read all pipelines and runs of a state, through a temporary database.
 
     Raises:
         UnreadableRecordError: one of them is broken, or of a newer release.

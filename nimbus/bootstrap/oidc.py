@@ -1,4 +1,4 @@
-"""Makes what the API and the engine use of `oidc`."""
+"""Builds the identity provider objects of the API and the engine from the section `oidc`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def build_grants(settings: Settings) -> Grants | None:
-    """What groups of the provider may do; None: there is no provider."""
+    """The rights of the provider's groups; None without a provider."""
     oidc = settings.oidc
     if oidc.issuer is None:
         return None
@@ -31,10 +31,10 @@ def build_grants(settings: Settings) -> Grants | None:
 
 
 def build_jwts(settings: Settings) -> JwtVerifier | None:
-    """Checks what the provider signed; None: there is no provider.
+    """The verifier of the provider's signatures; None without a provider.
 
     Raises:
-        InvalidConfigurationError: there is one, and the extra is not installed.
+        InvalidConfigurationError: the extra is not installed.
     """
     oidc, grants = settings.oidc, build_grants(settings)
     if oidc.issuer is None or grants is None:
@@ -56,7 +56,7 @@ def build_jwts(settings: Settings) -> JwtVerifier | None:
 def build_provider(
     settings: Settings, jwts: JwtVerifier | None, registry: CollectorRegistry
 ) -> OidcProvider | None:
-    """Speaks to the provider; None: there is none."""
+    """The client of the provider; None without a provider."""
     oidc = settings.oidc
     if jwts is None or oidc.issuer is None:
         return None

@@ -1,4 +1,4 @@
-"""The two daemons: a scheduler, and a worker of its own."""
+"""The two daemons: a scheduler, and a standalone worker."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from nimbus.telemetry.worker import WorkerMetrics
 _log = structlog.get_logger(__name__)
 
 STEP = timedelta(seconds=5)
-"""Longest wait for one part to stop."""
+"""Longest wait until one part has stopped."""
 
 
 def run_scheduler(settings: Settings) -> int:
-    """Run a scheduler until it is told to stop. Returns the exit code.
+    """Run a scheduler until a signal stops it. Returns the exit code.
 
     Raises:
-        NimbusError, LeaderError, BlobSyncError: it cannot start: the message says why and what to do.
+        NimbusError, LeaderError, BlobSyncError: it cannot start; the message has the reason and the remedy.
     """
     configure(settings.log.level, settings.log.format)
-    give_back_large_blocks()  # a sync's buffers are no reason to stay large
+    give_back_large_blocks()  # frees the buffers of a sync
     if settings.worker.embedded and settings.store_folder is None:
         _look_for_java()
     foundation = lay_foundation(settings)
@@ -52,7 +52,7 @@ def run_scheduler(settings: Settings) -> int:
 
         check_epochs(foundation.session, settings.cluster.root, epochs)
     check_access_lists(foundation.session, settings)
-    with _crash_sentinel(foundation):  # before anything queues for leadership
+    with _crash_sentinel(foundation):  # before the scheduler queues for leadership
         parts = build_parts(foundation)
         scheduler = Scheduler(parts)
         _keep_what_is_loaded()
@@ -66,7 +66,7 @@ def run_scheduler(settings: Settings) -> int:
 
 
 def run_worker(settings: Settings) -> int:
-    """Run a worker of its own until it is told to stop; its runners go on. Returns the exit code.
+    """Run a standalone worker until a signal stops it; its runners continue. Returns the exit code.
 
     Raises:
         InvalidConfigurationError: the configuration is that of a single scheduler.
@@ -91,7 +91,7 @@ def run_worker(settings: Settings) -> int:
 
     def start() -> None:
         if metrics is not None:
-            metrics.start()  # a busy port is found before anything else is touched
+            metrics.start()  # first, to fail on a busy port before anything else is changed
         syncer.start()
         worker.start()
         collector.start()
@@ -114,16 +114,16 @@ def run_worker(settings: Settings) -> int:
 
 
 def _keep_what_is_loaded() -> None:
-    """Leave modules and settings out of all garbage collections to come: they stay, and are most objects.
+    """Exclude modules and settings, which are most objects and are never freed, from garbage collections.
 
-    What little garbage is among them stays, too: to look for it would take a tenth of a second of the start.
+    The little garbage among them stays, too: collecting it would make the start a tenth of a second longer.
     """
     gc.freeze()
     gc.enable()
 
 
 def _look_for_java() -> None:
-    """Say now, and not with the first task, that a worker must refuse what needs Spark."""
+    """Warn at the start that a worker without Java must refuse Spark tasks."""
     try:
         find_java()
     except JavaMissingError as exc:
@@ -132,7 +132,7 @@ def _look_for_java() -> None:
 
 @contextmanager
 def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
-    """A program that ends our session if we die before we have done so ourselves."""
+    """A program that ends our ZooKeeper session if this process dies before it has closed it."""
     if not foundation.settings.leadership.sentinel or not isinstance(foundation.session, ZooKeeperSession):
         yield  # a session in SQLite ends with its process anyway
         return

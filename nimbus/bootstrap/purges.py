@@ -1,4 +1,4 @@
-"""Builds what purges runs: the collections of a scheduler that follow `retention` and people's orders."""
+"""Builds the purges of runs by a scheduler's collector: by `retention` and by users' orders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nimbus.worker.connections import open_data
 def add_purges(
     collector: Collector, foundation: Foundation, metrics: GarbageMetrics, leads: Callable[[], bool]
 ) -> None:
-    """Let a scheduler's collector purge runs while it leads."""
+    """Add purges, which work while the scheduler leads, to its collector."""
     settings = foundation.settings
     purge = RunPurge(
         history=S3History(foundation.store),
@@ -36,7 +36,7 @@ def add_purges(
 
 
 def output_place(settings: Settings, leads: Callable[[], bool], metrics: GarbageMetrics) -> OutputPlace:
-    """Where outputs are, as `worker.data` says."""
+    """The storage of outputs, from `worker.data`."""
     if (where := data_connection(settings)) is not None:
         return BucketOutputs(open_data(where), leads, metrics)
     worker = settings.worker

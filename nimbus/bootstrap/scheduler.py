@@ -90,7 +90,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_parts(foundation: Foundation) -> Parts:
-    """All parts of a scheduler, none of them started."""
+    """All parts of a scheduler, not started."""
     settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
     registry = CollectorRegistry()
     tell_build(registry)
@@ -116,7 +116,7 @@ def build_parts(foundation: Foundation) -> Parts:
     exports = build_exports(foundation, history, releases, registry, leads=late.leads)
 
     def resign(reason: str, to: str) -> None:
-        """Any thread; with a successor it makes calls to ZooKeeper."""
+        """Any thread; with a named successor it calls ZooKeeper."""
         leadership = late.election.leadership()
         if to and leadership is not None and isinstance(session, ZooKeeperSession):
             try:
@@ -312,7 +312,7 @@ def _identity(foundation: Foundation) -> Identity:
 
 
 def _participant(settings: Settings, identity: Identity) -> Participant:
-    """Where others reach this scheduler, which need not be where it listens."""
+    """The participant with the address at which others reach this scheduler."""
     advertised = urlsplit(identity.address)
     return Participant(
         id=identity.id,
@@ -356,5 +356,5 @@ def _policy(settings: Settings) -> Policy:
 
 
 def _storage_trouble(readiness: Readiness) -> str:
-    """What the syncer last had to say against S3, if it waits for it."""
+    """The syncer's last error of S3, if it waits for S3."""
     return next((found.reason for found in readiness.releases.values() if found.state == "unavailable"), "")

@@ -1,4 +1,4 @@
-"""What a single scheduler looks at before it starts."""
+"""Checks of a single scheduler before it starts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nimbus.adapters.sqlite.session import SqliteSession
 
 
 def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
-    """Refuse a second scheduler before it writes anything; the election takes the lock for good later.
+    """Refuse a second scheduler before it writes anything; later the election keeps the lock.
 
-    The epochs go on from those of the database, also when it was restored without the file of the epochs.
+    Epochs continue from those in the database, also if it was restored without the epoch file.
 
     Args:
-        session: With the database.
-        root: Of the cluster.
-        file: Of the epochs.
+        session: The session with the database.
+        root: The cluster's root.
+        file: The epoch file.
 
     Raises:
         ElectionStateError: another scheduler holds the file locked.
-        RecordError: the file holds something else.
+        RecordError: the file has other content.
     """
     epochs = EpochFile(file)
     highest = epochs.lock()

@@ -1,4 +1,4 @@
-"""Reaches parts of a scheduler that are built later than those that need them."""
+"""References to parts of a scheduler that are built later than their users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nimbus.scheduler.registrar import Registrar
 
 
 class Switchboard:
-    """Reaches parts that are built later: the wiring has circles, the imports do not."""
+    """Forwards calls to parts that are built later: references are circular, imports are not."""
 
     engine: Engine
     election: Elector
@@ -44,7 +44,7 @@ class Switchboard:
         return self.election.is_leader()
 
     def leads_in(self, epoch: int) -> bool:
-        """From the election, at the point of use: false if it leads again, in a later epoch."""
+        """From the election, when called: false if it leads again in a later epoch."""
         leadership = self.election.leadership()
         return leadership is not None and leadership.epoch == epoch
 
@@ -53,7 +53,7 @@ class Switchboard:
         return self.engine.status
 
     def changed(self) -> None:
-        """To the registrar: something that is reported has changed."""
+        """To the registrar: reported data have changed."""
         self.registrar.changed()
 
     def synced(self, _readiness: Readiness) -> None:

@@ -1,4 +1,4 @@
-"""Makes what workers and the API use of `spark`: what follows from a target's keys, and history servers."""
+"""Builds the targets of workers, and the history servers of the API, from the section `spark`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KUBERNETES = "spark.kubernetes"
 
 
 def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, SparkTarget]:
-    """All targets, by name. `environ` is asked for tokens when they are needed."""
+    """All targets, by name. Tokens are read from `environ` when they are needed."""
     return {
         name: SparkTarget(
             name=name,
@@ -32,7 +32,7 @@ def spark_targets(settings: Settings, environ: Mapping[str, str]) -> dict[str, S
 
 
 def history_servers(settings: Settings) -> HistoryServers:
-    """The history servers, for links to applications that have ended."""
+    """The history servers, for links to ended applications."""
     targets = settings.spark.targets.items()
     return HistoryServers(
         general=settings.spark.history,
@@ -49,7 +49,7 @@ def _kubernetes_conf(target: Target) -> dict[str, str]:
         f"{_KUBERNETES}.authenticate.driver.serviceAccountName": target.service_account,
     }
     for prefix in (f"{_KUBERNETES}.authenticate", f"{_KUBERNETES}.authenticate.submission"):
-        # The first is read by a driver in client mode, the second by a submission.
+        # A driver in client mode reads the first one, a submission the second.
         conf[f"{prefix}.oauthTokenFile"] = None if target.token_file is None else str(target.token_file)
         conf[f"{prefix}.caCertFile"] = None if target.ca_file is None else str(target.ca_file)
     return {name: value for name, value in conf.items() if value is not None}

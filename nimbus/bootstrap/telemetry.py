@@ -1,4 +1,4 @@
-"""Makes what sends traces and lineage: `telemetry`."""
+"""Builds the senders of traces and lineage from the section `telemetry`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nimbus.worker.task_telemetry import TaskTelemetry
 
 
 def missing_extras(settings: Settings) -> list[Problem]:
-    """What is configured and cannot be sent from this host."""
+    """Configured sinks whose extra is not installed on this host."""
     telemetry = settings.telemetry
     needed = (
         ("traces", "otel", telemetry.traces, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
@@ -52,7 +52,7 @@ def build_exports(
     *,
     leads: Callable[[], bool],
 ) -> RunExports | None:
-    """What sends traces and lineage while this scheduler leads; None: neither is configured.
+    """The exporter of traces and lineage, which works while this scheduler leads; None if not configured.
 
     Raises:
         InvalidConfigurationError: one needs an extra that is not installed.
@@ -72,13 +72,13 @@ def build_exports(
 
 
 def lineage_namespace(settings: Settings) -> str:
-    """Of all jobs in lineage."""
+    """The namespace of all jobs in lineage."""
     lineage = settings.telemetry.lineage
     return (None if lineage is None else lineage.namespace) or settings.cluster.root.strip("/")
 
 
 def task_telemetry(settings: Settings) -> TaskTelemetry:
-    """What a worker tells its tasks."""
+    """A worker's telemetry settings for its tasks."""
     traces, lineage = settings.telemetry.traces, settings.telemetry.lineage
     return TaskTelemetry(
         traces=traces is not None,
@@ -88,7 +88,7 @@ def task_telemetry(settings: Settings) -> TaskTelemetry:
 
 
 def _transport(lineage: Lineage) -> dict[str, str]:
-    """Where OpenLineage's listener sends. Keys of the server are not in it: every task could read them."""
+    """The transport of OpenLineage's listener, without the server's keys, which every task could read."""
     if lineage.url is None:
         return {"transport.type": "file", "transport.location": str(lineage.file)}
     parts = urlsplit(lineage.url)
@@ -146,5 +146,5 @@ def _facts(foundation: Foundation, history: S3History, releases: LocalReleases) 
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # the parent package is missing
         return False

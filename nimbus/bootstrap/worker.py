@@ -1,4 +1,4 @@
-"""Builds a worker, embedded or of its own."""
+"""Builds a worker, embedded or standalone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def build_worker(
     *,
     scheduler_id: str | None,
 ) -> Worker:
-    """A worker that ends the process if its own thread fails.
+    """A worker that ends the process if its thread fails.
 
     Raises:
         TaskUserError: tasks cannot run as the users that the configuration names.
@@ -130,17 +130,19 @@ def build_worker(
 def _clusters(targets: Mapping[str, SparkTarget], foundation: Foundation) -> dict[str, ClusterTarget]:
     if not targets:
         return {}
-    from nimbus.bootstrap.clusters import clusters  # late: it loads what speaks to each kind of cluster
+    from nimbus.bootstrap.clusters import (
+        clusters,
+    )  # late, because it imports the clients of all kinds of clusters
 
     settings = foundation.settings
     return clusters(targets, settings.spark.targets, foundation.reader.schedulers, settings.worker)
 
 
 def secret_provider(section: Secrets, environment: Mapping[str, str]) -> Provider | None:
-    """What gives the worker its secrets.
+    """The worker's provider of secrets.
 
     Raises:
-        SecretError: a plug-in cannot be made, or a key of its provider is missing.
+        SecretError: a plug-in cannot be created, or a key of the provider is missing.
     """
     match section.provider:
         case None:
@@ -177,7 +179,7 @@ def _connect_provider(settings: Settings) -> ConnectProvider:
 
 
 def _end_process(cause: BaseException) -> None:
-    """A worker without its thread would only look alive: end in order, so that a supervisor starts anew."""
+    """End the process after the worker's thread failed, so that a supervisor restarts it."""
     _log.error("process_ends", because="its worker failed", error=str(cause))
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,5 +1,5 @@
-"""The command line. It speaks to any scheduler over HTTP; the daemons and the local stack start from it too.
+"""The command line: a client of the schedulers' HTTP API; also starts the daemons and the local stack.
 
-Every module imports only Click at its top: what is heavy is imported by the command that needs it, so that
-`nimbus version` and `--help` answer at once.
+Modules import only Click at the top. Each command imports heavy modules itself, so that
+`nimbus version` and `--help` print at once.
 """

@@ -1,4 +1,4 @@
-"""What the doctor asks of targets of alerts: can their secrets be read, does anybody listen. None raises."""
+"""Doctor's checks of alert targets: are their secrets readable, do they accept connections? None raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at each target, without sending anything."""
+    """Check each target without sending a message."""
     from nimbus.bootstrap.alerts import missing_extras, secret_of
     from nimbus.ports import AlertNotSentError
 
@@ -35,7 +35,7 @@ def alert_targets_of(settings: Settings, environ: Mapping[str, str]) -> Iterator
 
 
 def _known(check: str, url: str) -> Finding:
-    """Does Apprise know the URL? Only a message shows whether the service is there."""
+    """Does Apprise know the URL? Only a message would show that the service exists."""
     from nimbus.adapters.alerts.apprise_service import service_of
     from nimbus.ports import AlertNotSentError
 

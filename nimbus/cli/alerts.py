@@ -1,4 +1,4 @@
-"""`nimbus alert`: what people were told."""
+"""`nimbus alert`: alerts that were sent or wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def alert() -> None:
-    """See what people were told of failures and the like; test where it goes."""
+    """List alerts about failures and other events; test their targets."""
 
 
 @alert.command(name="list")

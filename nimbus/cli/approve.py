@@ -1,4 +1,4 @@
-"""`nimbus run approve`: a person's decision about a task of type `approval`."""
+"""`nimbus run approve`: approve or reject a task of type `approval`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 )
 @click.argument("run_id")
 @click.argument("task")
-@click.option("--reject", is_flag=True, help="Reject it: the task fails.")
-@click.option("--reason", required=True, help="Kept on the task.")
+@click.option("--reject", is_flag=True, help="Reject instead: the task fails.")
+@click.option("--reason", required=True, help="Shown with the task.")
 @remote
 def approve(api: Api, out: Output, run_id: str, task: str, reject: bool, reason: str) -> int:
-    """Approve what a task of type approval waits for. Your local user name is kept. Safe to repeat."""
+    """Approve a waiting task of type approval. Records your local user name. Safe to repeat."""
     body = {"approved": not reject, "reason": reason}
     path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/approval"
     return report_command(out, api.command("POST", path, body))

@@ -1,4 +1,4 @@
-"""`nimbus artifacts`: what lies in storage, and what of it nobody needs."""
+"""`nimbus artifacts`: objects in storage that no release needs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=LazyGroup,
-    lazy={"gc": Lazy("nimbus.cli.artifacts:gc", "Say what a collection of garbage would delete.")},
+    lazy={"gc": Lazy("nimbus.cli.artifacts:gc", "List what a garbage collection would delete.")},
 )
 def artifacts() -> None:
-    """See what lies in storage that nobody needs."""
+    """Find objects in storage that no release needs."""
 
 
 @click.command(epilog=examples("nimbus artifacts gc --dry-run --config configs/ha.yaml"))
@@ -33,17 +33,17 @@ def artifacts() -> None:
 @config_option
 @output_option
 def gc(dry_run: bool, config: Path | None, output: str) -> int:
-    """Say what the leader's next collection in the bucket would delete, and why the rest is kept.
+    """List what the leader's next collection in the bucket would delete, and why the rest is kept.
 
-    Asks ZooKeeper which releases are in use, and lists the bucket. Writes and deletes nothing. The leader
-    collects by itself where the configuration says `artifacts.gc: true`.
+    Reads the releases in use from ZooKeeper, and lists the bucket. Writes and deletes nothing. The leader
+    collects by itself if the configuration has `artifacts.gc: true`.
     """
     from nimbus.cli.storage import settings_of
 
     if not dry_run:
         raise CliError(
-            "only the leader deletes, and by itself: set artifacts.gc to true in the configuration of all "
-            "schedulers. To see what it would do, say --dry-run.",
+            "only the leader deletes: set artifacts.gc to true in the configuration of all "
+            "schedulers. To see what it would delete, use --dry-run.",
             code="only_the_leader",
             exit_code=Exit.USAGE,
         )
@@ -62,7 +62,7 @@ def gc(dry_run: bool, config: Path | None, output: str) -> int:
         return Exit.OK
     _tell(out, report, len(in_use))
     if not settings.artifacts.gc:
-        out.note("nobody deletes it: artifacts.gc is off in this configuration")
+        out.note("none of this is deleted: artifacts.gc is off in this configuration")
     return Exit.OK
 
 
@@ -84,7 +84,7 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
 
 
 def _tell(out: Output, report: CollectionReport, in_use: int) -> None:
-    """A report for people."""
+    """Print the report as text."""
     rows = [
         ("keep", kind.value, reason.value, tally.count, size(tally.size_bytes))
         for kind, reasons in report.kept.items()

@@ -36,12 +36,12 @@ def backfill() -> None:
 @click.option(
     "--from", "first", required=True, metavar="DATE", help="A day in the schedule's zone, or a time."
 )
-@click.option("--to", "last", required=True, metavar="DATE", help="The same, included.")
+@click.option("--to", "last", required=True, metavar="DATE", help="The last date, included.")
 @click.option(
-    "--every", metavar="DURATION", help="Between dates, such as 1d: for a pipeline without a schedule."
+    "--every", metavar="DURATION", help="Time between dates, such as 1d; for a pipeline without a schedule."
 )
 @click.option(
-    "--max-parallel", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs at once."
+    "--max-parallel", type=click.IntRange(1, 100), default=1, show_default=True, help="Most runs at a time."
 )
 @click.option(
     "--reprocess",
@@ -56,16 +56,16 @@ def backfill() -> None:
     type=click.Choice(["pause", "continue"]),
     default="pause",
     show_default=True,
-    help="After a run that did not succeed.",
+    help="What to do after a run that did not succeed.",
 )
-@click.option("--release", metavar="SHA256", help="Of all its runs. Without it: the active one.")
+@click.option("--release", metavar="SHA256", help="Release of all its runs. Default: the active one.")
 @click.option("--as-one-run", is_flag=True, help="One run whose data interval is the whole range.")
-@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter of all runs.")
-@click.option("--id", "backfill_id", metavar="ID", help="Your own: creating twice with it creates one.")
+@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="Parameter of all its runs.")
+@click.option("--id", "backfill_id", metavar="ID", help="Your own id: the same id creates one backfill.")
 @click.option(
     "--downstream",
     is_flag=True,
-    help="Backfill the pipelines that wait for its runs, too, each for its own dates.",
+    help="Also backfill the pipelines that wait for its runs, each for its own dates.",
 )
 @click.option("--dry-run", is_flag=True, help="Show which dates would get a run; create nothing.")
 @remote
@@ -82,10 +82,10 @@ def create(
     last: str,
     **chosen: Any,
 ) -> int:
-    """Create a backfill: the leader starts the next date when a run ends.
+    """Create a backfill: the leader starts the run of the next date when a run ends.
 
     With --downstream, pipelines whose tasks wait for its runs (`waits_for`) get backfills of their own, ID-2,
-    ID-3 and so on; see them first with --dry-run. Creating again with the same --id creates what is missing.
+    ID-3 and so on; --dry-run shows them first. Repeating it with the same --id creates the missing ones.
     """
     body = {"pipeline": pipeline, "from": first, "to": last, "parameters": parameters(pairs, None), **chosen}
     body = {key: value for key, value in body.items() if value is not None}
@@ -106,7 +106,7 @@ def create(
 def _followers(
     out: Output, name: str, body: dict[str, Any], planned: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The requests for the backfills of pipelines that wait."""
+    """Return the requests for the backfills of waiting pipelines."""
     alike = {key: body[key] for key in ("max_parallel", "reprocess", "order", "on_failure")}
     bodies = []
     for number, row in enumerate(planned, start=2):
@@ -119,7 +119,7 @@ def _followers(
 
 
 def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
-    """Create backfills in this order, each by a command of its own, up to the first that is refused."""
+    """Create backfills in this order, one command for each, until one is refused."""
     code, answers = Exit.OK, list[dict[str, Any]]()
     for body in bodies:
         try:
@@ -127,7 +127,7 @@ def _create_all(api: Api, out: Output, bodies: list[dict[str, Any]]) -> int:
         except CliError as exc:
             if answers:
                 first, last = bodies[0]["id"], answers[-1]["id"]
-                out.note(f"created up to {last}; to go on after {exc.code}, create again with --id {first}")
+                out.note(f"created up to {last}; to continue after {exc.code}, repeat it with --id {first}")
             raise
         answers.append({"id": body["id"], "pipeline": body["pipeline"], **answer})
         code = max(code, report_command(out, answer, quiet=out.as_json))
@@ -157,7 +157,7 @@ def list_(api: Api, out: Output, pipeline: str | None) -> None:
 @click.argument("backfill_id")
 @remote
 def show(api: Api, out: Output, backfill_id: str) -> None:
-    """Show a backfill: how far it is, and what it waits for."""
+    """Show a backfill: its progress, and what it waits for."""
     b = api.get(_path(backfill_id))
     if out.as_json:
         out.data(b)
@@ -183,7 +183,7 @@ def show(api: Api, out: Output, backfill_id: str) -> None:
 @click.option("--reason", help="Shown with the backfill.")
 @remote
 def pause(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
-    """Start nothing more until it is resumed. Runs under way go on."""
+    """Start no more runs until it is resumed. Active runs continue."""
     return _steer(api, out, backfill_id, "pause", reason)
 
 
@@ -191,7 +191,7 @@ def pause(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
 @click.argument("backfill_id")
 @remote
 def resume(api: Api, out: Output, backfill_id: str) -> int:
-    """Go on with the next date."""
+    """Continue with the next date."""
     return _steer(api, out, backfill_id, "resume", None)
 
 
@@ -200,7 +200,7 @@ def resume(api: Api, out: Output, backfill_id: str) -> int:
 @click.option("--reason", help="Shown with the backfill.")
 @remote
 def cancel(api: Api, out: Output, backfill_id: str, reason: str | None) -> int:
-    """Start nothing more. Its queued runs are stopped, those under way go on."""
+    """End a backfill. Its queued runs are stopped, its active runs continue."""
     return _steer(api, out, backfill_id, "cancel", reason)
 
 
@@ -216,7 +216,7 @@ def _plan(out: Output, answer: dict[str, Any]) -> int:
     rows = [(clock(row["end"]), clock(row["start"]), row["state"], row["run"]) for row in answer["dates"]]
     out.table(("date", "data since", "state", "last run"), rows)
     listed = "" if len(rows) == answer["total"] else f", the first {len(rows)} are listed"
-    out.note(f"{counted(answer['total'], 'date')}{listed}: {counted(answer['runs'], 'run')} would be made")
+    out.note(f"{counted(answer['total'], 'date')}{listed}: {counted(answer['runs'], 'run')} would be created")
     if answer["downstream"]:
         out.line("")
         followers = [

@@ -1,4 +1,4 @@
-"""What the doctor looks at. Each check says how it is, and what to do if it is not well. None raises."""
+"""The doctor's checks. Each reports a verdict, and advice if something is wrong. None raises."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _DEADLINE_S = 3.0
 _NO_JAVA = "none without Java"
 _DISK_LOW, _DISK_TOO_LOW = 5 << 30, 1 << 30
 _SKEW_WARN_S, _SKEW_FAIL_S = 5.0, 300.0
-"""S3 refuses signatures that are more than 15 minutes off; schedules are wrong long before that."""
+"""S3 refuses signatures that are more than 15 minutes off; schedules are wrong earlier."""
 
 
 def machine(*, needs_java: bool) -> Iterator[Finding]:
-    """Look at this machine, whatever the cluster."""
+    """Check this machine; needs no configuration."""
     yield _python()
     yield java(needed=needs_java)
 
 
 def cluster(settings: Settings) -> Iterator[Finding]:
-    """Look at what a configuration names."""
+    """Check what a configuration names."""
     from nimbus.bootstrap.targets import spark_targets
 
     yield disk(settings.scheduler.state_dir)
@@ -67,7 +67,7 @@ def _python() -> Finding:
 
 
 def java(*, needed: bool) -> Finding:
-    """Is there a Java that Spark can use? Not needed: on a host whose worker may leave Spark to others."""
+    """Is there a Java that Spark can use? It may be missing where other workers run the Spark tasks."""
     from nimbus.java import JavaMissingError, find_java
 
     try:
@@ -145,7 +145,7 @@ def warm_drivers(settings: Settings) -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """Is there room, and may we write?"""
+    """Is there free space, and can this user write?"""
     name = f"disk {folder}"
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not os.access(there, os.W_OK):
@@ -160,7 +160,7 @@ def disk(folder: Path) -> Finding:
 
 
 def s3(settings: Settings) -> Finding:
-    """Is the bucket there, and are the credentials right?"""
+    """Does the bucket exist, and are the credentials right?"""
     from nimbus.cli.storage import object_store
 
     where = f"s3 {settings.storage.bucket} at {settings.storage.endpoint_url or 'AWS'}"
@@ -168,7 +168,7 @@ def s3(settings: Settings) -> Finding:
 
 
 def outputs(settings: Settings) -> Iterator[Finding]:
-    """The same of the bucket of outputs, if they are in one."""
+    """Check the bucket of outputs, if outputs are in a bucket."""
     from nimbus.bootstrap.foundation import data_connection
     from nimbus.worker.connections import open_data
 
@@ -211,7 +211,7 @@ def clock(url: str) -> Finding:
 
 
 def judge_skew(skew_s: float) -> Finding:
-    """Judge how far our clock is ahead of another (negative: behind). A `Date` header has whole seconds."""
+    """Judge how far our clock is ahead of another (negative: behind). `Date` headers have whole seconds."""
     detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the S3 server"
     if abs(skew_s) >= _SKEW_FAIL_S:
         return Finding("clock", Verdict.FAIL, detail, "let NTP set both clocks: S3 will refuse signatures")
@@ -223,7 +223,7 @@ def judge_skew(skew_s: float) -> Finding:
 def port(host: str, number: int, *, tls: bool = False) -> Finding:
     """Is the API's port free, or held by a scheduler?
 
-    Its certificate is not verified: nothing secret is sent, and it need not name the address that is bound.
+    The certificate is not verified: no secret is sent, and it need not contain the bound address.
     """
     import httpx
 

@@ -1,4 +1,4 @@
-"""Speaks to the schedulers' API: any of them will do, so each is tried, again and again for a while."""
+"""Client of the schedulers' API. Any scheduler can answer, so each is tried repeatedly for a while."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nimbus.cli.exits import CliError, Exit, of_status
 
 PREFIX = "/api/v1"
 PATIENCE_S = 15.0
-"""How long a command goes on trying when nobody answers: longer than a takeover takes."""
+"""How long a command keeps trying without an answer: longer than a takeover takes."""
 DECISION_PATIENCE_S = 60.0
 """How long a command waits for the leader's decision: a release may have to be fetched first."""
 REASON_VARIABLE = "NIMBUS_REASON"
-"""Why, for the list of commands."""
+"""The environment variable with the reason that is kept with each command."""
 _PAGE = 500
-"""The most rows that one request asks for."""
+"""Most rows in one response."""
 _WAIT_S = 10
-"""Of one request that waits for a decision."""
+"""How long the server may hold one request that waits for a decision."""
 
 
 class UnreachableError(CliError):
@@ -46,7 +46,7 @@ class UnreachableError(CliError):
 
 
 class ProblemError(CliError):
-    """A scheduler refused, and said why."""
+    """A scheduler refused a request, with a reason."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail, code=code, exit_code=of_status(status))
@@ -54,11 +54,11 @@ class ProblemError(CliError):
 
 
 class DoubtfulError(CliError):
-    """A request may or may not have been done, and doing it twice would not be the same as once."""
+    """It is unknown whether a request was executed, and it is not safe to repeat."""
 
     def __init__(self, server: str, why: str) -> None:
         super().__init__(
-            f"{server} may or may not have taken the command ({why}). Look before asking again.",
+            f"{server} may or may not have accepted the command ({why}). Check before you repeat it.",
             code="in_doubt",
             exit_code=Exit.UNREACHABLE,
         )
@@ -68,9 +68,9 @@ class Api:
     """A client of all schedulers.
 
     Args:
-        servers: Base URLs; the one that answered last is asked first.
-        patience_s: How long to go on when none answers.
-        token: Sent to all of them; None: what is kept for each.
+        servers: Base URLs; the one that answered last is tried first.
+        patience_s: How long to keep trying when none answers.
+        token: Sent to all of them; None: the stored token of each.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Api:
         return self.fetch(path, **query).json()
 
     def listed(self, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
-        """The first rows of a list, page by page; `name`: of the rows, in an answer. Errors as `get`."""
+        """Read the first `limit` rows of a list, page by page; `name` is their key. Errors as `get`."""
         answer: dict[str, Any] = self.get(path, limit=min(limit, _PAGE), **query)
         rows = answer[name]
         while (cursor := answer.get("next_cursor")) and len(rows) < limit:
@@ -106,12 +106,12 @@ class Api:
         return answer
 
     def fetch(self, path: str, **query: Any) -> httpx.Response:
-        """Read anything; the response's headers count, too. ProblemError, UnreachableError."""
+        """Read any content; returns the response with its headers. ProblemError, UnreachableError."""
         wanted = {key: value for key, value in query.items() if value is not None}
         return self._ask("GET", path, repeatable=True, params=wanted)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Ask something that needs a body, and changes nothing. ProblemError, UnreachableError."""
+        """Send a query that needs a body and changes nothing. ProblemError, UnreachableError."""
         return self._ask("POST", path, repeatable=True, json=dict(body)).json()
 
     def command(
@@ -130,14 +130,14 @@ class Api:
             path: Below `/api/v1`.
             body: JSON.
             decided: Wait for the decision.
-            repeatable: Doing it twice is the same as once, so it is sent again when in doubt.
+            repeatable: It is safe to repeat, so it is sent again if the outcome is unknown.
 
         Returns:
-            The API's `CommandModel`; its `status` is `pending` when nobody has decided in time.
+            The API's `CommandModel`; its `status` is `pending` without a decision in time.
 
         Raises:
             ProblemError: refused.
-            UnreachableError: nobody took it.
+            UnreachableError: no scheduler accepted it.
             DoubtfulError: not repeatable, and the connection broke after it was sent.
         """
         until = time.monotonic() + (DECISION_PATIENCE_S if decided else 0)
@@ -153,7 +153,7 @@ class Api:
         return answer
 
     def leader(self) -> dict[str, Any] | None:
-        """The confirmed leader; None while nobody leads."""
+        """Return the confirmed leader; None if there is none."""
         found: dict[str, Any] | None = self.get("/leader")["leader"]
         return found
 
@@ -168,7 +168,7 @@ class Api:
         return answer
 
     def _round(self, method: str, path: str, repeatable: bool, request: Mapping[str, Any]) -> httpx.Response:
-        """Ask each scheduler once, until one answers."""
+        """Try each scheduler once, until one answers."""
         tried: dict[str, str] = {}
         for server in tuple(self._servers):
             try:
@@ -202,7 +202,7 @@ def _headers() -> dict[str, str]:
 
 
 def local_user() -> str:
-    """The name of who runs this process, as a header can hold it."""
+    """The name of the user who runs this process, encoded for a header."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name, as in some containers
@@ -215,7 +215,7 @@ def _printable(text: str) -> str:
 
 
 def _detail(response: httpx.Response) -> tuple[str, str]:
-    """Code and text of a refusal, also of one that is not ours (a proxy's)."""
+    """Code and text of a refusal, also of one that a proxy sent."""
     try:
         problem = response.json()
         return str(problem["code"]), str(problem["detail"])

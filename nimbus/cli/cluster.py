@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     cls=LazyGroup,
     lazy={
         "export": Lazy("nimbus.cli.cluster_move:export", "Write the whole state into a file."),
-        "import": Lazy("nimbus.cli.cluster_move:import_", "Make a cluster of such a file."),
+        "import": Lazy("nimbus.cli.cluster_move:import_", "Create a cluster from such a file."),
         "acl": Lazy("nimbus.cli.cluster_acl:acl", "List nodes that are open to others, or close them."),
         "destroy": Lazy("nimbus.cli.cluster_destroy:destroy", "Remove a cluster for good."),
     },
@@ -38,7 +38,7 @@ def cluster() -> None:
 )
 @remote
 def participants(api: Api, out: Output) -> None:
-    """List every scheduler: who leads, who is next, who is ready, and what the others lack."""
+    """List every scheduler: which one leads, which is next, which are ready, what the others lack."""
     answer = api.get("/participants")
     if out.as_json:
         out.data(answer)
@@ -71,7 +71,7 @@ def _artifacts(row: dict[str, Any]) -> str:
 @cluster.command()
 @remote
 def leader(api: Api, out: Output) -> int:
-    """Say who leads. Exit code 6 while nobody does."""
+    """Print which scheduler leads. Exit code 6 if none does."""
     found = api.leader()
     if out.as_json:
         out.data({"leader": found})
@@ -80,7 +80,7 @@ def leader(api: Api, out: Output) -> int:
         out.line(f"{found['id']} leads epoch {found['epoch']}" + (f" for {since}" if since else ""))
         out.note(found["address"])
     if found is None:
-        out.note("nobody leads at the moment: `nimbus cluster participants` says what each lacks.")
+        out.note("nobody leads at the moment: `nimbus cluster participants` shows what each scheduler lacks.")
         return Exit.UNREACHABLE
     return Exit.OK
 
@@ -113,7 +113,7 @@ def status(api: Api, out: Output) -> None:
 @cluster.command()
 @remote
 def workers(api: Api, out: Output) -> None:
-    """List workers, how busy they are, and how many attempts in a row they did not start."""
+    """List workers, their load, and how many attempts in a row they did not start."""
     answer = api.get("/workers")
     if out.as_json:
         out.data(answer)
@@ -143,7 +143,7 @@ def workers(api: Api, out: Output) -> None:
 
 
 def _closed(row: dict[str, Any]) -> str:
-    """Why a worker is given nothing, or less than others."""
+    """Why a worker gets no tasks, or fewer than others."""
     if row.get("cordoned"):
         return f"cordoned: {row['cordoned']}"
     if row["draining"]:
@@ -165,8 +165,8 @@ def _closed(row: dict[str, Any]) -> str:
 )
 @remote
 def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
-    """Ask the leader to hand over; the next ready scheduler takes the lead, or the one that is named."""
-    # Asked twice, the successor would be sent away as well.
+    """Ask the leader to hand over to the next ready scheduler, or to the one that --to names."""
+    # A second request would make the successor abdicate, too.
     body = {"reason": reason, "to": to} if to else {"reason": reason}
     return report_command(out, api.command("POST", "/cluster/abdicate", body, repeatable=False))
 
@@ -180,7 +180,7 @@ def abdicate(api: Api, out: Output, reason: str, to: str) -> int:
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="How many terms.")
 @remote
 def history(api: Api, out: Output, limit: int) -> None:
-    """List terms, newest first: who led, until when, why it ended, and how long nobody led before."""
+    """List terms, newest first: leader, end, reason of the end, and the time without a leader before."""
     answer = api.listed("/cluster/history", "terms", limit)
     if out.as_json:
         out.data(answer)
@@ -213,7 +213,7 @@ def history(api: Api, out: Output, limit: int) -> None:
         "adopted",
         "decisions",
     )
-    out.table(columns, rows, empty="no term is recorded: nobody has led, or the release before does")
+    out.table(columns, rows, empty="no term is recorded: there was no leader, or an older release leads")
     if not answer["history_complete"]:
         out.note("history did not answer: older terms may be missing from this list.")
 
@@ -221,7 +221,7 @@ def history(api: Api, out: Output, limit: int) -> None:
 @cluster.command()
 @remote
 def succession(api: Api, out: Output) -> None:
-    """Say what would follow if the leader died now: who would lead, what it lacks, after how long."""
+    """Predict what happens if the leader dies now: next leader, what it lacks, time until it leads."""
     answer = api.get("/cluster/succession")
     if out.as_json:
         out.data(answer)
@@ -233,13 +233,13 @@ def succession(api: Api, out: Output) -> None:
 
 
 def _led_for(row: dict[str, Any], now: datetime) -> str:
-    """For how long a leader led. One that died could not record its end."""
+    """How long a leader led. A leader that died could not record its end."""
     took = between(row["began_at"], row["ended_at"] or row["seen_at"], now)
     return f"at least {took}" if row["ended_at"] and not row["is_exact"] else took
 
 
 def _gap(row: dict[str, Any], before: dict[str, Any] | None) -> str:
-    """For how long nobody led before a term. `before`: the term before; None: the list ends."""
+    """The time without a leader before a term. `before`: the previous term; None: the list ends."""
     if row["gap_s"] is None:
         return ""
     is_exact = before is not None and before["is_exact"]
@@ -247,7 +247,7 @@ def _gap(row: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 
 def _end(row: dict[str, Any]) -> str:
-    """Why a term ended, by whose wish."""
+    """Why a term ended, and who requested it."""
     if row["cause"] is None:
         return "leads, or nobody has led since"
     words = row["cause"].replace("_", " ")
@@ -256,7 +256,7 @@ def _end(row: dict[str, Any]) -> str:
 
 
 def _adopted(row: dict[str, Any]) -> str:
-    """What a leader found."""
+    """What a leader adopted."""
     found = row["adopted"]
     if found is None:
         return "not read"
@@ -271,7 +271,7 @@ def _aside_name(one: dict[str, Any]) -> str:
 
 
 def _schema(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The cluster's schema, and what to do about it. A scheduler of the release before tells none."""
+    """The cluster's schema, and what to do about it. Schedulers of the previous release report none."""
     if "cluster_schema" not in answer:
         return
     stands, newest, older = answer["cluster_schema"], answer["newest_schema"], ", ".join(answer["older"])

@@ -1,4 +1,4 @@
-"""`nimbus cluster acl`: who may do what with the nodes of a cluster in ZooKeeper."""
+"""`nimbus cluster acl`: the access lists of a cluster's nodes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ CLOSE_LIMIT = timedelta(seconds=5)
 @click.option(
     "--also-as",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="File with USER:PASSWORD of who may administer the nodes as they are, such as the former password.",
+    help="File with USER:PASSWORD of a user who can administer the nodes now, such as a former password.",
 )
 @config_option
 @output_option
 def acl(config: Path | None, output: str, fix: bool, also_as: Path | None) -> int:
     """List the cluster's nodes in ZooKeeper whose access list is not that of zookeeper.username and password.
 
-    Exit code 1 if there are any; with --fix they are closed, and it is 0. Safe to repeat, and while daemons
-    run; those with another password then cannot work on. Without a username, or with the database of a
-    single scheduler, there is nothing to compare: it says so and does nothing.
+    Exit code 1 if there are any. With --fix they are corrected, and the exit code is 0. It is safe to repeat,
+    also while daemons run; daemons with another password then lose access. Without a username, or with the
+    database of a single scheduler, there is nothing to compare, and the command does nothing.
     """
     from nimbus.bootstrap.access_lists import access_lists, why_none
     from nimbus.bootstrap.foundation import open_session
@@ -65,7 +65,7 @@ def acl(config: Path | None, output: str, fix: bool, also_as: Path | None) -> in
     _show(out, differences, fixed=fix)
     if fix or not differences:
         return Exit.OK
-    out.note("to give them these lists: --fix")
+    out.note("to give them these access lists: --fix")
     return Exit.RUN_FAILED
 
 

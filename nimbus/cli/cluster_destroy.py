@@ -1,4 +1,4 @@
-"""`nimbus cluster destroy`: the end of a cluster."""
+"""`nimbus cluster destroy`: delete a cluster."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ CLOSE_LIMIT = timedelta(seconds=5)
         "nimbus cluster destroy --config /etc/nimbus.yaml --yes-delete /nimbus --with-storage",
     )
 )
-@click.option("--yes-delete", metavar="ROOT", help="The cluster's root, to say that you mean it.")
+@click.option("--yes-delete", metavar="ROOT", help="Confirm with the cluster's root.")
 @click.option("--with-storage", is_flag=True, help="Also releases, history and logs in the bucket.")
 @config_option
 @output_option
 def destroy(config: Path | None, output: str, yes_delete: str | None, with_storage: bool) -> int:
-    """Remove a cluster for good: everything below its root in ZooKeeper, or in a single scheduler's database.
+    """Delete a cluster: everything below its root in ZooKeeper, or in a single scheduler's database.
 
-    Shows what there is, and removes nothing without --yes-delete. Refused while a scheduler or worker runs.
-    With --with-storage, what Nimbus keeps in the bucket below storage.prefix is removed, too: other clusters
-    may use the same. Outputs of tasks (worker.data) and folders of daemons always stay. Repeat it if it is
-    interrupted; until then no scheduler or worker of this cluster starts.
+    Without --yes-delete it only lists what exists. Refused while a scheduler or worker runs. With
+    --with-storage it also deletes Nimbus's objects in the bucket below storage.prefix, which other clusters
+    may use, too. Outputs of tasks (worker.data) and folders of daemons always stay. If it is interrupted,
+    repeat it; until then no scheduler or worker of this cluster starts.
     """
     from nimbus.adapters.zookeeper.tree import ClusterTree
     from nimbus.bootstrap.foundation import open_session
@@ -75,7 +75,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
 def _show(
     out: Output, settings: Settings, tree: ClusterTree, store: S3ObjectStore | None, *, removed: bool
 ) -> None:
-    """Say what there is; the only thing on standard output."""
+    """Print what exists, or was removed: the command's only data on standard output."""
     root, counts = settings.cluster.root, tree.counts()
     objects = [] if store is None else list(_objects(store))
     size_bytes = sum(found.size_bytes for found in objects)
@@ -91,7 +91,7 @@ def _show(
 
 
 def _remove(tree: ClusterTree, store: S3ObjectStore | None) -> None:
-    """All of it, in an order that can be repeated: what says that it has begun goes last."""
+    """Delete everything in an order that can be repeated: the mark that deletion has begun goes last."""
     from nimbus.adapters.zookeeper.tree import DESTROY, ClusterInUseError
 
     if foreign := tree.foreign():
@@ -114,7 +114,7 @@ def _objects(store: S3ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def _rooms() -> list[str]:
-    """What the keys of all that Nimbus keeps in the bucket begin with."""
+    """The prefixes of all keys that Nimbus writes in the bucket."""
     from blobsync.bucket.keys import ROOMS
 
     return sorted({*ROOMS, "history/", "logs/"})

@@ -26,16 +26,16 @@ _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 @click.command(name="export", epilog=examples("nimbus cluster export nimbus.zip --config /etc/nimbus.yaml"))
 @_file
-@click.option("--live", is_flag=True, help="Also while schedulers or workers run: a backup, not a move.")
+@click.option("--live", is_flag=True, help="Allow it while schedulers or workers run: a backup, not a move.")
 @_no_open
 @config_option
 @output_option
 def export(file: Path, config: Path | None, output: str, live: bool, no_open: bool) -> int:
     """Write the state of a cluster into FILE: catalog, schedules, settings, runs, backfills, alerts.
 
-    Releases, history and logs stay in the bucket. The state is that of one moment. With --live, what the
-    cluster does later is not in it: never start a second cluster from such a file while the first one runs.
-    FILE holds parameters and variables as they are, but no secrets; only you can read it.
+    Releases, history and logs stay in the bucket. The file is a snapshot of one moment. With --live the
+    cluster continues to change: never start a second cluster from such a file while the first one runs.
+    FILE contains parameters and variables in plain text, but no secrets; only you can read it.
     """
     from nimbus import __version__
     from nimbus.adapters.cluster_archive import write_archive
@@ -78,12 +78,12 @@ def export(file: Path, config: Path | None, output: str, live: bool, no_open: bo
 @config_option
 @output_option
 def import_(file: Path, config: Path | None, output: str, no_open: bool) -> int:
-    """Make a cluster of what `export` wrote, in ZooKeeper or in a single scheduler's database.
+    """Create a cluster from a file of `export`, in ZooKeeper or in a single scheduler's database.
 
-    The root must be empty, no scheduler or worker may run, and the bucket must have the releases that are
-    in use. All is checked before the first write. Repeat it if it is interrupted; until then no scheduler or
-    worker of this cluster starts. Attempts that were open are looked after by the new leader: one whose
-    driver has gone is lost, and its task is tried again. End the old cluster first, its drivers, too.
+    The root must be empty, no scheduler or worker may run, and the bucket must have the releases in
+    use. All this is checked before the first write. If it is interrupted, repeat it; until then no scheduler
+    or worker of this cluster starts. The new leader adopts open attempts: an attempt whose driver is gone is
+    lost, and its task is tried again. Before the import, end the old cluster and its drivers.
     """
     from nimbus.adapters.cluster_archive import ArchiveError, read_archive
     from nimbus.adapters.zookeeper.moving import make_cluster
@@ -121,7 +121,7 @@ def _check_open(attempts: tuple[str, ...], no_open: bool) -> None:
 
 
 def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
-    """Refuse if the bucket lacks the manifest of a release. What it names is not looked for."""
+    """Refuse if the bucket lacks the manifest of a release. The files that it names are not checked."""
     from blobsync.bucket.keys import manifest
     from nimbus.cli.storage import object_store
 

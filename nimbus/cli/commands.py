@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=LazyGroup,
-    lazy={"list": Lazy("nimbus.cli.commands:list_", "List commands and what became of them.")},
+    lazy={"list": Lazy("nimbus.cli.commands:list_", "List commands and their outcomes.")},
 )
 def command() -> None:
-    """See what was asked of the leader."""
+    """See the commands that were sent to the leader."""
 
 
 @click.command(name="list", epilog=examples("nimbus command list --refused --pipeline sales"))
 @click.option("--refused", is_flag=True, help="Refusals alone.")
 @click.option("--pipeline", metavar="NAME", help="Only about this pipeline.")
 @click.option("--kind", metavar="KIND", help="Only of this kind, such as start_run.")
-@click.option("--by", metavar="NAME", help="Only what NAME asked for, spelled as in the list.")
+@click.option("--by", metavar="NAME", help="Only commands of NAME, spelled as in the list.")
 @click.option("--limit", type=click.IntRange(1, 25_000), default=20, show_default=True)
 @remote
 def list_(
     api: Api, out: Output, refused: bool, pipeline: str | None, kind: str | None, by: str | None, limit: int
 ) -> None:
-    """List commands, newest first, as long as history is kept: who asked, from where, why; the outcome."""
+    """List commands, newest first, as long as history is kept: sender, origin, reason and outcome."""
     only = "true" if refused else None
     about = {"pipeline": pipeline, "kind": kind, "submitted_by": by}
     answer = api.listed("/commands", "commands", limit, refused=only, **about)

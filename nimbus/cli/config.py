@@ -1,4 +1,4 @@
-"""`nimbus config`: what a daemon would take from its file, the environment and the defaults."""
+"""`nimbus config`: the values that a daemon takes from its file, the environment and the defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def config() -> None:
-    """See which value each key of the configuration has, and where it comes from."""
+    """See the value of each key of the configuration, and its origin."""
 
 
 @config.command(
@@ -27,14 +27,14 @@ def config() -> None:
         "nimbus config show --changed -o json",
     )
 )
-@click.option("--origins", is_flag=True, help="Say where each value comes from.")
-@click.option("--changed", is_flag=True, help="Leave out keys that have their default.")
+@click.option("--origins", is_flag=True, help="Show the origin of each value.")
+@click.option("--changed", is_flag=True, help="Omit keys that have their default.")
 @config_option
 @output_option
 def show(config: Path | None, output: str, origins: bool, changed: bool) -> None:
     """Show every key with the value that a daemon started now would use. Secrets are masked.
 
-    Nothing is asked of a cluster: a daemon that runs already keeps what it read when it started.
+    Needs no cluster. A running daemon keeps the values that it read when it started.
     """
     from nimbus.cli.storage import settings_of
     from nimbus.config.shown import shown

@@ -1,4 +1,4 @@
-"""The token that a command sends: of the environment, or what `nimbus login` has kept for this scheduler."""
+"""The token that a command sends: from the environment, or the one `nimbus login` stored for a scheduler."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ VARIABLE, FILE_VARIABLE = "NIMBUS_TOKEN", "NIMBUS_TOKEN_FILE"
 
 
 def credentials(server: str, given: str | None = None) -> dict[str, str]:
-    """The header for a scheduler; none without a token. A kept one goes to the schedulers it is for alone.
+    """The header for a scheduler; empty without a token. A stored token is sent only to its own schedulers.
 
     Raises:
-        CliError: it cannot be read, or sent.
+        CliError: the token cannot be read, or has characters that a header cannot contain.
     """
     token = given or os.environ.get(VARIABLE) or _token_in_file() or kept_tokens().get(server) or ""
     token = token.strip()  # variables that are filled from files often end with a new line
-    if not re.fullmatch(r"[!-~]*", token):  # what sends it would say the whole header in its error
+    if not re.fullmatch(r"[!-~]*", token):  # else the HTTP client's error would contain the token
         raise CliError(
-            f"the token has characters that no token has, such as a space or a new line: see {VARIABLE}, "
-            f"{FILE_VARIABLE}, or what was given to `nimbus login`.",
+            f"the token has invalid characters, such as a space or a new line: see {VARIABLE}, "
+            f"{FILE_VARIABLE}, or the token that was given to `nimbus login`.",
             code="bad_token",
             exit_code=Exit.USAGE,
         )
@@ -31,7 +31,7 @@ def credentials(server: str, given: str | None = None) -> dict[str, str]:
 
 
 def _token_in_file() -> str | None:
-    """Read at each request: tokens of an identity provider last for minutes, and others renew the file."""
+    """Read at each request: provider tokens last for minutes, and another tool renews the file."""
     place = os.environ.get(FILE_VARIABLE)
     if not place:
         return None
@@ -44,7 +44,7 @@ def _token_in_file() -> str | None:
 
 
 def credentials_file() -> Path:
-    """Where tokens are kept."""
+    """The file in which tokens are stored."""
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(folder).expanduser() / "nimbus" / "credentials.json"
 
@@ -70,7 +70,7 @@ def kept_tokens() -> dict[str, str]:
 
 
 def keep_tokens(tokens: dict[str, str]) -> Path:
-    """Write them; old file or new, never a mix, and never readable by others."""
+    """Write the file atomically; other users can never read it."""
     place = credentials_file()
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = place.with_suffix(f".{os.getpid()}.part")

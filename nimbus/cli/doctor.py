@@ -1,4 +1,4 @@
-"""`nimbus doctor`: looks for what would keep Nimbus from working here, and says what to do."""
+"""`nimbus doctor`: finds what would prevent Nimbus from working on this machine, and gives advice."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nimbus.cli.output import Output, output_option
 @config_option
 @output_option
 def doctor(config: Path | None, output: str) -> int:
-    """Look at Java, Python, disk; with a configuration also at targets, ZooKeeper, S3, clock, port.
+    """Check Java, Python, disk; with a configuration also targets, ZooKeeper, S3, clock, port.
 
-    Targets are those of Spark and of alerts. Exit code 1 if anything fails.
+    Targets are those of Spark and of alerts. Exit code 1 if a check fails.
     """
     from nimbus.cli import checks
     from nimbus.cli.findings import Finding, Verdict
@@ -30,7 +30,7 @@ def doctor(config: Path | None, output: str) -> int:
     found = list(checks.machine(needs_java=place is None))  # as `nimbus up` does
     if place is None:
         found.append(checks.disk(Path.cwd()))
-        out.note("no configuration: ZooKeeper, S3, clock and port are not looked at. Give --config FILE.")
+        out.note("no configuration: ZooKeeper, S3, clock and port are not checked. Give --config FILE.")
     else:
         try:
             found += checks.cluster(settings_of(place))

@@ -1,6 +1,6 @@
 """Dry runs of declarative pipelines before a release is published: Spark resolves all flows and runs none.
 
-Each takes a JVM and about 10 s. It runs as a driver would run it, on the files of the release alone.
+Each needs a JVM and about 10 s. It runs like a driver, with only the files of the release.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ dry_run_option: Callable[..., Any] = click.option(
 
 
 def dry_run(spec: PipelineSpec, files: Sequence[SourceFile], note: Callable[[str], None]) -> dict[str, str]:
-    """Run all declarative pipelines dry.
+    """Dry-run all declarative pipelines.
 
     Args:
         spec: The definition.
-        files: Of the release.
-        note: Told of each task that is left out, with the reason.
+        files: The release's files.
+        note: Called with a warning for each task that is skipped, with the reason.
 
     Returns:
         `passed` or `skipped: <why>`, by task.
@@ -99,7 +99,7 @@ def _check(spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> N
                 said, _ = process.communicate(timeout=_DEADLINE_S)
             except subprocess.TimeoutExpired as exc:
                 raise _refused(task, f"it did not end within {_DEADLINE_S:.0f} s") from exc
-            finally:  # a JVM outlives the Python that started it, and holds the pipe
+            finally:  # a JVM outlives the Python process that started it, and keeps the pipe open
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
     if process.returncode != 0:
@@ -117,7 +117,7 @@ def _refused(task: TaskSpec, why: str) -> CliError:
 
 
 def _prepare(folder: Path, spec: PipelineSpec, task: TaskSpec, files: Sequence[SourceFile]) -> None:
-    """Write what a driver reads; the release is made of links."""
+    """Write the files that a driver reads; the release consists of links."""
     from nimbus.worker.driver import DriverPlan
     from nimbus.worker.wheels import find_wheels, unpack_wheel
 

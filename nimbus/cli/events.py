@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
 _UNENDED = ".inprogress"
-"""By this suffix Spark's history server knows that an application did not end its log."""
+"""Spark's history server reads this suffix as: the application did not finish its log."""
 
 
 @click.command(
@@ -24,7 +24,7 @@ _UNENDED = ".inprogress"
 )
 @click.argument("run_id")
 @click.argument("task")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Instead of the last one.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the last one.")
 @click.option(
     "--to",
     "folder",

@@ -1,4 +1,4 @@
-"""Exit codes, and which error means which. The table for people is in docs/cli.md."""
+"""Exit codes, and the errors that cause them. docs/cli.md has the table for users."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from nimbus.domain.errors import NimbusError
 
 
 class Exit(IntEnum):
-    """What the command line exits with."""
+    """An exit code of the command line."""
 
     OK = 0
     RUN_FAILED = 1
     USAGE = 2
-    """Also: a definition, configuration or environment that cannot work."""
+    """Also: an invalid definition, configuration or environment."""
     NOT_FOUND = 3
     REFUSED = 4
     WATCH_TIMEOUT = 5
     UNREACHABLE = 6
-    """Also: nobody leads."""
+    """Also: there is no leader."""
     DENIED = 7
     INTERNAL = 70
     INTERRUPTED = 130
 
 
-# Errors of the packages below, which know nothing of exit codes; by their stable codes.
+# The packages below have no exit codes, so their errors are mapped by their stable `code`.
 _BY_CODE = {
     "acl": Exit.DENIED,
     "not_permitted": Exit.DENIED,
@@ -60,7 +60,7 @@ _BY_STATUS = {
 
 
 class CliError(NimbusError):
-    """A command cannot be done. The message is all that is shown."""
+    """A command failed. The user sees only its message."""
 
     def __init__(self, message: str, *, code: str, exit_code: Exit) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class CliError(NimbusError):
 
 
 def of_error(exc: BaseException) -> Exit | None:
-    """The exit code of an error of this house; None for one that is a defect."""
+    """The exit code of an error of our packages; None for any other exception, which is a defect."""
     code = getattr(exc, "code", None)
     if not isinstance(code, str):
         return None

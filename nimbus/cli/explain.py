@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("task", required=False)
 @remote
 def explain_run(api: Api, out: Output, run_id: str, task: str | None) -> None:
-    """Say why a run, or one task of it, is not running: what it waits for, and what would end that.
+    """Show why a run, or one of its tasks, is not running: what it waits for, and what would end the wait.
 
     `next change` is the earliest time at which something changes by itself.
     """
@@ -36,7 +36,7 @@ def explain_run(api: Api, out: Output, run_id: str, task: str | None) -> None:
 @click.argument("name")
 @remote
 def explain_pipeline(api: Api, out: Output, name: str) -> None:
-    """Say why a pipeline is not running: its state, schedule, limits, live runs, backfills and commands.
+    """Show why a pipeline is not running: its state, schedule, limits, live runs, backfills and commands.
 
     `next change` is the earliest time at which something changes by itself, such as the next fire.
     """

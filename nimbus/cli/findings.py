@@ -1,4 +1,4 @@
-"""What a check of the doctor found."""
+"""The result of one of the doctor's checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEADLINE_S = 3.0
 
 
 class Verdict(StrEnum):
-    """How a thing is."""
+    """The result in one word."""
 
     OK = "ok"
     WARN = "warn"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check, with detail and advice."""
 
     check: str
     verdict: Verdict
@@ -28,7 +28,7 @@ class Finding:
 
 
 def listens(check: str, host: str, port: int, advice: str, then: str = "") -> Finding:
-    """Does anybody take connections there? `advice`: if not. `then`: what else to try if so."""
+    """Does a server accept connections there? `advice` is for a failure, `then` a next step after success."""
     try:
         socket.create_connection((host, port), _DEADLINE_S).close()
     except OSError as exc:

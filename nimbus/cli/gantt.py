@@ -1,4 +1,4 @@
-"""A run as a small Gantt chart in text. Pure: the API's answer in, lines out."""
+"""A run as a small Gantt chart in text. Pure: takes the API's response, returns lines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def gantt(run: Mapping[str, Any], now: datetime, width: int = 48) -> list[str]:
 
     Args:
         run: `GET /runs/{id}`.
-        now: Where open attempts end on the chart.
+        now: The end of open attempts on the chart.
         width: Characters of the time axis.
 
     Returns:
         Lines: a header with the span, then the attempts in the order of tasks. `·` waiting for its driver,
-        `█` computing, `▒` computing still, `░` computing for an attempt that failed.
+        `█` computed, `▒` still computing, `░` computed in an attempt that failed.
     """
     began = moment(run["created_at"]) or now
     ended = moment(run["finished_at"]) or max(now, began)
@@ -50,7 +50,7 @@ def _bar(attempt: Mapping[str, Any], began: datetime, ended: datetime, whole: fl
     end = moment(attempt["ended_at"]) or ended
     opened = column(moment(attempt["opened_at"]) or began)
     started = column(moment(attempt["started_at"]) or end)
-    # Something is always to be seen, however short it was.
+    # Even the shortest attempt gets one visible character.
     done = max(column(end), min(started + 1, width))
     started = min(started, done - 1)
     mark = _MARKS.get(attempt["outcome"], _BAD)

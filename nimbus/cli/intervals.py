@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 @click.option(
     "--from", "first", metavar="DATE", help="A day in the schedule's zone, or a time with an offset."
 )
-@click.option("--to", "last", metavar="DATE", help="The same, included. Without it: now.")
+@click.option("--to", "last", metavar="DATE", help="The last date, included. Default: now.")
 @remote
 def intervals(api: Api, out: Output, name: str, first: str | None, last: str | None) -> None:
-    """Show what became of each date of a pipeline: succeeded, failed, stopped, running, missing, or unknown.
+    """Show the state of each date of a pipeline: succeeded, failed, stopped, running, missing, or unknown.
 
-    Without --from, of the last 30 dates. Of what lies before the beginning of the index nothing is known.
+    Without --from it shows the last 30 dates. Dates before the beginning of the index are unknown.
     """
     path = f"/pipelines/{quote(name, safe='')}/intervals"
     answer = page = api.get(path, **{"from": first, "to": last})

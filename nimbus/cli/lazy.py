@@ -1,4 +1,4 @@
-"""Click groups that import a command when it is used, and say what was probably meant when it is unknown."""
+"""Click groups that import a command when it is used, and suggest a name for an unknown one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALIASES = {
     "pipelines": "pipeline",
     "clusters": "cluster",
 }
-"""Words that users of other schedulers type."""
+"""Names that other schedulers use for these commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Lazy:
 
 
 class LazyGroup(click.Group):
-    """A group of commands, each imported at its use.
+    """A group of commands, each imported when it is used.
 
     Args:
         lazy: Commands by name, in the order in which they are listed.
@@ -49,11 +49,11 @@ class LazyGroup(click.Group):
         self._lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        """In the order given, not by alphabet: what is used first stands first."""
+        """Return the names in the given order, not by alphabet: commands for beginners come first."""
         return [*self._lazy, *(name for name in self.commands if name not in self._lazy)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Find a command by its name or by what other tools call it."""
+        """Find a command by its name or by its name in other tools."""
         known = self.list_commands(ctx)
         if cmd_name not in known and _ALIASES.get(cmd_name) in known:
             cmd_name = _ALIASES[cmd_name]
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one was probably meant."""
+        """Find the command, or fail with a suggestion."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def logs_on_stderr() -> Iterator[None]:
-    """Send log lines to standard error meanwhile: structlog's default is standard output, among the data."""
+    """Send log lines to standard error inside the block: structlog's default would mix them with data."""
     import structlog  # takes long; few commands need it
 
     before = structlog.get_config()

@@ -1,4 +1,4 @@
-"""`nimbus login`: keeps a token for a scheduler."""
+"""`nimbus login`: stores a token for a scheduler."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from nimbus.cli.output import Output, output_option
         "nimbus login --forget",
     )
 )
-@click.option("--forget", is_flag=True, help="Remove the token that is kept.")
+@click.option("--forget", is_flag=True, help="Remove the stored token.")
 @server_option
 @output_option
 def login(forget: bool, server_urls: tuple[str, ...], output: str) -> None:
-    """Keep a token for a scheduler, in a file of yours; NIMBUS_TOKEN wins over it. Asks for the token.
+    """Store a token for a scheduler in a file; NIMBUS_TOKEN overrides it. Prompts for the token.
 
-    It is tried first. The file is ~/.config/nimbus/credentials.json, readable by you alone.
+    The token is tested before it is stored. Only you can read the file, ~/.config/nimbus/credentials.json.
 
-    A token of your identity provider, a JWT, is taken as well, and lasts as long as the provider says.
-    For one that a tool renews in a file, set NIMBUS_TOKEN_FILE instead: it is read for each request.
+    A token of your identity provider (a JWT) works, too, until it expires.
+    If a tool renews your token in a file, set NIMBUS_TOKEN_FILE instead: it is read for each request.
     """
     from nimbus.access.oidc import is_jwt
     from nimbus.access.tokens import id_in

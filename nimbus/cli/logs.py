@@ -26,13 +26,13 @@ _LATE_S = 2.0
 @click.command(epilog=examples("nimbus run logs flights-20260301t060000z-1a2b3c ingest_flights -f"))
 @click.argument("run_id")
 @click.argument("task")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Instead of the last one.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the last one.")
 @click.option(
-    "-f", "--follow", is_flag=True, help="Go on while it grows, through retries, to the task's end."
+    "-f", "--follow", is_flag=True, help="Keep printing while it grows, through retries, to the task's end."
 )
 @remote
 def logs(api: Api, out: Output, run_id: str, task: str, attempt: int | None, follow: bool) -> int:
-    """Print the log of a task as it was written."""
+    """Print the log of a task, unchanged."""
     path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/log"
     if not follow:
         _print_to_end(api, path, attempt, 0)
@@ -52,7 +52,7 @@ def logs(api: Api, out: Output, run_id: str, task: str, attempt: int | None, fol
 
 
 def _print_to_end(api: Api, path: str, attempt: int | None, offset: int) -> tuple[int, str]:
-    """Print what there is from `offset` on; returns the new offset, and the state of the attempt."""
+    """Print the log from `offset` on; return the new offset and the state of the attempt."""
     while True:
         answer = api.fetch(path, attempt=attempt, offset=offset)
         if not answer.content:
@@ -79,7 +79,7 @@ def _follow_attempt(api: Api, path: str, number: int) -> str:
 def _wait_for_attempt(
     api: Api, path: str, run_id: str, task: str, number: int | None
 ) -> httpx.Response | None:
-    """Wait until the attempt is there; None when there will be none, since the task is final."""
+    """Wait until the attempt exists; None if it never will, because the task has ended."""
     from nimbus.cli.client import ProblemError
 
     while True:

@@ -15,23 +15,23 @@ from nimbus.domain.harmless import harmless
 
 _COMMANDS = {
     "up": Lazy("nimbus.cli.up:up", "Start a whole cluster on this machine, to try it out."),
-    "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish and steer pipelines."),
+    "pipeline": Lazy("nimbus.cli.pipelines:pipeline", "Validate, publish, activate and inspect pipelines."),
     "run": Lazy("nimbus.cli.runs:run", "Start, watch and stop runs; read their logs."),
-    "task": Lazy("nimbus.cli.tasks:task", "Decide about tasks of live runs."),
+    "task": Lazy("nimbus.cli.tasks:task", "Mark tasks of live runs."),
     "backfill": Lazy("nimbus.cli.backfills:backfill", "Run a pipeline for the dates of a range."),
-    "command": Lazy("nimbus.cli.commands:command", "See what was asked of the leader, and refusals."),
-    "var": Lazy("nimbus.cli.variables:var", "Variables of the cluster, which templates take."),
-    "pool": Lazy("nimbus.cli.pools:pool", "Limit what tasks of all pipelines take together."),
-    "simulate": Lazy("nimbus.cli.simulate:simulate", "Foresee fires, waits and ends of schedules."),
-    "alert": Lazy("nimbus.cli.alerts:alert", "See what people were told; test where it goes."),
-    "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "See what lies in storage that nobody needs."),
-    "login": Lazy("nimbus.cli.login:login", "Keep a token for a scheduler on this machine."),
-    "token": Lazy("nimbus.cli.tokens:token", "Say who may do what: make, list and revoke tokens."),
-    "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, remove."),
+    "command": Lazy("nimbus.cli.commands:command", "List commands to the leader, and refusals."),
+    "var": Lazy("nimbus.cli.variables:var", "Set variables of the cluster for templates."),
+    "pool": Lazy("nimbus.cli.pools:pool", "Set limits that tasks of all pipelines share."),
+    "simulate": Lazy("nimbus.cli.simulate:simulate", "Predict fire times, waits and ends of runs."),
+    "alert": Lazy("nimbus.cli.alerts:alert", "List alerts; test their targets."),
+    "artifacts": Lazy("nimbus.cli.artifacts:artifacts", "Find objects in storage that no release needs."),
+    "login": Lazy("nimbus.cli.login:login", "Store a token for a scheduler on this machine."),
+    "token": Lazy("nimbus.cli.tokens:token", "Create, list and revoke tokens and their roles."),
+    "cluster": Lazy("nimbus.cli.cluster:cluster", "See schedulers and workers; hand over, move, delete."),
     "scheduler": Lazy("nimbus.cli.daemons:scheduler", "Run a scheduler (a daemon)."),
     "worker": Lazy("nimbus.cli.workers:worker", "Run a worker (a daemon); cordon and drain workers."),
-    "config": Lazy("nimbus.cli.config:config", "See the configuration, and where each value comes from."),
-    "doctor": Lazy("nimbus.cli.doctor:doctor", "Look for what would keep Nimbus from working here."),
+    "config": Lazy("nimbus.cli.config:config", "Show the configuration, and the origin of each value."),
+    "doctor": Lazy("nimbus.cli.doctor:doctor", "Check that Nimbus can work on this machine."),
     "version": Lazy("nimbus.cli.version:version", "Print the version."),
 }
 
@@ -42,13 +42,13 @@ Examples:
   nimbus run start NAME --param k=v --watch
   nimbus cluster participants
 
-Which server is asked: --server, else NIMBUS_SERVER, else the cluster of `nimbus up` in this folder.
+Address of the cluster: --server, else NIMBUS_SERVER, else the cluster of `nimbus up` in this folder.
 Exit codes: 0 ok, 1 run failed, 2 usage, 3 not found, 4 refused, 5 watch timeout, 6 unreachable or no
 leader, 7 access denied, 70 internal error, 130 interrupted."""
 
 
 class RootGroup(LazyGroup):
-    """The root: what a command raises becomes one line on standard error and an exit code."""
+    """The root group: turns an exception of a command into one line on standard error and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> NoReturn:
         """Run a command line and exit. Never returns."""
@@ -56,7 +56,7 @@ class RootGroup(LazyGroup):
         named["standalone_mode"] = False
         debug = "--debug" in arguments or os.environ.get("NIMBUS_DEBUG", "") not in ("", "0")
         try:
-            # Out of standalone mode Click returns what a command returned, or what it exited with.
+            # Outside standalone mode Click returns the command's return value or its exit code.
             code = super().main(arguments, *rest, **named)
             sys.stdout.flush()
         except click.exceptions.Exit as exc:
@@ -69,12 +69,12 @@ class RootGroup(LazyGroup):
             code = Exit.USAGE
         except BrokenPipeError:
             code = _reader_left()
-        except Exception as exc:  # noqa: BLE001 - the top of the main thread: everything ends here, with a code
+        except Exception as exc:  # noqa: BLE001 - the top of the main thread
             code = _explain(exc, debug=debug)
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Click itself would call a reader that left a failure."""
+        """Run the command. A closed output pipe is no failure, although Click treats it as one."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -82,7 +82,7 @@ class RootGroup(LazyGroup):
 
 
 def _reader_left() -> Exit:
-    """The reader of our output (`| head`) has closed it. Python must not fail on it again at exit."""
+    """Handle a closed output pipe (`| head`): Python must not fail on it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.OK
 
@@ -111,7 +111,7 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
 @click.option("--debug", is_flag=True, help="Show where an error happened. Also: NIMBUS_DEBUG=1.")
 def cli(debug: bool) -> None:
     """Redundant schedulers for PySpark pipelines, with guarded leadership."""
-    del debug  # read by RootGroup before Click parses, so that it covers that, too
+    del debug  # RootGroup reads it before Click parses, so that it covers parsing, too
 
 
 def main() -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the doctor asks of the identity provider: does it answer, and is it the one that is configured?"""
+"""The doctor's check of the identity provider: does it answer, and is it the configured one?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def identity_provider_of(settings: Settings) -> Iterator[Finding]:
-    """Fetch its description and its keys, as a scheduler does."""
+    """Fetch the provider's description and keys, as a scheduler does."""
     from prometheus_client import CollectorRegistry
 
     from nimbus.bootstrap.oidc import build_jwts, build_provider

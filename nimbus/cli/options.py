@@ -1,4 +1,4 @@
-"""Options that many commands share, and what they become."""
+"""Options that many commands share, and the objects made from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ server_option: Callable[..., Any] = click.option(
     "server_urls",
     multiple=True,
     metavar="URL",
-    help="A scheduler, any one. Repeat for more. [env: NIMBUS_SERVER, comma-separated]",
+    help="URL of any scheduler. Repeat for more. [env: NIMBUS_SERVER, comma-separated]",
 )
 
 config_option: Callable[..., Any] = click.option(
@@ -34,7 +34,7 @@ config_option: Callable[..., Any] = click.option(
 
 
 def examples(*lines: str) -> str:
-    """Examples under a command's help, kept as they are written."""
+    """Examples below a command's help, without line wrapping."""
     return "\b\n" + "\n".join(
         ["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]
     )
@@ -54,7 +54,7 @@ def remote(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def connect(server_urls: tuple[str, ...]) -> Api:
-    """Make the client. Asks nobody yet."""
+    """Create the client, without a request."""
     from nimbus.cli.client import Api
     from nimbus.cli.servers import servers
 
@@ -62,17 +62,17 @@ def connect(server_urls: tuple[str, ...]) -> Api:
 
 
 def report_command(out: Output, answer: dict[str, Any], *, quiet: bool = False) -> Exit:
-    """Say what became of a command.
+    """Print the outcome of a command.
 
     Returns:
-        OK; UNREACHABLE while nobody has decided.
+        OK; UNREACHABLE without a decision.
     """
     if out.as_json and not quiet:
         out.data(answer)
     if answer["status"] == "pending":
         out.note(
-            f"queued as {answer['command_id']}, and not decided yet: nobody leads, or the leader is busy. "
-            "It is kept and will be done; `nimbus cluster leader` says whether somebody leads."
+            f"queued as {answer['command_id']}, not decided yet: there is no leader, or it is busy. "
+            "The command is kept and will be executed; `nimbus cluster leader` shows the leader."
         )
         return Exit.UNREACHABLE
     if not out.as_json and not quiet:
@@ -83,7 +83,7 @@ def report_command(out: Output, answer: dict[str, Any], *, quiet: bool = False) 
 def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
     """Parameters of a run: a JSON object (`-`: from standard input), then `k=v` over it.
 
-    A value of `k=v` that reads as JSON is that (`3`, `true`, `[1, 2]`); any other is text.
+    A value of `k=v` that is valid JSON is read as JSON (`3`, `true`, `[1, 2]`); any other is text.
     """
     import json
 
@@ -114,7 +114,7 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
 
 
 def selected(chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]] | None:
-    """The one option of several that was given, with its tasks; None: none was."""
+    """The option that was given, with its tasks; None if none was. UsageError for more than one."""
     given = [(name, tasks) for name, tasks in chosen.items() if tasks]
     if len(given) > 1:
         raise click.UsageError(" and ".join(f"--{name}" for name, _ in given) + " exclude each other")

@@ -1,4 +1,4 @@
-"""Where words go: data, as tables or JSON, on standard output; messages on standard error.
+"""Output of commands: data, as tables or JSON, on standard output; messages on standard error.
 
 No colours without a terminal, or with NO_COLOR.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PIPE_WIDTH = 1_000
-"""Rich would fold tables to 80 columns where there is no terminal, and `grep` would see halves of lines."""
+"""Without a terminal Rich would wrap tables at 80 columns, and `grep` would find parts of lines."""
 
 output_option: Callable[..., Any] = click.option(
     "-o",
@@ -27,7 +27,7 @@ output_option: Callable[..., Any] = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="Tables for people, JSON for machines.",
+    help="Table, or JSON for scripts.",
 )
 
 STATE_STYLES = {
@@ -54,7 +54,7 @@ STATE_STYLES = {
 
 
 class Output:
-    """What one command prints."""
+    """Prints the output of one command."""
 
     def __init__(self, form: str = "table") -> None:
         self.as_json = form == "json"
@@ -62,11 +62,11 @@ class Output:
     def data(self, document: Any) -> None:
         """Print a JSON document."""
         written = json.dumps(document, indent=2, ensure_ascii=False)
-        # What JSON leaves as it is stands within its strings, where its \u form is the same character.
+        # JSON leaves some control characters in its strings; \u escapes are the same characters.
         click.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing") -> None:
-        """Print a table, or say on standard error that there is nothing."""
+        """Print a table; without rows print `empty` on standard error."""
         if not rows:
             self.note(empty)
             return
@@ -77,12 +77,12 @@ class Output:
         click.echo(harmless(text))
 
     def note(self, text: str) -> None:
-        """Say something to the person; never part of the data."""
+        """Print a message on standard error, which is never part of the data."""
         click.echo(harmless(text), err=True)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on standard output or error as it is now; tests and pipes replace them."""
+    """A console on the current standard output or error, which tests and pipes replace."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -91,7 +91,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Build a table; words that are states are coloured."""
+    """Build a table; names of states are coloured."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -101,6 +101,6 @@ def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
         table.add_column(column, overflow="fold")
     for row in rows:
         cells = ["" if value is None else harmless(str(value)) for value in row]
-        # Text, not markup: a reason may hold brackets.
+        # Text, not markup: a reason may contain brackets.
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in cells))
     return table

@@ -1,4 +1,4 @@
-"""`nimbus pipeline`: the catalog, and how releases get into it."""
+"""`nimbus pipeline`: the catalog of pipelines and their releases."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
         "validate": Lazy("nimbus.cli.pipelines:validate", "Check a pipeline's folder, offline."),
         "schema": Lazy("nimbus.cli.pipelines:schema", "Print the JSON Schema of pipeline.yaml, for editors."),
         "plan": Lazy("nimbus.cli.plan:plan", "Show what publishing a folder would change."),
-        "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release, and make it known."),
+        "publish": Lazy("nimbus.cli.publish:publish", "Upload a folder as a release into the catalog."),
         "activate": Lazy(
-            "nimbus.cli.pipelines:activate", "Choose the release that runs; let the schedule fire."
+            "nimbus.cli.pipelines:activate", "Choose the release for new runs; enable the schedule."
         ),
-        "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; runs under way go on."),
+        "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; active runs continue."),
         "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
         "releases": Lazy("nimbus.cli.release_diff:releases", "List releases of a pipeline."),
         "diff": Lazy("nimbus.cli.release_diff:diff", "Show how a release differs from the active one."),
-        "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Say why a pipeline is not running."),
-        "intervals": Lazy("nimbus.cli.intervals:intervals", "Show what became of each date of a pipeline."),
-        "own": Lazy("nimbus.cli.pipelines:own", "Say whose pipeline it is."),
-        "remove": Lazy("nimbus.cli.pipelines:remove", "Take a pipeline out of the catalog."),
+        "explain": Lazy("nimbus.cli.explain:explain_pipeline", "Show why a pipeline is not running."),
+        "intervals": Lazy("nimbus.cli.intervals:intervals", "Show the state of each date of a pipeline."),
+        "own": Lazy("nimbus.cli.pipelines:own", "Set the owner of a pipeline."),
+        "remove": Lazy("nimbus.cli.pipelines:remove", "Remove a pipeline from the catalog."),
     },
 )
 def pipeline() -> None:
-    """Validate, publish and steer pipelines."""
+    """Validate, publish, activate and inspect pipelines."""
 
 
 @click.command()
@@ -49,7 +49,7 @@ def pipeline() -> None:
 @dry_run_option
 @output_option
 def validate(folder: Path, dry_run: bool, output: str) -> None:
-    """Check the definition in FOLDER, and that every file it names is there. Asks no server."""
+    """Check the definition in FOLDER, and that every file it names exists. Needs no server."""
     from nimbus.cli.dry_run import dry_run as run_dry
     from nimbus.cli.sources import read_sources
 
@@ -75,7 +75,7 @@ def validate(folder: Path, dry_run: bool, output: str) -> None:
     )
 )
 def schema() -> None:
-    """Print the JSON Schema of pipeline.yaml, by which editors complete and check keys. Asks no server.
+    """Print the JSON Schema of pipeline.yaml, which editors use to complete and check keys. Needs no server.
 
     `nimbus pipeline validate` checks more: names of tasks, templates, files.
     """
@@ -86,11 +86,11 @@ def schema() -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--digest", metavar="SHA256", help="Which release. Without it: the newest published.")
+@click.option("--digest", metavar="SHA256", help="The release. Default: the newest published.")
 @click.option("--reason", default="", help="Kept with the command.")
 @remote
 def activate(api: Api, out: Output, name: str, digest: str | None, reason: str) -> int:
-    """Choose the release that runs, and let the schedule fire. Also resumes a paused pipeline."""
+    """Choose the release for new runs, and enable the schedule. Also resumes a paused pipeline."""
     body = {key: said for key, said in (("digest", digest), ("reason", reason)) if said}
     return report_command(out, api.command("POST", f"{_path(name)}/activate", body))
 
@@ -99,19 +99,19 @@ def activate(api: Api, out: Output, name: str, digest: str | None, reason: str) 
 @click.argument("name")
 @remote
 def pause(api: Api, out: Output, name: str) -> int:
-    """Stop the schedule. Runs under way go on, and runs can be started by hand."""
+    """Stop the schedule. Active runs continue, and runs can be started by hand."""
     return report_command(out, api.command("POST", f"{_path(name)}/pause"))
 
 
 @click.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @remote
 def remove(api: Api, out: Output, name: str, yes: bool) -> int:
-    """Take a pipeline out of the catalog. Its releases and its history stay in storage."""
+    """Remove a pipeline from the catalog. Its releases and its history stay in storage."""
     if not yes:
         click.confirm(f"Remove pipeline {name} from the catalog?", abort=True, err=True)
-    # Asked again after it was done, it would answer "unknown": so it is not sent twice.
+    # Not repeatable: a second request after success would fail with "unknown".
     return report_command(out, api.command("DELETE", _path(name), repeatable=False))
 
 
@@ -123,7 +123,7 @@ def remove(api: Api, out: Output, name: str, yes: bool) -> int:
 @click.option("--nobody", is_flag=True, help="Only admins may publish and remove it from now on.")
 @remote
 def own(api: Api, out: Output, name: str, owner: str | None, nobody: bool) -> int:
-    """Say whose pipeline it is: a name, or a team, of tokens. Its authors may publish and remove it."""
+    """Set the owner: a name or a team of tokens, whose authors may publish and remove the pipeline."""
     if nobody == (owner is not None):
         raise click.UsageError("give an OWNER, or --nobody")
     return report_command(out, api.command("PUT", f"{_path(name)}/owner", {"owner": owner}))
@@ -183,7 +183,7 @@ def show(api: Api, out: Output, name: str) -> None:
         ]
         out.table(("skipped from", "to", "fires", "because"), skipped)
     if spec is None:
-        out.line("\nits tasks are not known here: the scheduler that answered does not have the release yet")
+        out.line("\nits tasks are unknown: the scheduler that answered does not have the release yet")
         return
     if spec["parameters"]:
         out.line("")

@@ -1,4 +1,4 @@
-"""`nimbus pipeline plan`: what publishing and activating a folder would change, and what would hold it up."""
+"""`nimbus pipeline plan`: what publishing and activating a folder would change, and what would wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nimbus.domain.pipeline import PipelineSpec, Schedule
 
 _FIRES = 5
-"""Fire times that are shown of each schedule."""
+"""Number of fire times that are shown for each schedule."""
 
 
 @click.command(epilog=examples("nimbus pipeline plan flights", "nimbus pipeline plan flights -o json"))
@@ -29,8 +29,8 @@ _FIRES = 5
 def plan(api: Api, out: Output, folder: Path) -> None:
     """Show what publishing and activating FOLDER would change: keys, tasks, next fires; and what would wait.
 
-    Compares with the active release, or with the newest while none is active. Changes nothing, uploads
-    nothing; files are not compared. Runs under way keep the release that they have.
+    Compares with the active release, or with the newest if none is active. Changes and uploads nothing;
+    files are not compared. Existing runs keep their release.
     """
     from nimbus.api.models import PipelineSpecModel
     from nimbus.cli.sources import read_sources
@@ -51,9 +51,7 @@ def plan(api: Api, out: Output, folder: Path) -> None:
     if current is None:
         out.note(f"{spec.name} is new: nothing of that name is published.")
     elif before is None:
-        out.note(
-            "its present definition is not on the disk of the scheduler that answered: all is shown as new."
-        )
+        out.note("the scheduler that answered does not have the current definition: all is shown as new.")
     out.table(
         ("key", "now", "then"),
         [row for c in changed if (row := (c.key, in_words(c.now), in_words(c.then)))[1] != row[2]],
@@ -101,13 +99,13 @@ def _fires(now: Schedule | None, then: Schedule | None) -> dict[str, list[str]]:
 
 
 def _waits(api: Api, spec: PipelineSpec) -> Iterator[str]:
-    """What tasks ask for and nobody has now."""
+    """Pools, labels and targets that tasks name and the cluster does not have now."""
     workers, pools = api.get("/workers")["workers"], api.get("/pools")["pools"]
     sizes = {pool["name"]: pool["size"] for pool in pools}
     for task in spec.tasks:
         for pool, takes in task.pools.items():
             if pool not in sizes:
-                yield f"task {task.name}: there is no pool {pool}; make it: nimbus pool set {pool} {takes}"
+                yield f"task {task.name}: there is no pool {pool}; create it: nimbus pool set {pool} {takes}"
             elif takes > sizes[pool]:
                 yield f"task {task.name} takes {takes} of pool {pool}, which has {sizes[pool]}"
         fitting = [worker for worker in workers if set(task.runs_on) <= set(worker["labels"])]

@@ -1,4 +1,4 @@
-"""`nimbus pool`: what tasks take of while they run."""
+"""`nimbus pool`: limits that running tasks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def pool() -> None:
-    """Limit what tasks of all pipelines take together, such as connections to a database."""
+    """Set limits that tasks of all pipelines share, such as connections to a database."""
 
 
 @pool.command(name="set", epilog=examples("nimbus pool set warehouse 10"))
@@ -25,14 +25,14 @@ def pool() -> None:
 @click.argument("size", type=click.IntRange(0, 1_000_000))
 @remote
 def set_(api: Api, out: Output, name: str, size: int) -> int:
-    """Make a pool, or change its size. 0: what has taken of it goes on, and nothing more takes of it."""
+    """Create a pool, or change its size. With 0, running tasks continue and no new task can use the pool."""
     return report_command(out, api.command("PUT", _path(name), {"size": size}))
 
 
 @pool.command(name="list")
 @remote
 def list_(api: Api, out: Output) -> None:
-    """List pools: size, what open attempts take, and how many ready tasks wait."""
+    """List pools: size, use by open attempts, and number of waiting ready tasks."""
     answer = api.get("/pools")
     if out.as_json:
         out.data(answer)
@@ -45,7 +45,7 @@ def list_(api: Api, out: Output) -> None:
 @click.argument("name")
 @remote
 def remove(api: Api, out: Output, name: str) -> int:
-    """Take a pool away. Refused while tasks of live runs need it."""
+    """Remove a pool. Refused while tasks of live runs need it."""
     return report_command(out, api.command("DELETE", _path(name), repeatable=False))
 
 

@@ -1,4 +1,4 @@
-"""`nimbus pipeline publish`: files to storage, then one command to the leader."""
+"""`nimbus pipeline publish`: upload files to storage, then send one command to the leader."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Wait until so many schedulers have verified the release; only then activate it.",
+    help="Wait until this many schedulers have verified the release before it is activated.",
 )
 @click.option(
-    "--replica-timeout", default="5m", show_default=True, metavar="D", help="How long, as 30s or 5m."
+    "--replica-timeout", default="5m", show_default=True, metavar="D", help="Longest wait, such as 30s or 5m."
 )
 @click.option(
     "--replica-policy",
     type=click.Choice(["reject", "proceed"]),
     default="reject",
     show_default=True,
-    help="When that time has passed: do not activate it, and exit with 4; or go on with a warning.",
+    help="After that time: do not activate it and exit with 4, or activate it with a warning.",
 )
 @dry_run_option
 @config_option
@@ -65,10 +65,10 @@ def publish(
     dry_run: bool,
     config: Path | None,
 ) -> int:
-    """Upload FOLDER as a release, and make it known to the cluster.
+    """Upload FOLDER as a release, and enter it in the cluster's catalog.
 
-    What storage has already is not sent again, so publishing twice is cheap, and safe. A release is seen
-    whole or not at all: an interrupted upload leaves nothing that runs.
+    Files that storage already has are not sent again, so publishing twice is cheap and safe. A release
+    becomes visible only as a whole: an interrupted upload leaves no release.
     """
     from blobsync import publish as upload
     from nimbus.cli.dry_run import dry_run as run_dry
@@ -94,7 +94,7 @@ def publish(
 
 @dataclass
 class _Telling:
-    """Makes an uploaded release known, waits for replicas if that is wished, and activates it."""
+    """Enters an uploaded release in the catalog, waits for replicas if requested, and activates it."""
 
     api: Api
     out: Output
@@ -105,8 +105,8 @@ class _Telling:
     replicas: ReplicaReport | None = None
 
     def tell(self, *, activate: bool) -> Exit:
-        """Returns the exit code, after it was all printed."""
-        # Schedulers fetch what is known, so it is made known first, and active only when it is there.
+        """Do it and print the results; return the exit code."""
+        # Schedulers fetch releases of the catalog, so it is entered first, and activated when verified.
         answer = self._command(activate=activate and not self.wish.wanted)
         code = report_command(self.out, answer, quiet=True)
         if self.wish.wanted and code is Exit.OK:

@@ -1,4 +1,4 @@
-"""`nimbus run purge`: delete parts of runs that have ended."""
+"""`nimbus run purge`: delete ended runs, or parts of them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,20 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("run_id", required=False)
-@click.option("--pipeline", metavar="NAME", help="All runs of it that ended before --before.")
+@click.option("--pipeline", metavar="NAME", help="All its runs that ended before --before.")
 @click.option("--before", metavar="DATE", help="A day in UTC, or a time with an offset.")
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(["succeeded", "failed", "stopped"]),
-    help="Only runs that ended so. Repeat for more.",
+    help="Only runs that ended in this state. Repeat for more.",
 )
 @click.option("--logs", is_flag=True, help="Logs of its attempts, and Spark's event logs.")
-@click.option("--outputs", is_flag=True, help="What its tasks left in worker.data.")
-@click.option("--history", is_flag=True, help="All of it. So it is without any of the three.")
-@click.option("--reason", default="", help="Kept with the run's id. Needed, but for --dry-run.")
-@click.option(
-    "--dry-run", is_flag=True, help="Show what would go, and why other things stay; delete nothing."
-)
+@click.option("--outputs", is_flag=True, help="Outputs of its tasks in worker.data.")
+@click.option("--history", is_flag=True, help="Everything. This is the default.")
+@click.option("--reason", default="", help="Kept with the run's id. Required without --dry-run.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and why the rest stays.")
 @remote
 def purge(
     api: Api,
@@ -51,15 +49,15 @@ def purge(
     dry_run: bool,
     **parts: bool,
 ) -> int:
-    """Delete a run that has ended, or parts of it; or of many.
+    """Delete an ended run, or parts of it; or many runs.
 
-    The leader does it within minutes. Outputs and history of a run stay while a later run reuses them, or is
-    in ZooKeeper. `nimbus run show` says what is gone of a run, since when, and why.
+    The leader deletes within minutes. Outputs and history of a run stay while a later run reuses them, or
+    while the run is in ZooKeeper. `nimbus run show` shows what was deleted of a run, when, and why.
     """
     if (run_id is None) is (pipeline is None) or (pipeline is None) is not (before is None):
         raise click.UsageError("name a run, or give --pipeline and --before")
     if not (reason or dry_run):
-        raise click.UsageError("give --reason: it is kept; or --dry-run")
+        raise click.UsageError("give --reason, which is kept with the run; or --dry-run")
     body: dict[str, Any] = {
         "run_id": run_id,
         "pipeline": pipeline,
@@ -84,5 +82,5 @@ def _plan(out: Output, answer: dict[str, Any]) -> int:
     ]
     out.table(("run", "state", "ended", "would go", "kept, since"), rows, empty="no run would lose anything")
     if not answer["complete"]:
-        out.note("there may be more: 200 runs were looked at.")
+        out.note("there may be more: only 200 runs were examined.")
     return Exit.OK

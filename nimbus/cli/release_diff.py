@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nimbus.cli.client import Api
 
 _DIGEST = 64
-"""Characters of a whole one."""
+"""Length of a full digest in characters."""
 
 
 @click.command()
@@ -24,7 +24,7 @@ _DIGEST = 64
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @remote
 def releases(api: Api, out: Output, name: str, limit: int) -> None:
-    """List releases of a pipeline, those that were published last first."""
+    """List releases of a pipeline, last published first."""
     answer = api.listed(_path(name), "releases", limit)
     if out.as_json:
         out.data(answer)
@@ -32,7 +32,7 @@ def releases(api: Api, out: Output, name: str, limit: int) -> None:
     rows = [(one["digest"], _is(one), clock(one["published_at"])) for one in answer["releases"]]
     out.table(("release", "it is", "published"), rows)
     if not answer["complete"]:
-        out.note("storage did not answer: only releases that the catalog names are listed.")
+        out.note("storage did not answer: only releases of the catalog are listed.")
 
 
 @click.command(
@@ -43,14 +43,14 @@ def releases(api: Api, out: Output, name: str, limit: int) -> None:
 )
 @click.argument("name")
 @click.argument("release", required=False)
-@click.option("--against", metavar="RELEASE", help="The release before. Without it: the active one.")
+@click.option("--against", metavar="RELEASE", help="The older release. Default: the active one.")
 @click.option("--file", metavar="PATH", help="Print how the text of this file changed.")
 @remote
 def diff(api: Api, out: Output, name: str, release: str | None, against: str | None, file: str | None) -> int:
-    """Show how RELEASE of a pipeline (without it: the newest) differs from the active one, or from another.
+    """Show how RELEASE of a pipeline (default: the newest) differs from the active one, or from another.
 
-    Files are compared by their digests; keys of the definition and texts, if the scheduler that answers has
-    both releases on its disk. A release is named by its digest or the beginning of it.
+    Files are compared by their digests. Keys of the definition and texts are compared if the scheduler that
+    answers has both releases on its disk. A digest or a prefix of it names a release.
     """
     record = api.get(f"/pipelines/{quote(name, safe='')}")
     after = _digest(api, name, release or record["published"])
@@ -96,7 +96,7 @@ def _tell_text(out: Output, text: dict[str, Any]) -> int:
 
 
 def _digest(api: Api, name: str, text: str) -> str:
-    """The whole digest of a release."""
+    """Find the full digest of a release by a prefix."""
     if len(text) == _DIGEST:
         return text
     known: list[str] = [one["digest"] for one in api.listed(_path(name), "releases", 10_000)["releases"]]

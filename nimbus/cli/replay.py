@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @click.option("--at", required=True, metavar="TIME", help="With an offset, such as 2026-03-01T06:10:00Z.")
 @remote
 def replay(api: Api, out: Output, run_id: str, at: str) -> None:
-    """Show how a run stood at a moment of its past, as its record tells.
+    """Show a run as it was at a time in its past, rebuilt from its record.
 
-    Attempts that the record only counts, pauses that are over, and child runs are not told.
+    Attempts that the record only counts, pauses that are over, and child runs are not shown.
     """
     answer = api.get(f"/runs/{quote(run_id, safe='')}/replay", at=at)
     if out.as_json:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaWish:
-    """How many schedulers are to have a release, and what happens if they do not in time."""
+    """How many schedulers must have a release, and what happens if too few have it in time."""
 
     wanted: int
     timeout: timedelta
@@ -24,7 +24,7 @@ class ReplicaWish:
 
 
 def replica_wish(wanted: int, timeout: str, policy: str) -> ReplicaWish:
-    """What the options say.
+    """Build the wish from the options.
 
     Raises:
         CliError: the timeout is no duration.
@@ -42,10 +42,10 @@ def replica_wish(wanted: int, timeout: str, policy: str) -> ReplicaWish:
 
 
 def await_replicas(store: ObjectStore, digest: str, wish: ReplicaWish) -> ReplicaReport:
-    """Wait. Too few are no error here: the report's `warning` says what is missing.
+    """Wait for replicas. Too few are no error here: the report's `warning` describes what is missing.
 
     Raises:
-        BlobSyncError: storage refused to answer.
+        BlobSyncError: storage failed.
     """
     from blobsync import ReplicaBoard, ReplicaPolicy, wait_for_replicas
 
@@ -56,7 +56,7 @@ def await_replicas(store: ObjectStore, digest: str, wish: ReplicaWish) -> Replic
 
 
 def replica_data(report: ReplicaReport) -> dict[str, Any]:
-    """For machines."""
+    """The report as JSON data."""
     return {
         "wanted": report.wanted,
         "holders": list(report.replicas.holders),

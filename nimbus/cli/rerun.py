@@ -1,4 +1,4 @@
-"""`nimbus run rerun`: a run again, as a new one."""
+"""`nimbus run rerun`: run a run again as a new run."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("run_id")
-@click.option("--failed", is_flag=True, help="What failed or did not run, and what follows it.")
+@click.option("--failed", is_flag=True, help="Tasks that failed or did not run, and their dependents.")
 @click.option("--all", "all_", is_flag=True, help="All tasks.")
-@click.option("--from", "from_", multiple=True, metavar="TASK", help="This task and what follows it.")
-@click.option("--only", multiple=True, metavar="TASK", help="This task alone. Repeat for more.")
-@click.option("--upto", multiple=True, metavar="TASK", help="This task and what it needs.")
+@click.option("--from", "from_", multiple=True, metavar="TASK", help="This task and its dependents.")
+@click.option("--only", multiple=True, metavar="TASK", help="Only this task. Repeat for more.")
+@click.option("--upto", multiple=True, metavar="TASK", help="This task and all that it needs.")
 @click.option(
     "--release",
     type=click.Choice(["same", "latest"]),
     default="same",
     show_default=True,
-    help="That of the run, or the active one.",
+    help="The release of the earlier run, or the active one.",
 )
 @click.option(
     "--mark",
     "marks",
     multiple=True,
     metavar="TASK=succeeded|skipped",
-    help="Let a task count as ended so, without running it. Needs --reason.",
+    help="Record a task as succeeded or skipped, without running it. Needs --reason.",
 )
-@click.option("--reason", default="", help="Kept on the new run.")
-@click.option("--new-run-id", metavar="ID", help="Your own id of the new run: asking twice starts one run.")
+@click.option("--reason", default="", help="Kept with the new run.")
+@click.option("--new-run-id", metavar="ID", help="Your own id: the same id starts one run.")
 @remote
 def rerun(
     api: Api,
@@ -61,15 +61,15 @@ def rerun(
     reason: str,
     new_run_id: str | None,
 ) -> int:
-    """Run a run again, as a new one, with its dates and parameters; prints the new run's id.
+    """Run a run again as a new run, with the same dates and parameters; prints the new run's id.
 
-    Tasks that need not be repeated count as succeeded, with what they did in the earlier run. A run
-    that is live is repeated when it has ended.
+    Tasks that are not repeated count as succeeded, with their outputs and results of the earlier run. The
+    rerun of a live run starts when that run has ended.
     """
     flags: dict[str, tuple[str, ...]] = {"failed": ("",) * failed, "all": ("",) * all_}
     chosen = selected({**flags, "from": from_, "only": only, "upto": upto})
     if chosen is None:
-        raise click.UsageError("say what to run: --failed, --all, --from, --only or --upto")
+        raise click.UsageError("choose what to run: --failed, --all, --from, --only or --upto")
     path = f"/runs/{quote(run_id, safe='')}"
     earlier = api.get(path)
     now = datetime.now(UTC)
@@ -89,7 +89,7 @@ def rerun(
     if waits and answer["status"] == "pending":
         if out.as_json:
             out.data(answer)
-        out.note(f"it starts when run {run_id} has ended; `nimbus run show {new}` says how it stands")
+        out.note(f"it starts when run {run_id} has ended; `nimbus run show {new}` shows its state")
         return Exit.OK
     code = report_command(out, answer, quiet=not out.as_json)
     if code is Exit.OK:

@@ -1,4 +1,4 @@
-"""`nimbus run pause` and `resume`: commands about a run that is live."""
+"""`nimbus run pause` and `resume`: commands for a live run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @click.argument("run_id")
 @remote
 def pause(api: Api, out: Output, run_id: str) -> int:
-    """Let a run begin nothing new, until `nimbus run resume`. Safe to repeat.
+    """Start no new tasks of a run until `nimbus run resume`. Safe to repeat.
 
-    What runs goes on, and the run's deadline counts. A queued run keeps its place, and does not start.
-    One that has started counts for `concurrency.limit`.
+    Running tasks continue, and so does the run's deadline. A queued run keeps its place, and does not start.
+    A paused run that has started counts for `concurrency.limit`.
     """
     return report_command(out, api.command("POST", f"/runs/{quote(run_id, safe='')}/pause"))
 
@@ -30,5 +30,5 @@ def pause(api: Api, out: Output, run_id: str) -> int:
 @click.argument("run_id")
 @remote
 def resume(api: Api, out: Output, run_id: str) -> int:
-    """Let a paused run go on. Safe to repeat."""
+    """Resume a paused run. Safe to repeat."""
     return report_command(out, api.command("POST", f"/runs/{quote(run_id, safe='')}/resume"))

@@ -1,4 +1,4 @@
-"""`nimbus run`: start, list, show, stop. Watching, logs and other commands have modules of their own."""
+"""`nimbus run`: start, list, show, stop. Other commands are in their own modules."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _PRIORITIES = ["highest", "high", "medium", "low", "lowest"]
         "show": Lazy(
             "nimbus.cli.runs:show", "Show one run: tasks, attempts, times, and why something waits."
         ),
-        "explain": Lazy("nimbus.cli.explain:explain_run", "Say why a run, or a task of it, is not running."),
+        "explain": Lazy("nimbus.cli.explain:explain_run", "Show why a run or a task is not running."),
         "watch": Lazy("nimbus.cli.watch:watch", "Follow a run to its end; the exit code is its result."),
         "logs": Lazy("nimbus.cli.logs:logs", "Print the log of a task, also while it grows."),
         "events": Lazy("nimbus.cli.events:events", "Store Spark's event log of a task in a file."),
         "stop": Lazy("nimbus.cli.runs:stop", "End a run."),
-        "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again, as a new one: what failed, or more."),
+        "rerun": Lazy("nimbus.cli.rerun:rerun", "Run a run again as a new run: all tasks, or some."),
         "children": Lazy("nimbus.cli.children:children", "List the child runs of a task."),
-        "replay": Lazy("nimbus.cli.replay:replay", "Show how a run stood at a moment of its past."),
-        "pause": Lazy("nimbus.cli.run_commands:pause", "Let a run begin nothing new."),
-        "resume": Lazy("nimbus.cli.run_commands:resume", "Let a paused run go on."),
-        "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of runs that have ended."),
-        "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject what a task waits for."),
+        "replay": Lazy("nimbus.cli.replay:replay", "Show a run as it was at a time in its past."),
+        "pause": Lazy("nimbus.cli.run_commands:pause", "Start no new tasks of a run."),
+        "resume": Lazy("nimbus.cli.run_commands:resume", "Resume a paused run."),
+        "purge": Lazy("nimbus.cli.purge:purge", "Delete logs, outputs or history of ended runs."),
+        "approve": Lazy("nimbus.cli.approve:approve", "Approve or reject a waiting task."),
     },
 )
 def run() -> None:
@@ -59,26 +59,24 @@ def run() -> None:
     )
 )
 @click.argument("pipeline")
-@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter. Repeat for more.")
+@click.option("--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One parameter. Repeat for more.")
 @click.option(
     "--params", "document", metavar="JSON", help="All parameters as a JSON object; - reads it from stdin."
 )
-@click.option("--run-id", metavar="ID", help="Your own id: starting twice with it starts one run.")
-@click.option(
-    "--logical-date", metavar="TIME", help="The time the run stands for, such as 2026-01-31T06:00:00Z."
-)
+@click.option("--run-id", metavar="ID", help="Your own id: the same id starts one run.")
+@click.option("--logical-date", metavar="TIME", help="The run's logical date, such as 2026-01-31T06:00:00Z.")
 @click.option(
     "--data-interval",
     nargs=2,
     metavar="FROM TO",
-    help="The data the run stands for: from FROM up to, and without, TO. Else it has no data interval.",
+    help="The run's data interval: from FROM (included) to TO (excluded). Default: none.",
 )
-@click.option("--priority", type=click.Choice(_PRIORITIES), help="Instead of the pipeline's.")
-@click.option("--only", "only", multiple=True, metavar="TASK", help="Run this task alone. Repeat for more.")
-@click.option("--from", "from_", multiple=True, metavar="TASK", help="Run this task and what follows it.")
-@click.option("--upto", "upto", multiple=True, metavar="TASK", help="Run this task and what it needs.")
+@click.option("--priority", type=click.Choice(_PRIORITIES), help="Default: the pipeline's priority.")
+@click.option("--only", "only", multiple=True, metavar="TASK", help="Run only this task. Repeat for more.")
+@click.option("--from", "from_", multiple=True, metavar="TASK", help="Run this task and its dependents.")
+@click.option("--upto", "upto", multiple=True, metavar="TASK", help="Run this task and all that it needs.")
 @click.option(
-    "--reuse", metavar="RUN", help="With --only, --from, --upto: use what RUN did of the other tasks."
+    "--reuse", metavar="RUN", help="With --only, --from, --upto: use outputs of RUN for the other tasks."
 )
 @click.option("--watch", "watching", is_flag=True, help="Follow it; the exit code is the run's result.")
 @click.option(
@@ -106,7 +104,7 @@ def start(
     now = datetime.now(UTC)
     body: dict[str, Any] = {
         "pipeline": pipeline,
-        # Made here, so that a request that is sent again starts no second run.
+        # Chosen here, so that a repeated request starts no second run.
         "run_id": run_id or f"{pipeline}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(3)}",
         "parameters": parameters(pairs, document),
         "logical_date": logical_date,
@@ -130,7 +128,7 @@ def start(
 def _selection(chosen: tuple[str, tuple[str, ...]] | None, reuse: str | None) -> dict[str, Any] | None:
     if chosen is None:
         if reuse is not None:
-            raise click.UsageError("--reuse goes with --only, --from or --upto")
+            raise click.UsageError("--reuse needs --only, --from or --upto")
         return None
     return {"scope": chosen[0], "tasks": chosen[1], "reuse": reuse}
 
@@ -173,7 +171,7 @@ def _asked(run: dict[str, Any]) -> str:
 
 
 def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What some runs have: name and value."""
+    """Rows that only some runs have: name and value."""
     if interval := run["data_interval"]:
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
@@ -229,7 +227,7 @@ def _show_given(out: Output, run: dict[str, Any]) -> None:
 
 
 def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
-    """What the tasks of a run gave, if one did."""
+    """The results of a run's tasks, if there are any."""
     gave = any(
         task.get("reused_from") or any(attempt.get("has_result") for attempt in task["attempts"])
         for task in run["tasks"]
@@ -242,7 +240,7 @@ def _results(api: Api, place: str, run: dict[str, Any]) -> dict[str, Any]:
 @click.option("--reason", required=True, help="Kept in the run's history.")
 @remote
 def stop(api: Api, out: Output, run_id: str, reason: str) -> int:
-    """End a run: nothing new starts, what runs is stopped. Safe to repeat."""
+    """End a run: no new task starts, running tasks are stopped. Safe to repeat."""
     return report_command(
         out, api.command("POST", f"/runs/{quote(run_id, safe='')}/stop", {"reason": reason})
     )

@@ -1,4 +1,4 @@
-"""What the doctor says of where the worker finds secrets. It reads none."""
+"""The doctor's check of the worker's provider of secrets. It reads no secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHECK = "secrets"
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at the provider of `worker.secrets`, if there is one."""
+    """Check the provider of `worker.secrets`, if there is one."""
     from nimbus.bootstrap.worker import secret_provider
     from nimbus.worker.secrets import PREFIX, SecretError
 

@@ -1,4 +1,4 @@
-"""Which schedulers a command asks: told by option, by environment, or by the local stack of this folder."""
+"""The schedulers' addresses: from an option, the environment, or the local stack of this folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENT_FILE = "client.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFile:
-    """What `nimbus up` leaves for the other commands."""
+    """The file that `nimbus up` writes for the other commands."""
 
     servers: tuple[str, ...]
     config: Path | None
@@ -27,7 +27,7 @@ class ClientFile:
 
 
 def write_client_file(folder: Path, *, servers: Sequence[str], config: Path) -> Path:
-    """Write it below a stack's folder; old file or new, never a mix."""
+    """Write it atomically below a stack's folder."""
     place = folder / CLIENT_FILE
     part = place.with_suffix(".part")
     part.write_text(json.dumps({"servers": list(servers), "config": str(config)}, indent=2) + "\n")
@@ -39,7 +39,7 @@ def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
     """Read it, if a stack runs in this folder.
 
     Raises:
-        CliError: it is there and cannot be read.
+        CliError: the file exists and cannot be read.
     """
     place = folder / CLIENT_FILE
     try:
@@ -52,7 +52,7 @@ def read_client_file(folder: Path = STACK_FOLDER) -> ClientFile | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CliError(
-            f"{place} cannot be read ({exc}): remove it, or start `nimbus up` again, which writes it anew.",
+            f"{place} cannot be read ({exc}): remove it, or start `nimbus up` again, which rewrites it.",
             code="bad_client_file",
             exit_code=Exit.USAGE,
         ) from exc
@@ -62,7 +62,7 @@ def servers(options: Sequence[str]) -> tuple[str, ...]:
     """Base URLs to try, in order.
 
     Raises:
-        CliError: none are known, or one is no URL.
+        CliError: none are known, or one is not a URL.
     """
     told = [part for option in options for part in _split(option)] or _split(os.environ.get(VARIABLE, ""))
     if not told:

@@ -1,4 +1,4 @@
-"""`nimbus simulate`: what the schedules of the cluster will do, computed here from what the cluster says."""
+"""`nimbus simulate`: predicts what the cluster's schedules will do; computed here from the cluster's data."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from nimbus.engine.forecast import Expected, Forecast
 
 _MOST_RUNS = 500
-"""Of the list of runs, in one answer."""
+"""Most runs in one response."""
 _ASSUMED = "assumed"
 
 
 class Known(NamedTuple):
-    """How long runs of a pipeline are expected to take."""
+    """The expected duration of a pipeline's runs."""
 
     duration: timedelta
     basis: str
@@ -36,14 +36,14 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """One pipeline, summed up."""
+    """The totals of one pipeline."""
 
     fires: int = 0
     runs: int = 0
     skipped: int = 0
     replaced: int = 0
     waits: list[float] = field(default_factory=list)
-    """Seconds, of runs that waited."""
+    """Seconds, one entry for each run that waited."""
 
 
 @click.command(
@@ -54,13 +54,13 @@ class Line:
     )
 )
 @click.option(
-    "--from", "start", required=True, metavar="TIME", help="First fires after it; UTC unless it says."
+    "--from", "start", required=True, metavar="TIME", help="Fire times after this; UTC without an offset."
 )
-@click.option("--to", "end", required=True, metavar="TIME", help="Last fires, up to it.")
+@click.option("--to", "end", required=True, metavar="TIME", help="Fire times up to and including this.")
 @click.option(
-    "--pipeline", "only", metavar="NAME", help="Show this one alone; the others count all the same."
+    "--pipeline", "only", metavar="NAME", help="Show only this pipeline; the others are simulated, too."
 )
-@click.option("--runs", "each", is_flag=True, help="Show each fire, too.")
+@click.option("--runs", "each", is_flag=True, help="Also show each fire time.")
 @click.option(
     "--assume", default="10m", show_default=True, metavar="D", help="Duration of pipelines without history."
 )
@@ -68,7 +68,7 @@ class Line:
     "--max-running",
     type=click.IntRange(min=1),
     metavar="N",
-    help="In place of the cluster's runs.max_running.",
+    help="Use this instead of the cluster's runs.max_running.",
 )
 @remote
 def simulate(
@@ -81,10 +81,10 @@ def simulate(
     assume: str,
     max_running: int | None,
 ) -> None:
-    """Foresee what active schedules do: fires, runs that wait for room or are skipped, and predicted ends.
+    """Predict what active schedules do: fire times, runs that wait or are skipped, and ends of runs.
 
-    Runs last as long as the median of the last ones that succeeded. Limits of pipelines (`concurrency`) and
-    of the cluster are observed; runs by hand and waits for slots are not foreseen. Changes nothing.
+    The expected duration is the median of the last successful runs. Limits of pipelines (`concurrency`) and
+    of the cluster are applied; manual runs and waits for slots are not predicted. Changes nothing.
     """
     from nimbus.config.values import parse_duration
     from nimbus.engine.forecast import forecast
@@ -168,7 +168,7 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
 
 
 def _priority(api: Api, name: str) -> str | None:
-    """It decides which pipeline goes first when the whole cluster is full. None: not known."""
+    """The priority of a pipeline's runs, which orders them when the cluster is full. None: unknown."""
     spec = api.get(f"/pipelines/{quote(name, safe='')}")["spec"]
     return None if spec is None else str(spec["priority"])
 

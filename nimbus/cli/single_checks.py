@@ -1,4 +1,4 @@
-"""Whether the store of a single scheduler is whole, and on a disk that it can rely on. Raises nothing."""
+"""Checks that a single scheduler's database is intact and on a local disk. Raises nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OVER_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph
 
 
 def store_of(settings: Settings) -> Iterator[Finding]:
-    """The database of a single scheduler, if the configuration is that of one."""
+    """Check the database, if the configuration is that of a single scheduler."""
     from nimbus.bootstrap.foundation import store_file
 
     file = store_file(settings)

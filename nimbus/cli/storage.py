@@ -1,4 +1,4 @@
-"""The S3 settings that publishing and the doctor need, from a configuration file or from the local stack."""
+"""The S3 settings for publishing and the doctor, from a configuration file or from the local stack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find_config(told: Path | None) -> Path | None:
-    """The configuration file: the one told, else that of the local stack in this folder."""
+    """The configuration file: the given one, else that of the local stack in this folder."""
     if told is not None:
         return told
     file = read_client_file()
@@ -34,7 +34,7 @@ def settings_of(told: Path | None) -> Settings:
     found = find_config(told)
     if found is None:
         raise CliError(
-            f"storage is not known: give --config FILE (its section `storage` counts), or start a "
+            f"storage is not known: give --config FILE (with a section `storage`), or start a "
             f"cluster in this folder with `nimbus up`, which leaves {STACK_FOLDER / CLIENT_FILE}.",
             code="no_config",
             exit_code=Exit.USAGE,
@@ -43,7 +43,7 @@ def settings_of(told: Path | None) -> Settings:
 
 
 def object_store(settings: Settings) -> S3ObjectStore:
-    """The store that the configuration names. Nothing is asked of it yet."""
+    """The store that the configuration names. Sends no request yet."""
     from blobsync import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
 

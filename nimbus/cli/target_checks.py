@@ -1,4 +1,4 @@
-"""What the doctor asks of Spark targets: are they reached, which version, and may we. None raises."""
+"""The doctor's checks of Spark targets: connection, version, permissions. None raises."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _RIGHTS = {
     "configmaps": ("create", "get", "patch"),
     "networkpolicies": ("create", "patch"),
 }
-"""What a submission, a worker that follows it, and a driver on the worker's host do."""
+"""The rights that a submission, a worker that follows it, and a driver on the worker's host need."""
 _GROUPS = {"networkpolicies": "networking.k8s.io"}
-"""Of the API; the others are in its core."""
+"""API groups of resources; all others are in the core group."""
 
 
 class _Found(NamedTuple):
-    """How a target is."""
+    """The result for one target."""
 
     verdict: Verdict
     detail: str
@@ -35,14 +35,14 @@ class _Found(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """Of an HTTP server."""
+    """A response of an HTTP server."""
 
     status: int
     said: Mapping[str, Any]
 
 
 def targets(found: Mapping[str, SparkTarget]) -> Iterator[Finding]:
-    """Look at each target that is configured."""
+    """Check each configured target."""
     for name, target in found.items():
         yield Finding(f"target {name}", *_look(target))
 
@@ -74,7 +74,7 @@ def _connect(target: SparkTarget) -> _Found:
 
 
 def _standalone(target: SparkTarget) -> _Found:
-    """Ask every master, and every REST server; one of several may be away."""
+    """Check every master and every REST server; one of several may be down."""
     masters = target.master.removeprefix("spark://").split(",")
     away = [master for master in masters if not _listens(master)]
     if len(away) == len(masters):
@@ -125,7 +125,7 @@ def _yarn(target: SparkTarget) -> _Found:
 
 
 def _queue(url: str, target: SparkTarget) -> _Found:
-    """Whether the queue is there and takes us, as far as we are told."""
+    """Check that the queue exists and that we may submit to it, if YARN reports that."""
     from nimbus.worker.application.yarn import hadoop_user, queues
 
     queue, user = target.conf.get("spark.yarn.queue", "default"), hadoop_user(target.env)
@@ -138,7 +138,7 @@ def _queue(url: str, target: SparkTarget) -> _Found:
     answer = _get(f"{url}/ws/v1/cluster/queues/{quote(queue, safe='')}/access?{query}")
     said = {} if answer is None else answer.said
     allowed = said.get("allowed", said.get("rmQueueAclInfo", {}).get("allowed"))
-    if allowed is None:  # who is no administrator of the queue may not ask
+    if allowed is None:  # only administrators of the queue may ask
         return _Found(Verdict.OK, f"it does not tell whether {user} may submit to queue {queue}")
     if str(allowed).lower() != "true":
         advice = f"give {user} the right SUBMIT_APPLICATIONS, or correct spark.yarn.queue in conf"
@@ -229,7 +229,7 @@ def _get(url: str, token: str | None = None, verify: ssl.SSLContext | None = Non
 def _ask(
     method: str, url: str, token: str | None, verify: ssl.SSLContext | None, body: Mapping[str, Any] | None
 ) -> _Answer | None:
-    """Ask once. None: nobody answers."""
+    """Send one request. None: no answer."""
     import httpx
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}

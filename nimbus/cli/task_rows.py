@@ -7,7 +7,7 @@ from typing import Any
 
 
 def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """One row for each task: name, state, attempts, and why or how far."""
+    """One row for each task: name, state, attempts, and its reason or progress."""
     return [
         (task["name"], task["state"], _tried(task) or "", task["why"] or progress(task) or _child_runs(task))
         for task in run["tasks"]
@@ -15,14 +15,14 @@ def task_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 _NOT_SHOWN = ("at", "number")
-"""When it was said, and how often: for those who follow a driver."""
+"""Bookkeeping of progress reports, which is of no use in a table."""
 _LONGEST = 60
-"""Characters of a checkpoint in a table."""
+"""Most characters of a checkpoint in a table."""
 _AT_REST = ("QUEUED", "COMPLETED")
 
 
 def _child_runs(task: dict[str, Any]) -> str:
-    """How the child runs of a task have ended."""
+    """The states of a task's child runs."""
     children = task.get("children")  # an earlier release does not tell them
     if not children or not children["attempt"]:
         return ""
@@ -32,12 +32,12 @@ def _child_runs(task: dict[str, Any]) -> str:
 
 
 def _tried(task: dict[str, Any]) -> int:
-    """How many attempts there were; of many, the answer lists only the last."""
+    """The number of attempts; the response lists only the last ones."""
     return int(task["attempts"][-1]["number"]) if task["attempts"] else 0
 
 
 def progress(task: dict[str, Any]) -> str:
-    """How far a running task is, as its driver says."""
+    """The progress of a running task, as reported by its driver."""
     last = task["attempts"][-1] if task["attempts"] else {}
     told = [
         _words(key, value) for key, value in (last.get("progress") or {}).items() if key not in _NOT_SHOWN
@@ -49,18 +49,18 @@ def progress(task: dict[str, Any]) -> str:
 
 
 def remarks(task: dict[str, Any]) -> str:
-    """Why a task waits, or how far it is; then what `ended_application` says."""
+    """Why a task waits, or its progress; then its `ended_application`."""
     return ", ".join(filter(None, (task["why"] or progress(task), ended_application(task))))
 
 
 def ended_application(task: dict[str, Any]) -> str:
-    """The Spark application of a task's last attempt, once that has ended, and its page in the history."""
+    """The Spark application of a task's last attempt, if that has ended, with its history page."""
     application, page = _application(task["attempts"][-1]) if task["attempts"] else (None, None)
     return ", ".join(filter(None, (application and f"application {application}", page)))
 
 
 def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Spark applications of attempts that have ended: task, attempt, application, page in the history."""
+    """Spark applications of ended attempts: task, attempt, application, history page."""
     return [
         (task["name"], attempt["number"], *_application(attempt))
         for task in run["tasks"]
@@ -70,14 +70,14 @@ def application_rows(run: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _application(attempt: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Id, and page in the history server, of an attempt that has ended; progress tells them of others."""
+    """Id and history page of an ended attempt; for running ones they are in `progress`."""
     if attempt["outcome"] is None:
         return None, None
     return attempt.get("application"), attempt.get("history_url")  # an earlier release does not tell them
 
 
 def _words(key: str, value: Any) -> str:
-    """Of flows of a declarative pipeline: those under way alone."""
+    """One entry of progress as text; of a declarative pipeline's flows only the active ones."""
     if not isinstance(value, dict):
         return f"{key} {value}"
     under_way = [f"{name} {state}" for name, state in value.items() if state not in _AT_REST]

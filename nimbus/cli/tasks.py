@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def task() -> None:
-    """Decide about tasks of live runs."""
+    """Mark tasks of live runs."""
 
 
 @task.command(
@@ -28,12 +28,12 @@ def task() -> None:
 @click.argument("run_id")
 @click.argument("name", metavar="TASK")
 @click.argument("state", type=click.Choice(["succeeded", "skipped"]))
-@click.option("--reason", required=True, help="Kept on the task, with who said it and when.")
+@click.option("--reason", required=True, help="Shown with the task, with your name and the time.")
 @remote
 def mark(api: Api, out: Output, run_id: str, name: str, state: str, reason: str) -> int:
-    """Let a task that waits count as succeeded or skipped, without running it. Safe to repeat.
+    """Record a waiting task as succeeded or skipped, without running it. Safe to repeat.
 
-    Its run moves on at once. A task that has failed is marked in a rerun: `nimbus run rerun --mark`.
+    The run continues at once. To mark a failed task, use a rerun: `nimbus run rerun --mark`.
     """
     path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(name, safe='')}/mark"
     return report_command(out, api.command("POST", path, {"state": state, "reason": reason}))

@@ -1,4 +1,4 @@
-"""What the doctor asks of collectors of traces and lineage: is their library here, does anybody listen."""
+"""Doctor's checks of trace and lineage collectors: is the library installed, is a server there?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def telemetry_of(settings: Settings) -> Iterator[Finding]:
-    """Look at each, without sending anything. None raises."""
+    """Check each collector without sending data. None raises."""
     from nimbus.adapters.telemetry.requests_session import read_headers
     from nimbus.bootstrap.telemetry import missing_extras
     from nimbus.ports import TelemetryNotSentError
@@ -39,5 +39,5 @@ def telemetry_of(settings: Settings) -> Iterator[Finding]:
             continue
         if url is not None:
             parts = urlsplit(url)
-            advice = f"correct it, or let this host reach it: {kind} waits, and is dropped in the end"
+            advice = f"correct it, or let this host reach it: {kind} waits, and is dropped after some time"
             yield listens(check, parts.hostname or "", parts.port or _PORTS[parts.scheme], advice)

@@ -1,4 +1,4 @@
-"""`nimbus token`: who may do what."""
+"""`nimbus token`: tokens and their roles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROLES = ("viewer", "operator", "author", "admin")
 
 @click.group(cls=LazyGroup)
 def token() -> None:
-    """Say who may do what."""
+    """Create, list and revoke tokens."""
 
 
 @token.command(
@@ -35,14 +35,14 @@ def token() -> None:
     )
 )
 @click.argument("name")
-@click.option("--role", required=True, type=click.Choice(_ROLES), help="What it may do.")
+@click.option("--role", required=True, type=click.Choice(_ROLES), help="What the token permits.")
 @click.option("--team", "teams", multiple=True, metavar="TEAM", help="Owner of pipelines; repeat for more.")
-@click.option("--expires", metavar="DURATION", help="Such as 90d. Without it: never.")
+@click.option("--expires", metavar="DURATION", help="Such as 90d. Default: never.")
 @click.option(
     "--file",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Add it to this file, for api.tokens_file, and ask no server: for the first token.",
+    help="Add it to this file (for api.tokens_file) without a server: for the first token.",
 )
 @server_option
 @output_option
@@ -55,7 +55,7 @@ def create(
     server_urls: tuple[str, ...],
     output: str,
 ) -> int:
-    """Make a token, and print it: nobody can read it later. Only its SHA-256 is sent or written."""
+    """Create a token and print it once. Only its SHA-256 is sent or stored."""
     from nimbus.access.tokens import new_token
 
     out, made, until = Output(output), new_token(), _expiry(expires)
@@ -83,7 +83,7 @@ def create(
 @token.command(name="list")
 @remote
 def list_(api: Api, out: Output) -> None:
-    """List the tokens of the cluster. Those in files of schedulers are not among them."""
+    """List the tokens of the cluster, without those in files of schedulers."""
     answer = api.get("/tokens")
     if out.as_json:
         out.data(answer)
@@ -107,7 +107,7 @@ def list_(api: Api, out: Output) -> None:
 @click.argument("token_id")
 @remote
 def revoke(api: Api, out: Output, token_id: str) -> int:
-    """Let a token be of no use any more: neither for requests, nor for commands that wait."""
+    """Make a token invalid, for requests and for waiting commands."""
     from nimbus.access.tokens import TOKEN_ID
 
     if re.fullmatch(TOKEN_ID, token_id) is None:
@@ -134,7 +134,7 @@ def _expiry(text: str | None) -> datetime | None:
 def _add_to(
     file: Path, made: NewToken, name: str, role: str, teams: tuple[str, ...], until: datetime | None
 ) -> None:
-    """Add a token to a file; old file or new, never a mix."""
+    """Add a token to a file, atomically."""
     from nimbus import records
     from nimbus.domain.access import AccessRole, Token
 

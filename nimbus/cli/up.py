@@ -40,19 +40,19 @@ _LOOK_S = 1.0
     type=click.Path(path_type=Path, file_okay=False),
     default=STACK_FOLDER,
     show_default=True,
-    help="Where everything is kept, also between starts.",
+    help="Folder for all data, which stay between starts.",
 )
 @click.option(
     "--spark",
     type=click.Choice(["standalone"]),
-    help="Start a Spark cluster, too: two masters and two workers. It is the target `standalone`.",
+    help="Also start a Spark cluster with two masters and two workers: the target `standalone`.",
 )
 @click.option(
     "--data",
     type=click.Choice(["folder", "s3"]),
     default="folder",
     show_default=True,
-    help="Where outputs of tasks are kept. Do not change it while a run is live.",
+    help="Where outputs of tasks are stored. Do not change it while a run is live.",
 )
 @click.pass_context
 def up(
@@ -60,8 +60,8 @@ def up(
 ) -> int:
     """Start ZooKeeper, an S3 server and schedulers with workers on this machine, to try Nimbus out.
 
-    Runs until Ctrl-C; data stay. Needs Java 17 or newer (`nimbus doctor` says whether it is there); with
-    --single only tasks that use Spark need it. Everything listens on loopback only.
+    Runs until Ctrl-C; data stay. Needs Java 17 or newer (check with `nimbus doctor`); with
+    --single only tasks that use Spark need it. All ports are on loopback.
     """
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
@@ -91,7 +91,7 @@ def up(
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that there is one way down."""
+    """Treat SIGTERM like Ctrl-C, so that there is only one way to stop."""
 
     def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -104,7 +104,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def _serve(out: Output, folder: Path, stack: LocalStack) -> None:
-    """From the moment when others can find the cluster, being told to end is what this command waits for."""
+    """Publish the cluster's addresses, then wait until a signal ends this command."""
     try:
         write_client_file(folder, servers=stack.addresses.schedulers, config=stack.config_file(1))
         _welcome(out, folder, stack)
@@ -138,7 +138,7 @@ def _welcome(out: Output, folder: Path, stack: LocalStack) -> None:
 
 
 def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
-    """Stay until interrupted; say once when a scheduler, or a part of Spark, has ended."""
+    """Wait for an interrupt; report once when a scheduler or a part of Spark has ended."""
     ended: set[str] = set()
     pause = threading.Event()
     parts = [*stack.schedulers, *(stack.spark.daemons if stack.addresses.spark else ())]
@@ -146,12 +146,12 @@ def _watch_over(out: Output, stack: LocalStack) -> NoReturn:
         for part in parts:
             if not part.running and part.name not in ended:
                 ended.add(part.name)
-                out.note(f"{part.name} has ended; its log is {part.log}. The others go on.")
+                out.note(f"{part.name} has ended; its log is {part.log}. The others continue.")
         pause.wait(_LOOK_S)
 
 
 def _stop(out: Output, folder: Path, stack: LocalStack) -> None:
-    # A second Ctrl-C would leave the attempts of tasks behind; stopping is bounded, so it may be ignored.
+    # A second Ctrl-C would leave attempts running. Stopping has a time limit, so signals can be ignored.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         (folder / CLIENT_FILE).unlink(missing_ok=True)

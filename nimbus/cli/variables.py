@@ -1,4 +1,4 @@
-"""`nimbus var`: variables of the cluster, which templates take as `vars.NAME`."""
+"""`nimbus var`: variables of the cluster, which templates read as `vars.NAME`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=LazyGroup)
 def var() -> None:
-    """Variables of the cluster, which templates take as vars.NAME. Not for secrets: anybody can read them."""
+    """Variables of the cluster, which templates read as vars.NAME. Not for secrets: anybody can read them."""
 
 
 @var.command(name="set", epilog=examples("nimbus var set warehouse jdbc:postgresql://db/dwh"))
@@ -25,7 +25,7 @@ def var() -> None:
 @click.argument("value")
 @remote
 def set_(api: Api, out: Output, name: str, value: str) -> int:
-    """Give a variable its value. Runs that are there keep the one that they have."""
+    """Set a variable. Existing runs keep their value."""
     return report_command(out, api.command("PUT", _path(name), {"value": value}))
 
 
@@ -44,7 +44,7 @@ def list_(api: Api, out: Output) -> None:
 @click.argument("name")
 @remote
 def remove(api: Api, out: Output, name: str) -> int:
-    """Take a variable away. Runs that are there keep its value."""
+    """Remove a variable. Existing runs keep its value."""
     return report_command(out, api.command("DELETE", _path(name), repeatable=False))
 
 

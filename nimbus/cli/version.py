@@ -12,7 +12,7 @@ from nimbus.cli.output import output_option
 @click.command()
 @output_option
 def version(output: str) -> None:
-    """Print the version. Imports nothing heavy: scripts ask often."""
+    """Print the version."""
     from importlib.metadata import version as installed
 
     found = installed("nimbus-scheduler")

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _OUTAGE_PATIENCE_S = 300.0
-"""A run survives outages of minutes, so its watcher should, too."""
+"""A run survives outages of minutes, so watching must, too."""
 
 
 class View(Protocol):
-    """Shows a run as it is now."""
+    """Shows the current state of a run."""
 
     def __call__(self, run: dict[str, Any]) -> None:
-        """Show it."""
+        """Show the run."""
         ...
 
 
@@ -50,9 +50,9 @@ def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Ex
     """Show a run until it is final.
 
     Args:
-        api: Whom to ask.
-        out: With JSON: nothing is shown but the final document.
-        run_id: Which run.
+        api: The client.
+        out: With JSON only the final document is printed.
+        run_id: The run.
         timeout_s: Longest time to watch.
 
     Returns:
@@ -74,7 +74,7 @@ def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Ex
             if run["state"] in ("succeeded", "failed", "stopped"):
                 break
             if until is not None and time.monotonic() >= until:
-                out.note(f"run {run_id} is not finished after {timeout_s:g} s; it goes on without a watcher.")
+                out.note(f"run {run_id} is not finished after {timeout_s:g} s; it continues.")
                 return Exit.WATCH_TIMEOUT
             time.sleep(_POLL_S)
     if out.as_json:
@@ -85,7 +85,7 @@ def follow(api: Api, out: Output, run_id: str, *, timeout_s: float | None) -> Ex
 
 
 def _check_started(out: Output, run: dict[str, Any], *, told: bool) -> None:
-    """Raise if the run was refused; say once that it is pending."""
+    """Raise if the run was refused; report once that it is pending."""
     from nimbus.cli.client import ProblemError
 
     if run["state"] == "refused":
@@ -134,7 +134,7 @@ class Changes:
         self._seen: dict[str, str] = {}
 
     def __call__(self, run: dict[str, Any]) -> None:
-        """Print what is new."""
+        """Print the changes since the last call."""
         for task in run["tasks"]:
             self._say(task["name"], _task_words(task))
         done = f"{run['tasks_done']}/{run['tasks_total']} tasks"

@@ -1,4 +1,4 @@
-"""Times, spans and sizes, as people read them. Pure."""
+"""Times, durations and sizes as text. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nimbus.domain.sizes import format_size
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time of the API."""
+    """Parse a time of the API."""
     return datetime.fromisoformat(text) if text else None
 
 
@@ -37,7 +37,7 @@ def span(seconds: float | None) -> str:
 
 
 def between(start: str | None, end: str | None, now: datetime) -> str:
-    """How long something took, or has taken until now."""
+    """The time from `start` to `end`, or until now."""
     began, ended = moment(start), moment(end) or now
     return span((ended - began).total_seconds()) if began else ""
 
@@ -51,5 +51,5 @@ size = format_size
 
 
 def short(digest: str | None) -> str:
-    """A digest, short enough to read and long enough to be one's own."""
+    """A digest, shortened but still unique."""
     return digest[:12] if digest else ""

@@ -1,4 +1,4 @@
-"""`nimbus worker`: the daemon, and commands that say whether a worker is given tasks."""
+"""`nimbus worker`: the daemon, and commands that stop or allow new tasks on a worker."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LOOK_EVERY_S = 1.0
 @config_option
 @click.pass_context
 def worker(ctx: click.Context, config: Path | None) -> int | None:
-    """Run a worker until SIGTERM or Ctrl-C, with `--config`. What it has started goes on.
+    """With --config, run a worker until SIGTERM or Ctrl-C. Attempts that it has started continue.
 
-    Exit codes: as of `nimbus scheduler`. With a command: say whether a worker is given tasks.
+    Exit codes as of `nimbus scheduler`. With a command, stop or allow new tasks on a worker.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -55,7 +55,7 @@ _reason = click.option("--reason", required=True, help="Shown with the worker.")
 @_reason
 @remote
 def cordon(api: Api, out: Output, worker_id: str, reason: str) -> int:
-    """Give a worker nothing new, until it is uncordoned. What it has goes on."""
+    """Give no new tasks to a worker until it is uncordoned. Its open attempts continue."""
     return report_command(out, api.command("POST", _path(worker_id, "cordon"), {"reason": reason}))
 
 
@@ -73,12 +73,12 @@ def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) ->
     while (busy := _busy(api, worker_id)) and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
     if busy:
-        out.note(f"worker {worker_id} still has {busy} open attempts; it stays cordoned.")
+        out.note(f"worker {worker_id} still has {busy} open attempts and stays cordoned.")
         return Exit.WATCH_TIMEOUT
     if out.as_json:
         out.data({"worker": worker_id, "busy": 0})
     else:
-        out.line(f"worker {worker_id} has nothing open, and is given nothing")
+        out.line(f"worker {worker_id} has no open attempt, and gets no new tasks")
     return Exit.OK
 
 
@@ -86,12 +86,12 @@ def drain(api: Api, out: Output, worker_id: str, reason: str, timeout: float) ->
 @click.argument("worker_id")
 @remote
 def uncordon(api: Api, out: Output, worker_id: str) -> int:
-    """Give a worker tasks again."""
+    """Allow new tasks on a worker again."""
     return report_command(out, api.command("POST", _path(worker_id, "uncordon")))
 
 
 def _busy(api: Api, worker_id: str) -> int:
-    """Open attempts of a worker; one that is not registered has none that it could end."""
+    """The number of a worker's open attempts; 0 if it is not registered, since then none can end."""
     rows = api.get("/workers")["workers"]
     return sum(int(row["busy"]) for row in rows if row["id"] == worker_id)
 

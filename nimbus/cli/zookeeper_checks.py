@@ -1,4 +1,4 @@
-"""Whether the servers of ZooKeeper answer, over TLS if the configuration says so. None raises."""
+"""Checks that the ZooKeeper servers answer, over TLS if it is configured. None raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_ANSWER_BYTES = 65_536
 
 
 def zookeeper_of(settings: Settings) -> Iterator[Finding]:
-    """The servers of a configuration, over TLS if it says so. A single scheduler has none."""
+    """Check the servers of a configuration, over TLS if it is configured. A single scheduler has none."""
     if settings.store_folder is not None:
         return
     if not settings.zookeeper.tls:
@@ -60,7 +60,7 @@ def _zookeeper_server(server: str, tls: ssl.SSLContext | None) -> Finding:
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
         return Finding(name, Verdict.FAIL, why, "start ZooKeeper, or correct zookeeper.hosts")
-    # A server may be told not to answer this question; then it says so, which is an answer, too.
+    # A server may be configured to refuse this command; its refusal shows that it works, too.
     if "Mode:" in said or "not in the whitelist" in said:
         mode = said.partition("Mode: ")[2].partition("\n")[0]
         return Finding(name, Verdict.OK, f"answers{f', {mode}' if mode else ''}")
@@ -74,7 +74,7 @@ def _secured(connection: socket.socket, host: str, tls: ssl.SSLContext | None) -
 
 
 def _whole_answer(connection: socket.socket) -> bytes:
-    """All that a server says before it closes the connection: it may come in pieces."""
+    """Read until the server closes the connection: the answer may arrive in pieces."""
     said = b""
     while len(said) < _LONGEST_ANSWER_BYTES and (part := connection.recv(4096)):
         said += part

@@ -1,6 +1,6 @@
-"""A daemon's configuration: a YAML file, the environment over it, checked as a whole before anything starts.
+"""A daemon's configuration: a YAML file and the environment, checked as a whole before anything starts.
 
-`nimbus.config.document` and `nimbus.config.checking` are for other documents too: see `nimbus.definition`.
+`nimbus.definition` also uses `nimbus.config.document` and `nimbus.config.checking`.
 """
 
 from nimbus.config.load import load_settings

@@ -1,4 +1,4 @@
-"""Whom the leader tells of what goes wrong: `alerts.targets`. What a target of each kind needs, and has."""
+"""The receivers of alerts: `alerts.targets`, with the keys of each kind of target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS = {
     "apprise": ((), ("secret_file", "secret_variable")),
     "mail": (("smtp", "sender", "to"), ("tls", "username", "secret_file", "secret_variable")),
 }
-"""Keys that a target of a kind must have, and those that it may have."""
+"""Required and optional keys of each kind of target."""
 _SPELLED = {"sender": "from"}
 _ADDRESS = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+")
 _SERVER = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
@@ -59,32 +59,32 @@ Events = Annotated[list[Annotated[AlertEvent, one_of(AlertEvent)]], Field(min_le
 
 
 class Notify(Strict):
-    """Which events are told to one target."""
+    """Which events are sent to one target."""
 
     on: Events
-    """Events that are told."""
+    """Events that cause an alert."""
     to: Annotated[str, BeforeValidator(texts.plain_name)]
     """Name of a target, of `alerts.targets` in the configuration."""
 
 
 class AlertTarget(Strict):
-    """One target. Which keys it has depends on its kind."""
+    """One target. Its keys depend on its kind."""
 
     kind: Literal["webhook", "mail", "apprise"]
     url: Annotated[SecretStr | None, Field(strict=False)] = None
     smtp: Annotated[str, BeforeValidator(_smtp)] | None = None
-    """Of mail: `host:port`."""
+    """Mail server, `host:port`; for mail only."""
     sender: Annotated[Address | None, Field(alias="from")] = None
     to: Annotated[list[Address], BeforeValidator(_addresses), Field(min_length=1)] | None = None
     tls: Literal["starttls", "tls", "none"] = "starttls"
     username: str | None = None
     secret_file: AbsoluteFile | None = None
-    """Of a webhook: what messages are signed with; of mail: the user's password; of Apprise: the URL."""
+    """Webhook: the key for signatures. Mail: the user's password. Apprise: the URL."""
     secret_variable: Annotated[str, BeforeValidator(texts.variable_name)] | None = None
 
 
 def alert_target_faults(name: str, target: AlertTarget) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between the keys of a target."""
+    """Faults in the combination of a target's keys."""
     for key, message in _key_faults(target):
         yield ("alerts", "targets", name, _SPELLED.get(key, key)), message
 

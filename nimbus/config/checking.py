@@ -1,4 +1,4 @@
-"""Checks a document against a pydantic model, and says what is wrong in the user's words, not pydantic's."""
+"""Checks a document against a pydantic model, and reports errors in the user's words, not pydantic's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 class Strict(BaseModel):
-    """A part of a document: no unknown keys, no silent conversions, never changed after the check."""
+    """A part of a document: no unknown keys, no silent conversions, immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 _UNQUOTED = re.compile(r"true|false|[+-]?\d+(\.\d+)?")
-"""Texts that would be no texts without quotes."""
+"""Texts that YAML would read as another type without quotes."""
 _MUST_BE = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -49,7 +49,7 @@ _BOUNDS = {
 
 
 def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
-    """Make a model of a document's data: the model, or all that stands against it."""
+    """Validate a document's data: returns the model, or None with all problems."""
     try:
         return model.model_validate(document.data), []
     except ValidationError as error:
@@ -57,7 +57,7 @@ def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, l
 
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
-    """The keys that a model allows at a place; empty where any key goes, or none."""
+    """The keys that a model allows at a place; empty if it allows any key, or none."""
     found: type[BaseModel] | None = model
     depth = 0
     while depth < len(path) and found is not None:
@@ -70,7 +70,7 @@ def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
 
 
 def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, int]:
-    """The model within an annotation, and how many path parts (names, positions) lead to it."""
+    """The model inside an annotation, and the number of path parts (names, positions) that lead to it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, 0
     container = get_origin(annotation) in (dict, list)

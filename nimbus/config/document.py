@@ -1,7 +1,7 @@
-"""Reads a YAML document into plain data and remembers the line of every key. Trusts nothing that it reads.
+"""Reads a YAML document into plain data and remembers the line of every key. The input is not trusted.
 
-A definition comes out of a release that anybody may have published, so what it can cost is bounded before
-it is paid: size, depth, and the number of values after aliases are expanded.
+Anybody may have published the release that contains a definition. So size, depth, and the number of values
+after expansion of aliases are limited before memory or time is spent on them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MOST_BYTES = 4 << 20
 MOST_DEPTH = 32
 """libyaml's composer recurses on the C stack: tens of thousands of brackets would end the process."""
 MOST_VALUES = 400_000
-"""Counted after aliases are expanded: a few lines of them can stand for more values than there is memory."""
+"""Counted after expansion of aliases: a few lines of them can expand to more values than fit in memory."""
 
 _WORDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:bool")
-"""Of keys: `on`, `yes` and the like are words there, and booleans elsewhere."""
+"""Tags that a key may have: as keys, `on`, `yes` and similar words are text; as values they are booleans."""
 _PLAIN_WORDS = {
     "found character that cannot start any token": "there is a character here that no YAML value begins with;"
     " put the text in quotes",
@@ -45,19 +45,19 @@ class Document:
     """A document's data, with the place of each of its keys."""
 
     name: str
-    """For messages: a path, or what the text is of."""
+    """For messages: the path, or the origin of the text."""
     data: Mapping[str, Any]
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
 
     def line_of(self, path: KeyPath) -> int | None:
-        """Line of a key, or of the nearest one above it that is there."""
+        """Line of a key, or of its nearest existing parent."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
         return None
 
     def problem(self, path: KeyPath, message: str, suggestion: str | None = None) -> Problem:
-        """Something that is wrong at a key."""
+        """A problem at a key."""
         return Problem(
             file=self.name,
             line=self.line_of(path),
@@ -71,7 +71,7 @@ def read_document(path: Path) -> Document:
     """Read a YAML file whose top is a mapping.
 
     Raises:
-        InvalidDocumentError: it cannot be read, is no such document, or repeats keys.
+        InvalidDocumentError: it cannot be read, is not such a document, or repeats keys.
     """
     try:
         with path.open("rb") as file:
@@ -90,7 +90,7 @@ def parse_document(text: bytes, name: str) -> Document:
     """Parse YAML whose top is a mapping.
 
     Raises:
-        InvalidDocumentError: it is no such document, is too large or too deep, or repeats keys.
+        InvalidDocumentError: it is not such a document, is too large or too deep, or repeats keys.
     """
     if len(text) > MOST_BYTES:
         raise _whole(name, f"the document is larger than {MOST_BYTES >> 20} MiB")
@@ -118,10 +118,10 @@ def parse_document(text: bytes, name: str) -> Document:
 
 
 def parse_value(text: str, name: str) -> Any:
-    """Parse YAML that is one value, as a document reads it: `on` is a word where it is a key.
+    """Parse YAML that is one value, by the rules of documents: `on` is text if it is a key.
 
     Raises:
-        InvalidDocumentError: it is no YAML, is too deep, or repeats keys.
+        InvalidDocumentError: it is not YAML, is too deep, or repeats keys.
     """
     try:
         _check_depth(text, name)
@@ -138,7 +138,7 @@ def parse_value(text: str, name: str) -> Any:
 
 
 class _Reader:
-    """Turns YAML nodes into data, noting lines and collecting problems."""
+    """Turns YAML nodes into data; records lines and collects problems."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -214,7 +214,7 @@ class _Reader:
 
 
 def _check_depth(text: str, name: str) -> None:
-    """Walk the parser's events, which cost no stack, before anything recursive sees the text."""
+    """Check the depth by the parser's events, which need no stack, before a recursive reader is used."""
     depth = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -1,4 +1,4 @@
-"""Settings from a file and the environment: the environment wins, and each value keeps its origin."""
+"""Settings from a file and the environment, which overrides the file. Each value keeps its origin."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nimbus.config.values import is_secret
 from nimbus.domain.spelling import closest
 
 PREFIX = "NIMBUS__"
-"""Variables that begin so are ours: `NIMBUS__SECTION__KEY`."""
+"""Prefix of our variables: `NIMBUS__SECTION__KEY`."""
 FILE_SUFFIX = "_FILE"
-"""`NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE` names a file that holds the secret."""
+"""`NIMBUS__STORAGE__SECRET_ACCESS_KEY_FILE` names a file that contains the secret."""
 ENVIRONMENT = "environment"
 
 
@@ -28,11 +28,11 @@ def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
     """Read a daemon's settings.
 
     Args:
-        path: A YAML file, as `configs/nimbus.example.yaml` describes it.
+        path: A YAML file; `configs/nimbus.example.yaml` describes its keys.
         environ: The process's environment; variables of the form `NIMBUS__SECTION__KEY` override the file.
 
     Raises:
-        InvalidConfigurationError: with everything that is wrong, each with its place.
+        InvalidConfigurationError: with all problems, each with its place.
     """
     try:
         document = read_document(path)
@@ -63,9 +63,9 @@ def settings_keys() -> dict[tuple[str, str], Any]:
 
 
 def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
-    """The files that these settings took secrets from, and those that they name: TLS's key, tokens.
+    """The files from which these settings read secrets, and the secret files that they name: TLS key, tokens.
 
-    Not the token for Kubernetes: drivers in client mode read it themselves.
+    Without the token for Kubernetes, which drivers in client mode read themselves.
     """
     files = {
         Path(environ[name]) for name, (_, _, is_file) in _variables().items() if is_file and name in environ
@@ -84,7 +84,7 @@ def secret_files(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
 
 
 class _Overrides:
-    """What the environment says: values by key, and what is wrong with some."""
+    """Values from the environment by key, and problems with some of them."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.values: dict[tuple[str, str], Any] = {}
@@ -96,7 +96,7 @@ class _Overrides:
                 self._take(variable, environ[variable])
 
     def over(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Data of the file with the environment's values put over it."""
+        """The file's data, overridden by the environment's values."""
         merged = {name: dict(part) if isinstance(part, Mapping) else part for name, part in data.items()}
         for (section, key), value in self.values.items():
             part = merged.get(section)
@@ -107,7 +107,7 @@ class _Overrides:
         return merged
 
     def placed(self, problem: Problem) -> Problem:
-        """The problem, at the variable if that is where the value came from."""
+        """The problem, placed at the variable if the value came from one."""
         for (section, key), variable in self.variables.items():
             rest = problem.key.removeprefix(f"{section}.{key}")
             if rest != problem.key and rest[:1] in ("", ".", "["):
@@ -149,17 +149,17 @@ class _Overrides:
 
 
 def _is_in_yaml(annotation: Any) -> bool:
-    """True for types that are read from a variable as YAML; of the others, the text is the value."""
+    """True for types whose variable contains YAML; for other types the text is the value."""
     kind = get_origin(annotation) or annotation
     return kind in (int, float, bool, dict, list) or (isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
 _BROKEN = object()
-"""Stands for a value that could not be read; the problem is noted."""
+"""Replaces a value that could not be read; its problem is recorded."""
 
 
 def _variables() -> dict[str, tuple[tuple[str, str], Any, bool]]:
-    """Every variable: which key it sets, the type of its value, and whether it names a file."""
+    """Every variable, with its key, the type of its value, and whether it names a file."""
     known = {}
     for (section, key), annotation in settings_keys().items():
         name = f"{PREFIX}{section}__{key}".upper()
@@ -170,7 +170,7 @@ def _variables() -> dict[str, tuple[tuple[str, str], Any, bool]]:
 
 
 def _without_echoes(problems: list[Problem], given: Mapping[str, Any]) -> list[Problem]:
-    """Drop complaints about derived values nobody gave: they repeat what is wrong where they derive from."""
+    """Drop problems of derived values: they repeat the problem of the value from which they are derived."""
 
     def is_echo(problem: Problem) -> bool:
         section, _, key = problem.key.partition(".")

@@ -17,7 +17,7 @@ SafeUrl = Annotated[str, BeforeValidator(texts.safe_url)]
 Role = Annotated[AccessRole, one_of(AccessRole)]
 Claim = Annotated[str, Field(min_length=1, max_length=200)]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""With public keys all of them: a shared secret, or none, is never enough."""
+"""Only algorithms with public keys: no shared secrets, no unsigned tokens."""
 MOST_GROUPS = 200
 
 
@@ -30,39 +30,39 @@ def _algorithms() -> list[Algorithm]:
 
 
 class GroupGrant(Strict):
-    """What the members of a group may do."""
+    """Rights of the members of a group."""
 
     role: Role
     teams: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=20)] = Field(
         default_factory=list
     )
-    """Owners whose pipelines are own pipelines."""
+    """Owners of pipelines whose rights the members have."""
 
 
 class Oidc(Strict):
-    """Who may come in as whom, by what an identity provider says."""
+    """Access by tokens of an identity provider."""
 
     issuer: SafeUrl | None = None
     """None: there is no provider."""
     client_id: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """As what this cluster is registered at the provider. None: browsers do not log in there."""
+    """This cluster's client id at the provider. None: no browser logins."""
     client_secret: Annotated[SecretStr | None, Field(strict=False)] = None
     """None: a public client."""
     audience: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """What tokens of requests must be for. None: client_id."""
+    """Required `aud` of tokens in requests. None: client_id."""
     redirect_uri: SafeUrl | None = None
-    """None: /ui/login/callback of the host that the browser named."""
+    """None: /ui/login/callback of the host in the browser's request."""
     scopes: Annotated[list[Claim], Field(min_length=1, max_length=20)] = Field(default_factory=_scopes)
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = Field(default_factory=_algorithms)
     name_claim: Claim = "sub"
     groups_claim: Claim = "groups"
     groups: Annotated[dict[str, GroupGrant], Field(max_length=MOST_GROUPS)] = Field(default_factory=dict)
     default_role: Role | None = None
-    """Of who is in none of `groups`. None: they are refused."""
+    """Role of users in none of `groups`. None: they are refused."""
 
 
 def oidc_faults(oidc: Oidc) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between the keys of the section."""
+    """Faults in the combination of the section's keys."""
     if oidc.issuer is None:
         for name in sorted(oidc.model_fields_set):
             if getattr(oidc, name) != Oidc.model_fields[name].get_default(call_default_factory=True):

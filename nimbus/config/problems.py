@@ -1,4 +1,4 @@
-"""What is wrong with a document, and where: collected, so that one look shows all of it."""
+"""Problems of a document with their places, collected so that the user sees all of them at once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of a document to a value."""
 
 MOST_SHOWN = 50
-"""Problems that a message lists; a file that is broken throughout should not flood a terminal."""
+"""Most problems in one message, so that a broken file does not flood a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong in a document."""
+    """One problem in a document."""
 
     file: str
-    """Where the document came from, as the user knows it; `environment` for a variable."""
+    """The document's path as the user gave it; `environment` for a variable."""
     line: int | None = None
     """Counted from 1."""
     key: str = ""
     """`tasks.greet.needs[0]`; empty: the document as a whole."""
     message: str
     suggestion: str | None = None
-    """What was probably meant."""
+    """The probable correct value."""
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -36,7 +36,7 @@ class Problem:
 
 
 class InvalidDocumentError(NimbusError):
-    """A document cannot be used as it is. `problems` has all that was found, in the order of the lines."""
+    """A document is invalid. `problems` lists all problems in the order of the lines."""
 
     code = "invalid_document"
     exit_code = 2
@@ -50,13 +50,13 @@ class InvalidDocumentError(NimbusError):
 
 
 class InvalidConfigurationError(InvalidDocumentError):
-    """A daemon's configuration, from its file and its environment, cannot be used."""
+    """A daemon's configuration, from its file and its environment, is invalid."""
 
     code = "invalid_configuration"
 
 
 class SuggestingError(ValueError):
-    """A value is wrong in a way that lets one guess what was meant."""
+    """A value is wrong, and the error may suggest the correct one."""
 
     def __init__(self, message: str, suggestion: str | None = None) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class SuggestingError(ValueError):
 
 
 def spelled(path: KeyPath) -> str:
-    """A key path as people write it: `tasks.greet.needs[0]`."""
+    """A key path as text: `tasks.greet.needs[0]`."""
     text = ""
     for part in path:
         if isinstance(part, int):

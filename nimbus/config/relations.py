@@ -1,4 +1,4 @@
-"""Values that are good alone and not together. Each fault names both, and what to do."""
+"""Checks of values that are valid alone but not together. Each fault names both, and the remedy."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _TOGETHER = (
     ("storage", "access_key_id", "secret_access_key"),
     ("data", "access_key_id", "secret_access_key"),
 )
-"""Names and their secrets: both are given, or neither."""
+"""Pairs of a name and its secret: both must be set, or neither."""
 
 
 def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
-    """The key to look at and what is wrong with it, for each fault."""
+    """Yield each fault: its key and its message."""
     for rule in _NOT_BELOW:
         value, least = _value(settings, rule.key), _value(settings, rule.least)
         if value < least:
@@ -109,7 +109,7 @@ def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _access_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
-    """What strangers in the network could do: anything without tokens, read the tokens without TLS."""
+    """Faults that give strangers in the network access: no tokens, or tokens without TLS."""
     for key, address, without_tokens, at_home in _addresses(settings):
         name = key[-1]
         if settings.api.auth != "required":
@@ -129,7 +129,7 @@ def _access_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _addresses(settings: Settings) -> Iterator[tuple[KeyPath, str, str, str]]:
-    """Addresses off loopback: key, value, what everybody may there without tokens, the same on loopback."""
+    """Addresses off loopback: key, value, what anybody could do there without tokens, loopback equivalent."""
     host, metrics = settings.scheduler.host, settings.worker.metrics_address
     if not is_loopback(host):
         yield ("scheduler", "host"), host, "would be an admin", "127.0.0.1"

@@ -1,6 +1,6 @@
-"""The sections of a daemon's configuration: every key, its type, its default, and what it is for.
+"""The sections of a daemon's configuration: every key, its type, its default and its purpose.
 
-The descriptions are for people: `configs/nimbus.example.yaml` is held to these keys and defaults by a test.
+`configs/nimbus.example.yaml` describes the keys for users; a test compares its keys and defaults with these.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Cluster(Strict):
     """Which cluster this daemon belongs to."""
 
     root: Annotated[str, BeforeValidator(texts.zookeeper_path)] = "/nimbus"
-    """Path in ZooKeeper below which everything lies. Two clusters on one ZooKeeper have two roots."""
+    """Path in ZooKeeper of everything. Two clusters on one ZooKeeper need two roots."""
 
 
 class ZooKeeper(Strict):
-    """How ZooKeeper is reached."""
+    """The connection to ZooKeeper."""
 
     hosts: Annotated[str, BeforeValidator(texts.zookeeper_hosts)]
     session_timeout: PositiveDuration = timedelta(seconds=10)
     call_timeout: PositiveDuration = timedelta(seconds=10)
     connect_timeout: PositiveDuration = timedelta(seconds=15)
-    """How long start-up waits for a session."""
+    """Longest wait for a session at start-up."""
     username: str | None = None
     password: Annotated[SecretStr | None, Field(strict=False)] = None
     tls: bool = False
@@ -55,11 +55,11 @@ class ZooKeeper(Strict):
     tls_key_password: Annotated[SecretStr | None, Field(strict=False)] = None
     tls_verify: Literal["full", "no_hostname", "none"] = "full"
     acl: Literal["fix", "check"] = "fix"
-    """Of nodes that are not closed as they should be: a scheduler closes them, or does not start."""
+    """Nodes with wrong access lists: a starting scheduler corrects them, or refuses to start."""
 
 
 class Storage(Strict):
-    """How S3 is reached."""
+    """The connection to S3."""
 
     endpoint_url: Url | None = None
     bucket: Annotated[str, BeforeValidator(texts.bucket)]
@@ -72,7 +72,7 @@ class Storage(Strict):
 
 
 class Scheduler(Strict):
-    """This daemon's own place."""
+    """This daemon's id, addresses and folder."""
 
     id: MemberId
     """Derived: this host's name."""
@@ -81,7 +81,7 @@ class Scheduler(Strict):
     advertise_url: Url
     """Derived: http://host:port."""
     allowed_hosts: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
-    """Beside loopback, host, advertise_url, and the address that a connection arrives at."""
+    """In addition to loopback, host, advertise_url, and the address of the connection."""
     state_dir: AbsolutePath
     shutdown_timeout: PositiveDuration = timedelta(seconds=30)
     validators: list[Annotated[str, BeforeValidator(texts.function_place)]] = Field(default_factory=list)
@@ -96,16 +96,16 @@ class ApiTls(Strict):
 
 
 class Api(Strict):
-    """Who may use the HTTP API and the pages, and how it is served."""
+    """Access to the HTTP API and the pages, and how they are served."""
 
     auth: Literal["optional", "required"] = "optional"
-    """`optional`: a request without a token is an admin's. On loopback only."""
+    """`optional`: a request without a token has the role admin; on loopback only."""
     tokens_file: AbsoluteFile | None = None
-    """The first tokens; read again when it changes, and gone with the file."""
+    """The first tokens. Read again when it changes; without the file they are invalid."""
     requests_per_second: Annotated[int | None, Field(ge=1, le=100_000)] = 100
-    """Of one token, with ten times as many at once; None: any number."""
+    """Average rate of one token, with bursts of ten times as many; None: no limit."""
     tls: ApiTls | None = None
-    """None: plain HTTP. On loopback, or behind a proxy that ends TLS, only."""
+    """None: plain HTTP, only on loopback or behind a proxy that ends TLS."""
 
 
 class Leadership(Strict):
@@ -119,33 +119,33 @@ class Leadership(Strict):
     step_down_margin: PositiveDuration = timedelta(seconds=1)
     raise_schema_after: Duration = timedelta(hours=1)
     elector: Annotated[str, BeforeValidator(texts.elector)] = "zookeeper"
-    """Who chooses the leader. `single`: there is one scheduler, with its state in SQLite."""
+    """How the leader is chosen. `single`: there is one scheduler, with its state in SQLite."""
     priority: Annotated[int, Field(ge=-1000, le=0)] = 0
-    """Below 0: leads only while no ready scheduler with a higher one is there."""
+    """Leads only while there is no ready scheduler with a higher priority."""
     nofailover: bool = False
     """Never lead."""
     sentinel: bool = True
-    """Whether a small program beside the scheduler ends its session when it crashes."""
+    """Whether a separate process ends the scheduler's session when it crashes."""
 
 
 class MinFree(Strict):
-    """What a host must have free, or its worker takes nothing new. None: it is not looked at."""
+    """Free memory and disk below which a worker gets no new attempts. None: not checked."""
 
     memory: Annotated[int, size_at_least(1 << 20)] | None = None
     disk: Annotated[int, size_at_least(1 << 20)] | None = None
 
 
 class Secrets(Strict):
-    """Where the worker finds the secrets that tasks name."""
+    """The provider of the secrets that tasks name."""
 
     provider: Annotated[str | None, BeforeValidator(texts.secret_provider)] = None
-    """`file`, `env`, `command` or `package.module:function`. None: there are none."""
+    """`file`, `env`, `command` or `package.module:function`. None: no secrets."""
     folder: AbsolutePath | None = None
-    """Of `file`."""
+    """For `file`: the folder of the secrets."""
     command: list[Text] = Field(default_factory=list)
-    """Of `command`."""
+    """For `command`: the program and its first arguments."""
     timeout: PositiveDuration = timedelta(seconds=10)
-    """Of `command` and of a plug-in, for each secret."""
+    """For `command` and a plug-in: the limit for each secret."""
 
 
 class Worker(Strict):
@@ -156,14 +156,14 @@ class Worker(Strict):
     """Derived: scheduler.id."""
     slots: Annotated[int, Field(ge=1, le=1024)] = 2
     labels: list[Annotated[str, BeforeValidator(texts.plain_name)]] = Field(default_factory=list)
-    """What tasks can ask for with `runs_on`."""
+    """Labels that tasks can require with `runs_on`."""
     min_free: MinFree = Field(default_factory=MinFree)
     work_dir: AbsolutePath
     """Derived: the folder `worker` in scheduler.state_dir."""
     data: Annotated[str, BeforeValidator(texts.data_place)] | None = None
-    """A folder that all workers share, or `s3://bucket/prefix`. None: `data_dir` says it."""
+    """A folder that all workers share, or `s3://bucket/prefix`. None: `data_dir` is used."""
     shared_dir: Annotated[AbsolutePath | None, Field(alias="data_dir")] = None
-    """What the key `data_dir` says: `data` under its former name, for a folder."""
+    """The key `data_dir`: the former name of `data`, for a folder."""
     master: Annotated[str, BeforeValidator(texts.spark_master)] = "local[2]"
     spark_conf: dict[Annotated[str, BeforeValidator(texts.spark_key)], Text] = Field(default_factory=dict)
     env: dict[Annotated[str, BeforeValidator(texts.variable_name)], Text] = Field(default_factory=dict)
@@ -180,13 +180,13 @@ class Worker(Strict):
     run_as_pipelines: dict[str, Annotated[str, BeforeValidator(texts.user_name)]] = Field(
         default_factory=dict
     )
-    """The same for single pipelines, which win over `run_as`."""
+    """Users of single pipelines, which override `run_as`."""
     metrics: Annotated[str, BeforeValidator(texts.listening)] | None = None
-    """Where a worker of its own answers `/metrics`, as `host:port`; None: nowhere."""
+    """Address of a standalone worker's `/metrics`, as `host:port`; None: none."""
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host, an IPv6 address without brackets, and port of `metrics`."""
+        """Host and port of `metrics`; an IPv6 address has no brackets."""
         if self.metrics is None:
             return None
         host, _, port = self.metrics.rpartition(":")
@@ -194,12 +194,12 @@ class Worker(Strict):
 
     @property
     def data_uri(self) -> str | None:
-        """`s3://bucket/prefix`, if outputs are kept in a bucket."""
+        """`s3://bucket/prefix`, if outputs are stored in a bucket."""
         return self.data if self.data is not None and self.data.startswith("s3://") else None
 
     @property
     def data_dir(self) -> Path:
-        """The folder that all workers share; with `data_uri` this worker's own, for copies of inputs.
+        """The folder that all workers share; with `data_uri` this worker's folder for copies of inputs.
 
         Raises:
             InvalidConfigurationError: it is not set. That is allowed only where no worker runs.
@@ -218,21 +218,21 @@ class Connect(Strict):
     """Spark Connect: for tasks with `spark: {mode: connect}`."""
 
     url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
-    """None: a server of the worker's own."""
+    """None: the worker starts its own server."""
     token: Annotated[SecretStr | None, Field(strict=False)] = None
     idle_timeout: PositiveDuration = timedelta(minutes=10)
 
 
 class Spark(Strict):
-    """Where the Spark of tasks may run, beside the workers' own, and where people find what it has done."""
+    """Places where the Spark of tasks can run, and Spark's history server."""
 
     history: Url | None = None
-    """Spark's history server, for links to applications that have ended."""
+    """Spark's history server, for links to ended applications."""
     targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], Target] = Field(default_factory=dict)
 
 
 class Data(Strict):
-    """The bucket of `worker.data`: how it is reached, and what is deleted there."""
+    """The bucket of `worker.data`: its connection, and what is deleted there."""
 
     endpoint_url: Url | None = None
     """None, here and in the next three: as in `storage`."""
@@ -240,7 +240,7 @@ class Data(Strict):
     access_key_id: str | None = None
     secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
     gc: bool = True
-    """Whether the leader deletes outputs of attempts that lost."""
+    """Whether the leader deletes outputs that no END names."""
     gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
     gc_grace: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=24)
 
@@ -252,7 +252,7 @@ NO_DATA = (
 
 
 class Supervision(Strict):
-    """How long silence is borne before something is done about it."""
+    """How long the leader waits for silent processes before it acts."""
 
     claim_timeout: PositiveDuration = timedelta(minutes=10)
     beat_grace: Duration = timedelta(seconds=3)
@@ -261,30 +261,30 @@ class Supervision(Strict):
 
 
 class Runs(Strict):
-    """How many runs there are at once, and how long they are kept in ZooKeeper."""
+    """The limit of active runs, and how long finished runs stay in ZooKeeper."""
 
     keep_finished: Duration = timedelta(hours=1)
     max_running: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """In the whole cluster; further ones queue. None: any number."""
+    """In the whole cluster; further runs queue. None: no limit."""
 
 
 class Retention(Strict):
-    """How long parts of a run are kept after its end. None: for ever."""
+    """How long parts of a run are kept after its end. None: forever."""
 
     logs: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
     outputs: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
     history: Annotated[timedelta, at_least(timedelta(hours=1))] | None = None
-    """Logs and outputs go with it."""
+    """Logs and outputs are deleted with it."""
     interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
 
     def by_part(self) -> dict[Part, timedelta]:
-        """The parts that go some time, in the order in which they go."""
+        """The parts with a retention time, in the order of their deletion."""
         found = {Part.LOGS: self.logs, Part.OUTPUTS: self.outputs, Part.HISTORY: self.history}
         return {part: keep for part, keep in found.items() if keep is not None}
 
 
 class Alerts(Strict):
-    """Whom the leader tells of what goes wrong."""
+    """Receivers of alerts."""
 
     targets: dict[Annotated[str, BeforeValidator(texts.plain_name)], AlertTarget] = Field(
         default_factory=dict
@@ -297,44 +297,44 @@ class Alerts(Strict):
 
 
 class Sync(Strict):
-    """How releases come to this disk and stay good there."""
+    """How releases are fetched to this disk and verified."""
 
     threads: Annotated[int, Field(ge=1, le=64)] = 4
     bandwidth_bytes_per_s: Annotated[int | None, Field(ge=1_000)] = None
-    """Of this process; None: no limit."""
+    """Limit for this process; None: no limit."""
     look_interval: Annotated[timedelta, at_least(timedelta(seconds=1))] = timedelta(seconds=30)
     scrub_interval: Annotated[timedelta, at_least(timedelta(seconds=1))] = timedelta(hours=1)
     scrub_bytes_per_s: Annotated[int | None, Field(ge=1_000)] = 50_000_000
-    """None: as fast as the disk does."""
+    """None: no limit."""
     digests: Literal["name", "sha256"] = "name"
     retry_max: PositiveDuration = timedelta(seconds=30)
 
 
 class Artifacts(Strict):
-    """What becomes of artifacts that no release in use needs: in the bucket, and on this disk."""
+    """Deletion of artifacts that no release in use needs: in the bucket, and on this disk."""
 
     gc: bool = False
-    """Whether the leader deletes in the bucket. Off unless said: who else publishes there is not known."""
+    """Whether the leader deletes in the bucket. Off by default: other clusters may publish there."""
     gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
     gc_grace: Annotated[timedelta, at_least(timedelta(hours=1))] = timedelta(hours=24)
     gc_keep_age: Annotated[timedelta, at_least(timedelta(hours=24))] = timedelta(days=14)
     gc_keep_newest: Annotated[int, Field(ge=0, le=100_000)] = 10
     gc_max_share: Annotated[float, Field(gt=0, le=1)] = 0.2
     local_gc: bool = True
-    """Whether this daemon removes from its own disk what is fetched again if it is needed again."""
+    """Whether this daemon removes unneeded artifacts from its own disk."""
     local_gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
     local_gc_grace: Duration = timedelta(hours=24)
 
 
 class Waits(Strict):
-    """What tasks of type `wait` may look at."""
+    """What tasks of type `wait` may check."""
 
     http_allow: list[Annotated[str, BeforeValidator(texts.host_name)]] = Field(default_factory=list)
-    """Hosts that they may reach though these are loopback, link-local, or a place of cloud metadata."""
+    """Hosts that they may reach although these are loopback, link-local, or cloud metadata services."""
 
 
 class Log(Strict):
-    """What this process says on standard error."""
+    """The log of this process on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"

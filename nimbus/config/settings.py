@@ -17,7 +17,7 @@ from nimbus.config.telemetry import Telemetry
 
 ANY_ADDRESS = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised, not listened on
 DERIVED = ("scheduler.id", "scheduler.advertise_url", "worker.id", "worker.work_dir")
-"""Keys whose default is made of other keys or of the host."""
+"""Keys whose default is derived from other keys or from the host."""
 
 
 class Settings(Strict):
@@ -48,23 +48,23 @@ class Settings(Strict):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from, by dotted key: `default`, `file:line` or `environment NAME`."""
+        """The origin of each value, by dotted key: `default`, `file:line` or `environment NAME`."""
         return MappingProxyType(dict(self._origins))
 
     @property
     def store_folder(self) -> Path | None:
-        """Where the state of a single scheduler is kept; None: it is in ZooKeeper."""
+        """The folder with the state of a single scheduler; None: the state is in ZooKeeper."""
         return self.scheduler.state_dir / "store" if self.leadership.elector == "single" else None
 
     def with_origins(self, origins: Mapping[str, str]) -> Settings:
-        """The same settings, knowing where each came from."""
+        """Return the same settings with these origins."""
         known = self.model_copy()
         known._origins = dict(origins)
         return known
 
 
 def with_derived(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults that are made of other values. What those lack is left out, not guessed."""
+    """Fill in derived defaults. A default whose sources are missing is left out."""
     filled: dict[str, Any] = {
         name: {} if section is None and name in Settings.model_fields else section
         for name, section in data.items()

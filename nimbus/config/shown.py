@@ -1,4 +1,4 @@
-"""Settings as they are shown to people: written as in the file, with their origins, secrets masked."""
+"""Settings for display: written as in the file, with their origins, secrets masked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.config.targets import names_a_secret
 from nimbus.config.values import format_duration
 
 MASK = "***"
-"""Stands for a secret that is set."""
+"""Shown instead of a secret."""
 _DEFAULT = "default"
 
 
@@ -27,18 +27,18 @@ class Shown:
     key: str
     """`section.name`."""
     value: Any
-    """Plain data, as JSON has it; durations as in the file, sizes in bytes."""
+    """JSON data; durations as in the file, sizes in bytes."""
     origin: str
     """`default`, `file:line` or `environment NAME`."""
 
     @property
     def is_default(self) -> bool:
-        """Nobody has given it."""
+        """True if neither file nor environment sets it."""
         return self.origin == _DEFAULT
 
     @property
     def text(self) -> str:
-        """The value in one line, as YAML reads it."""
+        """The value as one line of YAML."""
         if isinstance(self.value, str):
             return self.value
         return json.dumps(self.value, ensure_ascii=False)

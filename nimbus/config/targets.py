@@ -1,4 +1,4 @@
-"""Named places where the Spark of tasks runs: `spark.targets`. What a target of each kind needs, and has."""
+"""Named places where the Spark of tasks runs: `spark.targets`, with the keys of each kind of target."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _KEYS = {
         ),
     ),
 }
-"""Keys that a target of a kind must have, and those that it may have. All have `slots`."""
+"""Required and optional keys of each kind of target. All kinds have `slots`."""
 _MASTERS = {
     "local": (re.compile(r"local(\[[^\]]+\])?"), "local[N]"),
     "standalone": (re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"), "spark://host:port,host:port"),
     "kubernetes": (re.compile(r"k8s://(https?://)?[^:/\s]+(:\d+)?"), "k8s://https://host:port"),
 }
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-"""As `spark.redaction.regex`."""
+"""The same as the default of `spark.redaction.regex`."""
 _REFERENCE = re.compile(r"file$|path$|name$|^spark\.kubernetes\.(?!.*oauthToken$)", re.IGNORECASE)
-"""Of these properties, the value says where a secret is."""
+"""Properties whose value is the place of a secret, not the secret."""
 
 
 def _urls(value: object) -> object:
@@ -50,28 +50,28 @@ def _urls(value: object) -> object:
 
 
 class Target(Strict):
-    """One place. Which keys it has depends on its kind."""
+    """One place. Its keys depend on its kind."""
 
     kind: Literal["local", "connect", "standalone", "yarn", "kubernetes"]
     slots: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Attempts at once, of all workers together."""
+    """Most open attempts, of all workers together."""
     master: str | None = None
     url: Annotated[str, BeforeValidator(texts.connect_url)] | None = None
     rest: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
         default_factory=list
     )
-    """Of standalone's masters, or of YARN's ResourceManagers."""
+    """REST servers of standalone masters, or YARN's ResourceManagers."""
     pages: Annotated[list[Annotated[str, BeforeValidator(texts.url)]], BeforeValidator(_urls)] = Field(
         default_factory=list
     )
-    """Of standalone's masters: their web UIs."""
+    """Web UIs of standalone masters."""
     conf: dict[
         Annotated[str, BeforeValidator(texts.spark_key)], Annotated[str, BeforeValidator(texts.scalar)]
     ] = Field(default_factory=dict)
     history: Annotated[str, BeforeValidator(texts.url)] | None = None
     """History server of its applications; None: that of `spark.history`."""
     schedulers: list[Annotated[str, BeforeValidator(texts.url)]] = Field(default_factory=list)
-    """Base URLs by which drivers in the cluster reach schedulers; none: the `advertise_url` of each."""
+    """Base URLs under which drivers in the cluster reach schedulers; none: the `advertise_url` of each."""
     queue_timeout: PositiveDuration = timedelta(hours=24)
     """How long a driver may wait in the cluster for its start."""
     token_file: AbsoluteFile | None = None
@@ -84,7 +84,7 @@ class Target(Strict):
 
 
 def target_faults(name: str, target: Target) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between the keys of a target."""
+    """Faults in the combination of a target's keys."""
     for key, message in (*_key_faults(target), *_conf_faults(target)):
         yield ("spark", "targets", name, key), message
 
@@ -117,5 +117,5 @@ def _conf_faults(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a property or variable of this name probably holds a secret itself, and not a place of one."""
+    """True if the value of such a property or variable is probably a secret, and not the place of one."""
     return bool(_SECRET.search(name)) and not _REFERENCE.search(name)

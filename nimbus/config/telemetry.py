@@ -17,35 +17,35 @@ Endpoint = Annotated[str, BeforeValidator(texts.endpoint)]
 
 
 class Traces(Strict):
-    """A collector of traces that speaks OTLP over HTTP."""
+    """An OTLP/HTTP collector of traces."""
 
     endpoint: Endpoint
-    """Whole: with `/v1/traces`, or whatever path it has."""
+    """Full URL with its path, such as `/v1/traces`."""
     headers_file: AbsoluteFile | None = None
-    """Headers of each request, as `Name: value` in lines; read at each try. May hold secrets."""
+    """Headers of each request, one `Name: value` on each line; read at each try. May contain secrets."""
     ca_file: AbsoluteFile | None = None
-    """Authorities that may have signed the server's certificate. None: those of the library."""
+    """Certificate authorities for the server's certificate. None: those of the library."""
     timeout: PositiveDuration = timedelta(seconds=10)
-    """Of one try."""
+    """Time limit of one try."""
 
 
 class Lineage(Strict):
-    """What takes OpenLineage's events: a server, or a file."""
+    """Receiver of OpenLineage's events: a server, or a file."""
 
     url: Endpoint | None = None
-    """Whole: with `/api/v1/lineage`, or whatever path it has."""
+    """Full URL with its path, such as `/api/v1/lineage`."""
     file: AbsoluteFile | None = None
-    """Events are appended to it, one in a line."""
+    """Events are appended to it, one on each line."""
     namespace: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Of all jobs. None: `cluster.root` without its first slash."""
+    """Namespace of all jobs. None: `cluster.root` without its first slash."""
     headers_file: AbsoluteFile | None = None
     """As that of traces."""
     ca_file: AbsoluteFile | None = None
     """As that of traces."""
     timeout: PositiveDuration = timedelta(seconds=5)
-    """Of one event."""
+    """Time limit for one event."""
     spark: bool = False
-    """Whether Spark tasks get what OpenLineage's listener needs to name their parent."""
+    """Give Spark tasks the properties with which OpenLineage's listener names their parent."""
 
 
 class Telemetry(Strict):
@@ -54,11 +54,11 @@ class Telemetry(Strict):
     traces: Traces | None = None
     lineage: Lineage | None = None
     give_up_after: PositiveDuration = timedelta(hours=1)
-    """From the end of a run; it stays in ZooKeeper until all is sent or given up."""
+    """Counted from the end of a run, which stays in ZooKeeper until all is sent or given up."""
 
 
 def telemetry_faults(telemetry: Telemetry) -> Iterator[tuple[KeyPath, str]]:
-    """The key to look at and what is wrong with it, for each fault."""
+    """Yield each fault: its key and its message."""
     lineage = telemetry.lineage
     if lineage is None:
         return

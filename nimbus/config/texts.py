@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def zookeeper_hosts(value: object) -> str:
-    """`host:port,host:port/chroot`, or a list of hosts; empty: there is no ZooKeeper."""
+    """`host:port,host:port/chroot`, or a list of hosts; empty without ZooKeeper."""
     if value == "":
         return ""
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
@@ -81,7 +81,7 @@ def url(value: object) -> str:
         fits = False
     if not fits:
         guess = f"http://{value}" if "://" not in value and _HOST.fullmatch(value) else None
-        shown = "it" if "@" in value else repr(value)  # what stands before an @ may be a password
+        shown = "it" if "@" in value else repr(value)  # the text before an @ may be a password
         raise SuggestingError(f"{shown} is not http(s)://host[:port]", guess)
     if parts.username is not None or parts.password is not None:
         raise SuggestingError("must not hold credentials; they have keys of their own")
@@ -124,11 +124,11 @@ def endpoint(value: object) -> str:
 
 
 def connect_url(value: object) -> str:
-    """`sc://host[:port]`; the token has a key of its own, user and session are Nimbus's."""
+    """`sc://host[:port]`; the token is a separate key, and Nimbus sets user and session."""
     match = _HOST.fullmatch(value.removeprefix("sc://")) if isinstance(value, str) else None
     if not isinstance(value, str) or match is None or not value.startswith("sc://"):
         guess = f"sc://{value}" if isinstance(value, str) and _HOST.fullmatch(value) else None
-        # The value is not shown: a token may stand in it.
+        # The value is not shown, because it may contain a token.
         raise SuggestingError("must be sc://host[:port] and no more; the token is a key of its own", guess)
     if match[1] in ("127.0.0.1", "[::1]"):
         port = match["port"]
@@ -140,7 +140,7 @@ def connect_url(value: object) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """True if only this machine can connect to this host."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -167,7 +167,7 @@ def host_name(value: object) -> str:
 
 
 def plain_name(value: object) -> str:
-    """Of a pipeline, a task, or a target."""
+    """Name of a pipeline, a task, or a target."""
     if not isinstance(value, str) or not NAME_PATTERN.fullmatch(value):
         guess = re.sub(r"[^a-z0-9_-]+", "_", str(value).lower()).strip("_")
         raise SuggestingError(
@@ -195,7 +195,7 @@ def bucket(value: object) -> str:
 
 
 def key_prefix(value: object) -> str:
-    """What all keys in a bucket begin with."""
+    """The common prefix of keys in a bucket."""
     if not isinstance(value, str) or any(part in {".", ".."} for part in value.split("/")) or "//" in value:
         raise SuggestingError(f"must be a prefix of keys such as nimbus/prod, not {described(value)}")
     return value.strip("/")
@@ -237,7 +237,7 @@ def variable_name(name: object) -> str:
 
 
 def secret_provider(value: object) -> str | None:
-    """What gives the worker its secrets."""
+    """The worker's provider of secrets."""
     if value is None or value in ("file", "env", "command"):
         return value
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
@@ -260,7 +260,7 @@ def user_name(value: object) -> str | None:
 
 
 def scalar(value: object) -> str:
-    """A Spark property's or a variable's value: numbers, true and false become the texts expected."""
+    """The value of a Spark property or a variable: numbers, true and false become text."""
     return scalar_text("it", value)
 
 
@@ -268,7 +268,7 @@ def scalar_text(name: str, value: object) -> str:
     """A scalar as text.
 
     Raises:
-        SuggestingError: a list, a mapping, nothing, or text that no process can be given.
+        SuggestingError: a list, a mapping, nothing, or text that cannot be passed to a process.
     """
     if isinstance(value, bool):
         return "true" if value else "false"

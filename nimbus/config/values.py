@@ -1,4 +1,4 @@
-"""Values as people write them (`10s`, `1.5m`) and the types of models that take them."""
+"""Values as users write them (`10s`, `1.5m`), and model types that parse them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parse_size(value: object) -> int:
     """Read a number of bytes such as `64KiB`, `512MiB` or `1.5GiB`.
 
     Raises:
-        SuggestingError: it has no unit, an unknown one, is none at all, or is larger than 1024 TiB.
+        SuggestingError: it is not a size, has no unit or an unknown one, or is larger than 1024 TiB.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise SuggestingError(f"{value} has no unit; say the unit, for example 512MiB")
@@ -87,7 +87,7 @@ def parse_size(value: object) -> int:
 
 
 def size_at_least(least: int) -> BeforeValidator:
-    """Take a size that is not below this."""
+    """Accept sizes of at least `least` bytes."""
 
     def check(value: object) -> int:
         size = parse_size(value)
@@ -109,7 +109,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def described(value: object) -> str:
-    """A value in a message: what it is, and the value itself where that is short."""
+    """A value for a message: its type, and the value itself if it is short."""
     match value:
         case None:
             return "nothing"
@@ -127,7 +127,7 @@ def described(value: object) -> str:
 
 
 def is_secret(annotation: Any) -> bool:
-    """Whether values of this type are not to be shown."""
+    """True if values of this type must not be shown."""
     return annotation is SecretStr or SecretStr in get_args(annotation)
 
 
@@ -147,7 +147,7 @@ def _positive(value: object) -> timedelta:
 
 
 def at_least(least: timedelta) -> BeforeValidator:
-    """Take a duration that is not shorter than this."""
+    """Accept durations that are not shorter than `least`."""
 
     def check(value: object) -> timedelta:
         duration = parse_duration(value)
@@ -182,13 +182,13 @@ def _path_of(value: object, kind: str) -> Path:
 
 
 def one_of(kind: type[AnyEnum]) -> BeforeValidator:
-    """Take a member by its value."""
+    """Parse an enum member by its value."""
     by_value = {str(member.value): member for member in kind}
     return _choice(by_value)
 
 
 def named(kind: type[AnyEnum]) -> BeforeValidator:
-    """Take a member by its name in lower case."""
+    """Parse an enum member by its name in lower case."""
     by_name = {member.name.lower(): member for member in kind}
     return _choice(by_name)
 
@@ -213,5 +213,5 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration, json_schema_inpu
 """0s or longer."""
 PositiveDuration = Annotated[timedelta, BeforeValidator(_positive, json_schema_input_type=_DurationText)]
 AbsolutePath = Annotated[Path, BeforeValidator(folder_path)]
-"""Of a folder."""
+"""The absolute path of a folder."""
 AbsoluteFile = Annotated[Path, BeforeValidator(_file_path)]

@@ -1,4 +1,4 @@
-"""`python -m nimbus.demo`: start a local stack, perform, stop everything, and say whether it was all true."""
+"""`python -m nimbus.demo`: start a local stack, run the demonstration, stop everything, print the result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ARCHIVE_PATIENCE_S = 600.0
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".nimbus/demo"),
     show_default=True,
-    help="Emptied at the start; the result stays there.",
+    help="Working folder. It is emptied at the start; the result stays.",
 )
 @click.option(
     "--pipeline",
@@ -49,9 +49,9 @@ _ARCHIVE_PATIENCE_S = 600.0
     show_default=True,
     help="The folder of the pipeline to run.",
 )
-@click.option("--keep", is_flag=True, help="Let the cluster serve its pages afterwards, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep the cluster and its pages running until Ctrl-C.")
 def demo(folder: Path, pipeline: Path, keep: bool) -> None:
-    """Three schedulers, a real pipeline, and a leader killed in the middle. Exit code 0: all was checked."""
+    """Three schedulers, a real pipeline, and a killed leader. Exit code 0: all checks passed."""
     began = time.monotonic()
     try:
         with _terminated_like_interrupted():
@@ -96,7 +96,7 @@ def _demo(folder: Path, pipeline: Path, *, keep: bool) -> int:
 
 
 def _serve(page: str) -> None:
-    """Let the cluster go on until Ctrl-C, which is the good end of a demonstration that is kept."""
+    """Keep the cluster running until Ctrl-C, which is then a success."""
     chapter("The cluster goes on until Ctrl-C")
     say(f"the run:     {page}")
     say(f"the cluster: {page.partition('/ui/')[0]}/ui/")
@@ -106,10 +106,10 @@ def _serve(page: str) -> None:
 
 
 def _class_archive(home: Path) -> Path | None:
-    """Have the class-data archive that the workers share, in a folder that the next demonstration finds.
+    """Create the class-data archive of all workers, in a folder that the next demonstration reuses.
 
     Returns:
-        None: it cannot be made here, and Spark starts without it.
+        None: it cannot be created here, and Spark starts without it.
     """
     environment = driver_environment(os.environ, java_home=find_java().java_home, extra={})
     if find_archive(home, environment) is not None:
@@ -134,7 +134,7 @@ def _check_nothing_left(folder: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what an earlier demonstration left, unless one runs there now."""
+    """Remove the files of an earlier demonstration, unless one runs there now."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     lock.acquire()
@@ -144,7 +144,7 @@ def _empty(folder: Path) -> None:
 
 
 def _stop(stack: LocalStack) -> None:
-    # A second Ctrl-C would leave processes behind; stopping is bounded, so it may be ignored.
+    # A second Ctrl-C would leave processes running. Stopping has a time limit, so signals can be ignored.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         stack.stop()
@@ -155,7 +155,7 @@ def _stop(stack: LocalStack) -> None:
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that there is one way down."""
+    """Treat SIGTERM like Ctrl-C, so that there is only one way to stop."""
 
     def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What the demonstration must have shown. Pure: records in, failed claims out."""
+"""Checks of the demonstration's claims. Pure: takes records, returns claims."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NEVER_RAN = frozenset({"fenced", "refused"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeTheKill:
-    """What was true of the run when its leader was killed."""
+    """The state of the run when its leader was killed."""
 
     leader: str
     epoch: int
     finished: Mapping[str, int]
-    """Attempts of each task that had succeeded."""
+    """Number of attempts of each task that had succeeded."""
     computing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Attempt number and driver's process id of each task that was computing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that the demonstration says, and whether it is so."""
+    """One claim of the demonstration, with its evidence."""
 
     text: str
     holds: bool
@@ -40,15 +40,15 @@ def check(
     new_epoch: int,
     drivers: Collection[str],
 ) -> list[Claim]:
-    """Hold a finished run against what was seen before the kill.
+    """Compare a finished run with the state before the kill.
 
     Args:
-        run: The run as the API answers it, after its end.
-        before: What was seen when the leader was killed.
-        new_leader: Who took over.
+        run: The run in the API, after its end.
+        before: The state when the leader was killed.
+        new_leader: The successor.
         new_epoch: Its epoch.
-        drivers: Ids of all attempts that were started, read from the folders of their outputs: a witness that
-            does not depend on the schedulers' own records.
+        drivers: Ids of all started attempts, read from the folders of their outputs: evidence that does not
+            depend on the schedulers' own records.
     """
     tasks = {task["name"]: task for task in run["tasks"]}
     return [

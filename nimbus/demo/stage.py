@@ -1,4 +1,4 @@
-"""The stage of the demonstration: a local stack, a client, and what is printed."""
+"""Helpers of the demonstration: a local stack, a client, and output."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from nimbus.localstack.stack import LocalStack
 
 
 class DemoFailedError(Exception):
-    """The demonstration did not show what it promises."""
+    """A claim of the demonstration failed."""
 
 
 def say(text: str) -> None:
-    """A line for the person who watches."""
+    """Print a line."""
     click.echo(text)
 
 
 def chapter(title: str) -> None:
-    """A heading."""
+    """Print a heading."""
     say("")
     say(click.style(f"== {title}", bold=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A started stack and a client that asks any of its schedulers."""
+    """A started stack, and a client of its schedulers."""
 
     stack: LocalStack
     api: Api
 
     def command(self, *words: str) -> None:
-        """Run a command as a user would, and show it.
+        """Print and run a command, like a user.
 
         Raises:
             DemoFailedError: it failed.
@@ -59,12 +59,12 @@ class Stage:
             raise DemoFailedError(f"`nimbus {' '.join(words)}` ended with exit code {done.returncode}")
 
     def participants(self) -> list[dict[str, Any]]:
-        """Every scheduler, as the API lists them."""
+        """Every scheduler, from the API."""
         found: list[dict[str, Any]] = self.api.get("/participants")["participants"]
         return found
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """A run, as the API answers it."""
+        """A run, from the API."""
         found: dict[str, Any] = self.api.get(f"/runs/{run_id}")
         return found
 
@@ -77,13 +77,13 @@ class Stage:
         return f"{self.stack.addresses.schedulers[self.number_of(scheduler_id) - 1]}/ui/runs/{run_id}"
 
     def drivers(self, run_id: str) -> list[str]:
-        """Attempts of a run that were started: each has made a folder for its output."""
+        """Started attempts of a run: each has created a folder for its output."""
         outputs = self.stack.folder.glob(f"data/*/{run_id}/*/*")
         return sorted(f"{run_id}.{output.parent.name}.{output.name}" for output in outputs)
 
 
 def wait_for(what: str, seconds: float, look: Any) -> Any:
-    """Ask again and again until the answer is true.
+    """Call `look` repeatedly until its result is true.
 
     Raises:
         DemoFailedError: it did not become true in time.
@@ -111,10 +111,10 @@ def attempts_on(run: Mapping[str, Any], worker: str) -> list[dict[str, Any]]:
 
 
 def now() -> datetime:
-    """The wall clock, which all processes of this machine share."""
+    """The wall clock."""
     return datetime.now(UTC)
 
 
 def data_folder(stack: LocalStack) -> Path:
-    """Where the workers of a local stack put outputs."""
+    """The folder of outputs of a local stack."""
     return stack.folder / "data"

@@ -1,4 +1,4 @@
-"""What the demonstration does, in order."""
+"""The steps of the demonstration."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ RUN_PATIENCE_S = 240.0
 
 
 def perform(stage: Stage, pipeline: Path, name: str) -> str:
-    """Publish, run, kill the leader in the middle, and hold the result against every promise.
+    """Publish, run, kill the leader in the middle, and check the result against every promise.
 
     Returns:
-        The address of the run's page, at the scheduler that leads in the end.
+        The address of the run's page on the final leader.
 
     Raises:
-        DemoFailedError: a promise was not kept; the message says which.
+        DemoFailedError: a promise was not kept; the message names it.
     """
     chapter("Three schedulers queue for one lock; the winner leads once its disk holds every artifact")
     wait_for("a leader", TAKEOVER_PATIENCE_S, stage.api.leader)
@@ -69,7 +69,7 @@ def perform(stage: Stage, pipeline: Path, name: str) -> str:
 
 
 def standby_page(stage: Stage, run_id: str) -> str:
-    """The page of a run at a scheduler that does not lead: it is not the one that will be killed."""
+    """The page of a run on a standby scheduler, which will not be killed."""
     standby = next(each["id"] for each in stage.participants() if not each["is_leader"])
     return stage.page(standby, run_id)
 
@@ -83,7 +83,7 @@ class Watch:
         self._began = time.monotonic()
 
     def until(self, enough: Callable[[dict[str, Any]], Any], seconds: float, what: str) -> Any:
-        """Show the run until `enough` says so, and return what it said."""
+        """Show the run until the result of `enough` is true, and return that result."""
 
         def look() -> Any:
             run = self._stage.run(self._run_id)
@@ -107,7 +107,7 @@ class Watch:
 
 
 def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime]:
-    """SIGKILL the leader once a Spark task computes on its own worker and another one is done already."""
+    """SIGKILL the leader when a Spark task runs on its own worker and another task is done."""
     leader = stage.api.leader()
     if leader is None:
         raise DemoFailedError("nobody leads")
@@ -136,7 +136,7 @@ def kill_the_leader(stage: Stage, watch: Watch) -> tuple[BeforeTheKill, datetime
 
 
 def take_over(stage: Stage, before: BeforeTheKill, killed_at: datetime) -> Mapping[str, Any]:
-    """Wait for the successor and say how long it took."""
+    """Wait for the successor and print how long it took."""
 
     def successor() -> dict[str, Any] | None:
         for participant in stage.participants():
@@ -160,7 +160,7 @@ def take_over(stage: Stage, before: BeforeTheKill, killed_at: datetime) -> Mappi
 
 
 def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
-    """The figures as a table, and where the picture is."""
+    """Print the figures as a table, and the place of the picture."""
     report = next(task for task in run["tasks"] if task["name"] == "report")
     done = [attempt for attempt in report["attempts"] if attempt["outcome"] == "succeeded"]
     if not done:
@@ -179,7 +179,7 @@ def show_result(stage: Stage, run: Mapping[str, Any]) -> None:
 
 
 def figures(summary: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """The numbers of a summary, with their names in words; tables in it are left to the report."""
+    """The numbers of a summary with their names in words, without its tables."""
     for key, value in summary.items():
         name = f"{above} {key}".replace("_", " ").strip()
         if isinstance(value, Mapping):
@@ -195,10 +195,10 @@ def _figure(value: float) -> str:
 def conclude(
     run: Mapping[str, Any], before: BeforeTheKill, successor: Mapping[str, Any], drivers: list[str]
 ) -> None:
-    """Print each claim with what was found.
+    """Print each claim with its evidence.
 
     Raises:
-        DemoFailedError: one does not hold.
+        DemoFailedError: a claim is false.
     """
     chapter("Checked")
     claims = check(run, before, new_leader=successor["id"], new_epoch=successor["epoch"], drivers=drivers)

@@ -13,9 +13,9 @@ from nimbus.localstack.process import Report, silent
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 _INIT_LIMIT_TICKS = 6
-"""How long a new leader waits for a majority, and a follower for the data, before they vote again."""
+"""How long a new leader waits for a majority, and a follower for the data, before a new vote."""
 _SYNC_LIMIT_TICKS = 6
-"""How long a follower may be silent."""
+"""How long a follower may be without contact."""
 
 
 Route = Callable[[int, int, int], int]
@@ -23,12 +23,12 @@ Route = Callable[[int, int, int], int]
 
 
 class EnsembleServer(ZooKeeperServer):
-    """One server of an ensemble. It answers once it belongs to a quorum.
+    """One server of an ensemble. It is ready when it belongs to a quorum.
 
     Args:
         data_dir: As for a single server.
         number: Its number in the ensemble, from 1.
-        peers: Of each server by its number, itself included: the ports for data and for elections.
+        peers: Ports for data and elections of each server by number, including this one.
         tick: As for a single server.
         environment: As for a single server.
     """
@@ -48,14 +48,14 @@ class EnsembleServer(ZooKeeperServer):
 
     @property
     def mode(self) -> str:
-        """`leader` or `follower`; empty while it serves nobody."""
+        """`leader` or `follower`; empty while it serves no clients."""
         for line in self.ask("srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode:"):
                 return line.removeprefix("Mode:").strip()
         return ""
 
     def wipe(self) -> None:
-        """Delete all that it has stored.
+        """Delete all its data.
 
         Raises:
             LocalStackError: it runs.
@@ -69,7 +69,7 @@ class EnsembleServer(ZooKeeperServer):
         return self.data_dir / "data"
 
     def _more_options(self) -> Sequence[str]:
-        # A vote that got lost is sent again soon; the default lets the pauses grow to a minute.
+        # Resend a lost vote soon; by default the pauses grow to a minute.
         return ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 
     def _settings(self) -> dict[str, object]:
@@ -86,17 +86,17 @@ class EnsembleServer(ZooKeeperServer):
 
 
 class Ensemble:
-    """Three servers or more. Each can be killed, stopped, paused and started by itself: see `servers`.
+    """Three servers or more. Each can be killed, stopped, paused and started separately: see `servers`.
 
-    As for every child process here: main thread only.
+    Main thread only, like every child process here.
 
     Args:
-        folder: A folder for each server is made in it.
+        folder: Contains a folder for each server.
         size: How many servers; a majority must run.
         tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
         environment: Added to the environment of the processes.
-        route: Says through which port of loopback a server reaches a port of another, for proxies between
-            them. Directly without it.
+        route: Returns the loopback port through which a server connects to a port of another, for proxies
+            between them. Default: directly.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class Ensemble:
 
     @property
     def leader(self) -> EnsembleServer | None:
-        """The server that leads the others now; None while there is no quorum."""
+        """The current leader; None without a quorum."""
         return next((server for server in self.servers if server.mode == "leader"), None)
 
     def start(self, report: Report = silent) -> None:
-        """Start all servers that do not run, and wait until each of them serves.
+        """Start all servers that do not run, and wait until each serves clients.
 
         Raises:
             ProcessStartError: one ended, or did not join the others in time. All are ended then.
@@ -153,7 +153,7 @@ class Ensemble:
                 server.spawn()
             for server in started:
                 server.wait_ready(report=report)
-        except BaseException:  # Ctrl-C too: a child that nobody waits for must not stay
+        except BaseException:  # also for Ctrl-C: no child may stay
             self.kill()
             raise
 
@@ -181,7 +181,7 @@ class Ensemble:
 def _seen_from(
     number: int, peers: Mapping[int, tuple[int, int]], route: Route | None
 ) -> dict[int, tuple[int, int]]:
-    """The ports as one server is told them: its own as they are, those of the others by the route."""
+    """The ports in one server's configuration: its own, and those of the others by `route`."""
     if route is None:
         return dict(peers)
     return {

@@ -1,4 +1,4 @@
-"""What can go wrong with the local stack. Each error says what to do."""
+"""Errors of the local stack. Each message has a remedy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class LocalStackError(NimbusError):
 
 
 class ToolMissingError(LocalStackError):
-    """A program or file that a part of the stack consists of is not installed."""
+    """A program or file of a part of the stack is not installed."""
 
     code = "tool_missing"
     exit_code = 4
 
 
 class PortBusyError(LocalStackError):
-    """Another process listens on a port that was asked for."""
+    """Another process listens on a requested port."""
 
     code = "port_busy"
     exit_code = 4
@@ -35,7 +35,7 @@ class PortBusyError(LocalStackError):
 
 
 class ProcessStartError(LocalStackError):
-    """A child process ended, or did not answer in time, while it was being started."""
+    """A child process ended, or was not ready in time, during its start."""
 
     code = "process_start_failed"
 
@@ -45,7 +45,7 @@ class ProcessStartError(LocalStackError):
 
 
 class ProcessStateError(LocalStackError):
-    """An operation does not fit the state of a child process, such as starting it twice."""
+    """An operation is not possible in the state of a child process, such as starting it twice."""
 
     code = "process_state"
 

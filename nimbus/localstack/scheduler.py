@@ -14,13 +14,13 @@ _ASK_DEADLINE_S = 2.0
 
 
 class SchedulerProcess(ManagedProcess):
-    """A scheduler daemon. It is ready when `GET /readyz` answers 200.
+    """A scheduler daemon. It is ready when `GET /readyz` returns 200.
 
     Args:
         name: Its id, such as `scheduler-1`.
-        command: Its whole command line.
-        port: Where its API listens, as in its configuration.
-        log: File that takes what it prints.
+        command: Its command line.
+        port: The port of its API, as in its configuration.
+        log: File for its output.
         environment: Added to the environment of the process.
     """
 

@@ -1,4 +1,4 @@
-"""What the schedulers of a local stack are told: configuration documents and the command line."""
+"""Configuration documents and command lines of a local stack's schedulers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ ROOT = "/nimbus"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackTuning:
-    """Knobs of a local stack that a user or a test may want to turn."""
+    """Settings of a local stack for users and tests."""
 
     slots: int = 1
     """Attempts that one worker runs at a time."""
     session_timeout: timedelta = timedelta(seconds=4)
-    """How long a silent scheduler keeps its place in ZooKeeper."""
+    """How long a scheduler without contact keeps its session in ZooKeeper."""
     attempt_patience: timedelta = timedelta(seconds=5)
-    """How long `stop` lets an attempt end by itself, before it is killed."""
+    """How long `stop` waits for an attempt to end before it is killed."""
     warms_spark: bool = True
-    """Whether workers start warm drivers and make archives; several on few cores hinder one another."""
+    """Whether workers start warm drivers and create archives; several on few cores slow each other down."""
     class_archive_dir: Path | None = None
     """Folder of the class-data archive of all workers; None: each has its own."""
     data_in_s3: bool = False
-    """Whether outputs of tasks are kept in the S3 server; else in a folder that all workers share."""
+    """Whether outputs of tasks are stored in the S3 server; else in a folder that all workers share."""
     telemetry: Mapping[str, Any] | None = None
     """The section of that name in all configurations; None: there is none."""
 
@@ -54,9 +54,9 @@ def scheduler_settings(
     embedded_worker: bool = True,
     targets: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The configuration document of one daemon. Shape: that of `configs/nimbus.example.yaml`.
+    """The configuration document of one daemon, in the form of `configs/nimbus.example.yaml`.
 
-    Without a ZooKeeper it is that of a single scheduler.
+    Without a ZooKeeper it configures a single scheduler.
     """
     return {
         "cluster": {"root": ROOT},
@@ -95,7 +95,7 @@ def _data_keys(s3: S3Server) -> dict[str, str]:
 
 
 def _spark_start(tuning: StackTuning) -> dict[str, Any]:
-    """Only what differs from the defaults: releases before do not know these keys."""
+    """Only keys that differ from the defaults, because earlier releases do not have them."""
     if tuning.class_archive_dir is not None:
         archive: dict[str, Any] = {"class_archive_dir": str(tuning.class_archive_dir)}
     else:
@@ -109,19 +109,19 @@ def scheduler_command(config: Path) -> list[str]:
 
 
 def worker_command(config: Path) -> list[str]:
-    """The command line of a worker that is a process of its own."""
+    """The command line of a standalone worker."""
     return [sys.executable, "-m", "nimbus.cli.main", "worker", "--config", str(config)]
 
 
 def write_settings(file: Path, settings: Mapping[str, Any]) -> None:
-    """Write a configuration document as YAML, readable by its owner only: it holds the S3 secret."""
+    """Write a configuration document as YAML, readable only by its owner: it contains the S3 secret."""
     _write_private(file, yaml.safe_dump(dict(settings), sort_keys=False))
 
 
 def kept_secret(file: Path) -> str:
-    """The S3 secret of this folder, drawn at its first use.
+    """The S3 secret of this folder, generated at its first use.
 
-    The same between starts, since an attempt that outlived a killed stack still has to deliver its log.
+    It stays the same between starts, because an attempt that outlived a killed stack must deliver its log.
     """
     with contextlib.suppress(FileNotFoundError):
         return file.read_text().strip()
@@ -132,7 +132,7 @@ def kept_secret(file: Path) -> str:
 def _write_private(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
-    part.unlink(missing_ok=True)  # the mode of an old one would win over ours
+    part.unlink(missing_ok=True)  # else the mode of an old file would stay
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
         new.write(text)
         new.flush()

@@ -46,7 +46,7 @@ _SPARK_SESSION = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackAddresses:
-    """Where the parts of a running stack are reached."""
+    """The addresses of a running stack's parts."""
 
     zookeeper: str | None
     """Connection string; None: the scheduler is a single one."""
@@ -57,23 +57,24 @@ class StackAddresses:
     spark: str | None = None
     """URL of the Spark cluster, if there is one."""
     spark_pages: tuple[str, ...] = ()
-    """Of its masters, for a browser."""
+    """Web pages of its masters."""
 
 
 class LocalStack:
-    """A whole Nimbus below one folder. Data and ports are kept between starts.
+    """A whole Nimbus below one folder. Data and ports stay the same between starts.
 
-    Use as a context manager, or call `start` and, whatever happens, `stop`.
+    Use it as a context manager, or call `start` and, in a `finally`, `stop`.
 
     Args:
-        folder: Holds `zookeeper/`, `s3/`, `spark/`, `data/`; of schedulers, `scheduler-<n>/` and its `.yaml`.
-        schedulers: How many, at least 1.
-        single: One scheduler with its state in SQLite, and no ZooKeeper.
-        standalone: Start a Spark cluster, too, which is a target of the schedulers' configuration.
-        workers: How many workers of their own; 0: each scheduler has one embedded.
+        folder: Contains `zookeeper/`, `s3/`, `spark/`, `data/`, and for schedulers `scheduler-<n>/` and
+        `.yaml`.
+        schedulers: Number of schedulers, at least 1.
+        single: One scheduler with its state in SQLite, without ZooKeeper.
+        standalone: Also start a Spark cluster, which is a target in the schedulers' configuration.
+        workers: Number of standalone workers; 0: each scheduler has an embedded one.
         tuning: Slots and timeouts.
-        report: Told what happens, a line at a time, for a person.
-        command: Makes a scheduler's command line from its configuration file.
+        report: Called with each line of progress.
+        command: Returns a scheduler's command line for its configuration file.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class LocalStack:
 
     @property
     def addresses(self) -> StackAddresses:
-        """Where a started stack is reached."""
+        """The addresses of a started stack."""
         return StackAddresses(
             zookeeper=None if self._single else self.zookeeper.hosts,
             s3=self.s3.endpoint_url,
@@ -135,13 +136,13 @@ class LocalStack:
         return self.folder / f"scheduler-{number}.yaml"
 
     def start(self) -> None:
-        """Start everything; the servers answer when it returns, the schedulers after `wait_ready`.
+        """Start everything. On return the servers are ready; the schedulers after `wait_ready`.
 
-        What started before a failure is stopped again.
+        After a failure, parts that were started are stopped.
 
         Raises:
             StackLockedError: a stack runs in this folder already.
-            ProcessStartError: a part did not come up; the message shows the end of its log.
+            ProcessStartError: a part did not start; the message shows the end of its log.
             JavaMissingError, ToolMissingError: something is not installed.
         """
         self._lock.acquire()
@@ -151,12 +152,12 @@ class LocalStack:
             self._start_schedulers()
             if self._single:
                 self.s3.wait_ready(report=self._report)
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # also Ctrl-C
             self.stop()
             raise
 
     def _refuse_another_kind(self) -> None:
-        """The state of one kind is not that of the other: pipelines and runs would seem to be gone."""
+        """Refuse a folder with the other kind of state, in which pipelines and runs would seem missing."""
         other = "zookeeper" if self._single else "scheduler-1/store"
         if (self.folder / other).exists():
             kind = "with ZooKeeper" if self._single else "without ZooKeeper"
@@ -205,18 +206,18 @@ class LocalStack:
         for bucket in (BUCKET, DATA_BUCKET):
             self._s3.create_bucket(bucket)
         if self._single:
-            self._s3.spawn()  # it answers before the scheduler has loaded its code
+            self._s3.spawn()  # it is ready before the scheduler has loaded its code
             return
         self._timed(self._s3, self._s3.endpoint_url)
         if self._spark is not None:
             self._timed(self._spark, self._spark.master)
 
     def _longest_session(self) -> timedelta:
-        """Spark's masters ask for 60 s whatever they are told: so long none would lead after a kill."""
+        """Spark's masters always request 60 s, and no master would lead for that time after a kill."""
         return max(_SPARK_SESSION, self._tuning.session_timeout) if self._standalone else _LONGEST_SESSION
 
     def _configure(self, name: str, config: Path, ports: PortBook) -> int:
-        """Write a daemon's configuration file; the answer is its port."""
+        """Write a daemon's configuration file; return its port."""
         port = ports.take(name)
         settings = scheduler_settings(
             scheduler_id=name,
@@ -241,10 +242,10 @@ class LocalStack:
             daemon.spawn()
 
     def wait_ready(self, deadline: timedelta = timedelta(seconds=60)) -> None:
-        """Wait until every scheduler that was not killed or stopped from here answers `/readyz` with 200.
+        """Wait until `/readyz` returns 200 on every scheduler that this object has not killed or stopped.
 
         Raises:
-            ProcessStartError: one ended, or did not answer within `deadline`, which is for all together.
+            ProcessStartError: one ended, or was not ready within `deadline`, which is for all together.
         """
         until = time.monotonic() + deadline.total_seconds()
         for scheduler in self.schedulers:
@@ -264,7 +265,7 @@ class LocalStack:
         return self.schedulers[number - 1]
 
     def kill_scheduler(self, number: int, signal_number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to one scheduler alone, not to its attempts. After SIGKILL, wait until it is gone."""
+        """Send a signal to one scheduler, not to its attempts. After SIGKILL, wait until it has ended."""
         scheduler = self.scheduler(number)
         if signal_number is signal.SIGKILL:
             scheduler.kill()
@@ -272,19 +273,20 @@ class LocalStack:
             scheduler.send_signal(signal_number)
 
     def restart_scheduler(self, number: int) -> None:
-        """Start one scheduler again, after stopping it if it runs. Returns before it is ready."""
+        """Restart one scheduler. Returns before it is ready."""
         scheduler = self.scheduler(number)
         scheduler.stop(_SCHEDULER_STOP)
         scheduler.spawn()
 
     def leftovers(self) -> list[tagged.TaggedProcess]:
-        """Processes of this stack but its running servers and schedulers: attempts, or what was left."""
+        """Processes of this stack other than its servers and schedulers: attempts, or leftovers."""
         return tagged.find(self.folder, but=self._pids())
 
     def stop(self) -> None:
         """Stop schedulers, attempts of tasks, Spark, S3 and ZooKeeper, in this order. Safe to repeat.
 
-        A part that does not end when asked is killed. A failure at one part does not spare the others.
+        A part that does not end in time is killed. A failure of one part does not prevent stopping the
+        others.
         """
         with ExitStack() as last_first:
             last_first.callback(self._lock.release)
@@ -302,13 +304,13 @@ class LocalStack:
     def _stop_schedulers(self) -> None:
         until = time.monotonic() + _SCHEDULER_STOP.total_seconds()
         daemons: list[ManagedProcess] = [*self.schedulers, *self.workers]
-        for daemon in daemons:  # all at once: each may drain for a while
+        for daemon in daemons:  # all together, because each may drain for a while
             daemon.terminate()
         for daemon in daemons:
             daemon.stop(timedelta(seconds=until - time.monotonic()))
 
     def _end_attempts(self) -> None:
-        # Only the holder of the lock may: another stack's attempts in this folder would carry the same tag.
+        # Only for the holder of the lock: another stack's attempts in this folder would have the same tag.
         if self._s3 is not None:
             tagged.end(self.folder, but=self._pids(), patience=self._tuning.attempt_patience)
 

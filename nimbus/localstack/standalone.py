@@ -1,6 +1,6 @@
-"""A real Spark standalone cluster, from PySpark's own jars: two masters that take over, and two workers.
+"""A real Spark standalone cluster from PySpark's own jars: two masters with failover, and two workers.
 
-The masters elect a leader, and keep what they must know, in the stack's ZooKeeper.
+The masters elect a leader, and store their state, in the stack's ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASK_DEADLINE_S = 2.0
 _DAEMON_MEMORY = "256m"
 _WORKER_CORES, _WORKER_MEMORY = 2, "2g"
 _SLOTS = 2
-"""Each application takes two cores, and the cluster has four."""
+"""Each application uses two cores, and the cluster has four."""
 _CONF = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
@@ -41,7 +41,7 @@ _CONF = {
 
 
 class _SparkDaemon(ManagedProcess):
-    """A daemon of Spark, which says on its page how it is."""
+    """A daemon of Spark, whose web page shows its state."""
 
     def __init__(
         self, name: str, folder: Path, take: Callable[[str], int], environment: Mapping[str, str]
@@ -57,11 +57,11 @@ class _SparkDaemon(ManagedProcess):
 
     @property
     def page(self) -> str:
-        """`http://127.0.0.1:<port>`, for people."""
+        """Its web page, `http://127.0.0.1:<port>`."""
         return f"http://{LOOPBACK}:{self._page_port}"
 
     def state(self) -> dict[str, Any]:
-        """What it says of itself; empty when it does not answer."""
+        """Its state as JSON; empty if it does not answer."""
         connection = http.client.HTTPConnection(LOOPBACK, self._page_port, timeout=_ASK_DEADLINE_S)
         try:
             connection.request("GET", "/json/")
@@ -75,11 +75,11 @@ class _SparkDaemon(ManagedProcess):
 
     @abstractmethod
     def _properties(self) -> dict[str, object]:
-        """Spark's, of this daemon."""
+        """Spark's properties of this daemon."""
 
     @abstractmethod
     def _words(self) -> Sequence[str]:
-        """Its class, and arguments beside those that all daemons have."""
+        """Its class, and its arguments in addition to those of all daemons."""
 
     def _command(self) -> Sequence[str]:
         require_free(self.port, self.name)
@@ -108,7 +108,7 @@ class _SparkDaemon(ManagedProcess):
 
 
 class SparkMaster(_SparkDaemon):
-    """A master. It answers once it waits for its turn to lead, or leads."""
+    """A master. It is ready when it is standby or leads."""
 
     def __init__(
         self,
@@ -123,12 +123,12 @@ class SparkMaster(_SparkDaemon):
 
     @property
     def rest(self) -> str:
-        """Of its REST server: `http://127.0.0.1:<port>`."""
+        """URL of its REST server: `http://127.0.0.1:<port>`."""
         return f"http://{LOOPBACK}:{self._rest_port}"
 
     @property
     def leads(self) -> bool:
-        """It is the one that gives applications their executors."""
+        """True if it leads."""
         return self.state().get("status") == "ALIVE"
 
     def _answers(self) -> bool:
@@ -151,7 +151,7 @@ class SparkMaster(_SparkDaemon):
 
 
 class SparkWorker(_SparkDaemon):
-    """A worker. It answers once a master has taken it in."""
+    """A worker. It is ready when a master has registered it."""
 
     def __init__(
         self,
@@ -183,9 +183,9 @@ class StandaloneCluster:
     """Two masters and two workers on loopback.
 
     Args:
-        folder: Logs and work folders lie below it.
-        take: Gives the port for a name.
-        zookeeper: Where the masters keep their state.
+        folder: Contains logs and work folders.
+        take: Returns the port for a name.
+        zookeeper: Store of the masters' state.
         environment: Added to the environment of all processes.
     """
 
@@ -213,7 +213,7 @@ class StandaloneCluster:
 
     @property
     def daemons(self) -> list[ManagedProcess]:
-        """Masters first."""
+        """All daemons, masters first."""
         return [*self.masters, *self.workers]
 
     def target(self) -> dict[str, Any]:
@@ -228,14 +228,14 @@ class StandaloneCluster:
         }
 
     def leader(self) -> SparkMaster | None:
-        """The master that leads; None while a takeover is under way."""
+        """The leading master; None during a takeover."""
         return next((master for master in self.masters if master.running and master.leads), None)
 
     def start(self, report: Report = silent) -> None:
         """Start all, and wait until every worker is registered.
 
         Raises:
-            ProcessStartError: one did not come up.
+            ProcessStartError: one did not start.
         """
         for group in (self.masters, self.workers):
             for daemon in group:
@@ -244,7 +244,7 @@ class StandaloneCluster:
                 daemon.wait_ready(report=report)
 
     def stop(self) -> None:
-        """End all, workers first: they end their executors."""
+        """End all, workers first, because they end their executors."""
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in reversed(self.daemons):

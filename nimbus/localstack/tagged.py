@@ -1,7 +1,7 @@
 """Finds and ends the processes of one stack by a tag in their environment.
 
-Attempts of tasks detach from their scheduler on purpose: own session, own parent. What they cannot lose is
-the environment they were started with, which all their children inherit too.
+Attempts of tasks are detached from their scheduler: they have their own session and parent. But they keep the
+environment of their start, and all their children inherit it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GIVE_UP_AFTER_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedProcess:
-    """A process that carries the tag of a stack."""
+    """A process with the tag of a stack."""
 
     pid: int
     command: str
@@ -41,7 +41,7 @@ def tag(folder: Path) -> dict[str, str]:
 
 
 def find(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
-    """This user's living processes that carry the tag of `folder`, without this one and those in `but`."""
+    """This user's living processes with the tag of `folder`, except this one and those in `but`."""
     found = []
     for process in _carriers(folder, but):
         try:
@@ -53,12 +53,12 @@ def find(folder: Path, *, but: Collection[int] = ()) -> list[TaggedProcess]:
 
 
 def end(folder: Path, *, but: Collection[int] = (), patience: timedelta = timedelta(seconds=5)) -> None:
-    """End all that `find` finds: SIGTERM, then SIGKILL for what is left after `patience`.
+    """End all processes that `find` returns: SIGTERM, then SIGKILL for those left after `patience`.
 
-    Looks again until nothing is found, because a process that is about to die may still start another.
+    Repeats until none is found, because a dying process may still start another.
 
     Raises:
-        ProcessStateError: something is still there long after SIGKILL.
+        ProcessStateError: a process still exists long after SIGKILL.
     """
     kill_from = time.monotonic() + patience.total_seconds()
     asked: set[psutil.Process] = set()

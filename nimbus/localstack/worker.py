@@ -1,4 +1,4 @@
-"""One worker of the local stack that is a process of its own, not a part of a scheduler."""
+"""One standalone worker of the local stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STARTED = b"worker_started"
 
 
 class WorkerProcess(ManagedProcess):
-    """A worker daemon. It serves nothing that could be asked, so its log says when it is ready."""
+    """A worker daemon. It has no port, so its log shows when it is ready."""
 
     def __init__(
         self, *, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""A real ZooKeeper, from the jars that ship inside PySpark, as a child process."""
+"""A real ZooKeeper from the jars in PySpark, as a child process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nimbus.localstack.ports import LOOPBACK, free_port, require_free
 from nimbus.localstack.process import ManagedProcess
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-"""Runs a single server as `ZooKeeperServerMain` does, and purges old snapshots, which that one does not."""
+"""Runs a single server like `ZooKeeperServerMain`, but also purges old snapshots."""
 
-# By name, because a class path with all of Spark's 280 jars starts three times slower.
+# By name, because with all of Spark's 280 jars in the class path the start takes three times longer.
 _JARS = (
     "zookeeper-*.jar",
     "slf4j-api-*.jar",
@@ -32,7 +32,7 @@ _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-Djava.awt.headless=true",
     "-Dzookeeper.admin.enableServer=false",
-    "-Dzookeeper.preAllocSize=4096",  # KiB; a log of 64 MiB for each start would be waste here
+    "-Dzookeeper.preAllocSize=4096",  # KiB; the default is a log of 64 MiB for each start
     "-Dorg.apache.logging.log4j.level=INFO",
 )
 _ASK_DEADLINE_S = 1.0
@@ -42,10 +42,10 @@ class ZooKeeperServer(ManagedProcess):
     """A single ZooKeeper server on loopback. Data survive `stop`, `kill` and a restart; writes are fsynced.
 
     Args:
-        data_dir: Data, configuration and `zookeeper.log`. Made when missing.
-        port: Client port; a free one without it. The same through the object's life.
+        data_dir: Data, configuration and `zookeeper.log`. Created if missing.
+        port: Client port; default: a free one. It never changes.
         tick: Unit of ZooKeeper's time; a session may be as short as two ticks.
-        longest_session: Sessions that ask for more get this.
+        longest_session: Longest session timeout; longer requests get this.
         environment: Added to the environment of the process.
         name: For messages.
     """
@@ -92,7 +92,7 @@ class ZooKeeperServer(ManagedProcess):
         return ()
 
     def _settings(self) -> dict[str, object]:
-        """What its configuration says."""
+        """Its configuration."""
         return {
             "tickTime": round(self._tick.total_seconds() * 1000),
             # ZooKeeper reads the file as Java properties, in which a backslash escapes.
@@ -108,11 +108,11 @@ class ZooKeeperServer(ManagedProcess):
         }
 
     def _answers(self) -> bool:
-        # Not `ruok`: that is answered before sessions are served.
+        # Not `ruok`, which is answered before sessions are served.
         return b"Mode:" in self.ask("srvr")
 
     def ask(self, word: str) -> bytes:
-        """The answer to a four-letter word such as `mntr`; empty when nobody answers."""
+        """The answer to a four-letter word such as `mntr`; empty without an answer."""
         answer = b""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=_ASK_DEADLINE_S) as connection:
@@ -125,7 +125,7 @@ class ZooKeeperServer(ManagedProcess):
 
 
 def _jars() -> list[Path]:
-    """The jars a server needs, as found in the installed PySpark, which is not imported for it."""
+    """The jars of a server in the installed PySpark, found without importing it."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ToolMissingError(

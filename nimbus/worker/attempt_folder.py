@@ -5,22 +5,22 @@
         lock            flock held by the runner as long as it lives; holds its pid and start ticks
         session.json    the Spark Connect session of a task in `mode: connect`; no secrets
         claim.json      the CLAIM that this folder's runner won
-        exit.json       the exit record, first writer wins; what END is to say
-        delivered       END is in ZooKeeper and the log is stored (or nobody wants them any more)
+        exit.json       the exit record, first writer wins; the content of END
+        delivered       END is in ZooKeeper and the log is stored (or neither is needed any more)
         log             standard output and error of the driver
         log.stored      how many bytes of the log are stored
-        runner.log      what the runner itself has to say
+        runner.log      the log of the runner itself
         driver.json     read by the driver
         context.json    read by the task's code
-        work/           the driver's own, and its user's if tasks run as another one (`give_to`)
+        work/           belongs to the driver, and to its user if tasks run as another user (`give_to`)
             progress.json, result.json, checkpoint.json, done
-            parts/                 notes of what the task has put into the bucket of outputs itself
+            parts/                 records of objects that the task itself has put into the bucket
             spark-local/, tmp/     scratch, emptied by the runner at the end
-        output/         what the task writes, if outputs are kept in a bucket; removed at the end
+        output/         the task's output, if outputs are stored in a bucket; removed at the end
 
-Nothing below `work` is trusted: links there are not followed, and what is read there has a bound.
-Several processes use a folder at once. Every file that another one may read meanwhile is written whole; the
-driver's two are there before it is. Any thread may call it.
+Nothing below `work` is trusted: links there are not followed, and reads have a size limit.
+Several processes use a folder at once. Files that another process may read at the same time are written
+atomically; the driver's two files are written before it starts. Any thread may call it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LARGEST_PROGRESS_BYTES = 64 << 10
 
 
 class AttemptFolder:
-    """One attempt's folder."""
+    """The folder of one attempt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,30 +87,30 @@ class AttemptFolder:
 
     @classmethod
     def of(cls, work_dir: Path, attempt: AttemptId) -> AttemptFolder:
-        """The folder of an attempt, there or not."""
+        """The folder of an attempt; it may not exist."""
         return cls(work_dir / "attempts" / str(attempt))
 
     @classmethod
     def of_claim(cls, claim: Claim | None) -> AttemptFolder | None:
-        """The folder that a claim names, there or not. Nothing is sure: the path comes from ZooKeeper."""
+        """The folder that a claim names. It may not exist, and its path, from ZooKeeper, is not trusted."""
         path = Path((claim.folder if claim is not None else None) or "")
         is_ours = claim is not None and path.is_absolute() and path.name == claim.attempt
         return cls(path) if is_ours else None
 
     @classmethod
     def all_in(cls, work_dir: Path) -> Iterator[AttemptFolder]:
-        """All folders below a worker's own, by name. What is no attempt's is passed over."""
+        """All attempts' folders below a worker's folder, by name. Other folders are skipped."""
         root = work_dir / "attempts"
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if not (path / "order.json").is_file():
                 continue
             try:
                 yield cls(path)
-            except InvalidNameError:  # somebody else's folder: leave it alone
+            except InvalidNameError:  # not a folder of ours
                 continue
 
     def create(self, order: Assignment) -> None:
-        """Make the folder, with its order. Safe to repeat.
+        """Create the folder with its order. Safe to repeat.
 
         Raises:
             OSError: the disk is full, or the place cannot be written.
@@ -120,10 +120,10 @@ class AttemptFolder:
         write_atomic(self.order_file, ASSIGNMENT.encode(order))
 
     def give_to(self, user: TaskUser) -> None:
-        """Give `work`, made anew, to the driver's user, and let that user read what its driver reads.
+        """Recreate `work` for the driver's user, and let that user read the files that its driver reads.
 
         Raises:
-            OSError: the disk is full, or we may not.
+            OSError: the disk is full, or this process lacks the permission.
         """
         for file in (self.driver_file, self.context_file):
             file.chmod(0o640)
@@ -131,18 +131,18 @@ class AttemptFolder:
         remove_tree(self.work)
         for folder in (self.work, self.spark_local, self.scratch):
             folder.mkdir(mode=_MODE)
-        for folder in (self.spark_local, self.scratch, self.work):  # last what makes the others theirs
+        for folder in (self.spark_local, self.scratch, self.work):  # `work` last: it is the entrance
             os.chown(folder, user.uid, user.gid)
         os.chown(self.path, -1, user.gid)
         self.path.chmod(0o710)
 
     @property
     def exists(self) -> bool:
-        """It was created: its order stands in it."""
+        """True if the folder contains its order."""
         return self.order_file.is_file()
 
     def order(self) -> Assignment:
-        """The assignment that the attempt runs under."""
+        """The attempt's assignment."""
         return ASSIGNMENT.decode(self.order_file.read_bytes(), str(self.order_file))
 
     def try_lock(self, holder: ProcessId) -> int | None:
@@ -154,15 +154,15 @@ class AttemptFolder:
         return self._lock.take(holder)
 
     def is_locked(self) -> bool:
-        """A runner of the attempt is alive."""
+        """True if a runner of the attempt is alive."""
         return self._lock.is_held()
 
     def last_runner(self) -> ProcessId | None:
-        """Who took the lock last in this boot, dead or alive."""
+        """The last process that took the lock in this boot, dead or alive."""
         return self._lock.last_holder()
 
     def note_session(self, session: ConnectSession) -> None:
-        """Note where the attempt's Connect session is, for the process that must release it."""
+        """Record the attempt's Connect session, for the process that must release it."""
         write_atomic(self.session_file, json.dumps(asdict(session)).encode())
 
     def session(self) -> ConnectSession | None:
@@ -171,7 +171,7 @@ class AttemptFolder:
         return ConnectSession(**json.loads(data)) if data is not None else None
 
     def record_claim(self, claim: Claim) -> None:
-        """Note the CLAIM that we won."""
+        """Record the CLAIM that we won."""
         write_atomic(self.claim_file, CLAIM.encode(claim))
 
     def claim(self) -> Claim | None:
@@ -183,23 +183,23 @@ class AttemptFolder:
         """Fill the exit record, once.
 
         Returns:
-            What stands there: ours, or that of who was faster.
+            The record in the folder: ours, or that of a faster process.
         """
         write_once(self.exit_file, END.encode(end))
         return END.decode(self.exit_file.read_bytes(), str(self.exit_file))
 
     def exit_record(self) -> End | None:
-        """How the attempt ended, if that is known."""
+        """The exit record, if there is one."""
         data = read_if_there(self.exit_file)
         return END.decode(data, str(self.exit_file)) if data is not None else None
 
     @property
     def is_delivered(self) -> bool:
-        """Nothing is left to be done but to remove the folder one day."""
+        """True if only the removal of the folder remains to be done."""
         return self.delivered_file.exists()
 
     def mark_delivered(self, why: str) -> None:
-        """Note that nobody needs to look at this attempt again."""
+        """Record that this attempt needs no more work."""
         write_atomic(self.delivered_file, f"{why}\n".encode())
 
     def age_s(self, now_s: float) -> float:
@@ -208,7 +208,7 @@ class AttemptFolder:
         return now_s - file.stat().st_mtime
 
     def progress(self) -> dict[str, Any]:
-        """What the driver, or user code, wrote as its progress; empty: nothing that counts."""
+        """The progress that the driver or user code wrote; empty if there is none or it is invalid."""
         try:
             found = json.loads(read_untrusted(self.progress_file, _LARGEST_PROGRESS_BYTES) or b"{}")
         except (ValueError, RecursionError):
@@ -216,10 +216,10 @@ class AttemptFolder:
         return found if isinstance(found, dict) else {}
 
     def result(self) -> dict[str, Any] | None:
-        """What the task gave as its result; None: nothing.
+        """The task's result; None if it gave none.
 
         Raises:
-            ResultError: no JSON object, or a large one.
+            ResultError: it is not a JSON object, or too large.
         """
         if not self.result_file.is_symlink() and not self.result_file.exists():
             return None
@@ -229,22 +229,22 @@ class AttemptFolder:
         return decode(data)
 
     def checkpoint(self) -> str | None:
-        """What the task gave as its last checkpoint, as JSON; None: nothing, or nothing that counts."""
+        """The task's last checkpoint, as JSON; None if there is none or it is invalid."""
         return checkpoint.checked(read_untrusted(self.checkpoint_file, checkpoint.LARGEST_BYTES))
 
     def application(self) -> str | None:
-        """Id of the attempt's Spark application, as its progress told it last."""
+        """Id of the attempt's Spark application, from its last progress."""
         return application_id(self.progress().get("application"))
 
     def came_to_its_end(self) -> bool:
-        """The driver wrote its mark after the task's code had returned."""
+        """True if the driver wrote its mark after the task's code had returned."""
         try:
             return stat.S_ISREG(os.lstat(self.done_file).st_mode)
         except OSError:
             return False
 
     def log_limit(self) -> int:
-        """Most bytes of the log that are kept; the default, if the driver's plan is not there whole."""
+        """Most bytes of the log that are kept; the default if the driver's plan cannot be read."""
         try:
             return int(json.loads(self.driver_file.read_bytes())["limits"]["log_bytes"])
         except (FileNotFoundError, ValueError, KeyError):
@@ -258,24 +258,24 @@ class AttemptFolder:
             return 0
 
     def log_stored(self) -> int:
-        """How many bytes of the log are known to be stored."""
+        """How many bytes of the log are stored."""
         return int(read_if_there(self.log_stored_file) or b"0")
 
     def note_log_stored(self, size_bytes: int) -> None:
-        """Remember how far the log is stored, for the process that goes on with it."""
+        """Record how many bytes are stored, for the process that continues the upload."""
         write_atomic(self.log_stored_file, str(size_bytes).encode())
 
     def output_prefix(self) -> str:
-        """Where the attempt's output is to lie, as the driver was told."""
+        """The place of the attempt's output, from the driver's plan."""
         return str(json.loads(self.context_file.read_bytes())["data"]["output"])
 
     def empty_scratch(self) -> None:
-        """Remove Spark's local files, the temporary ones, and what is left of an output for a bucket."""
+        """Remove Spark's local files, temporary files, and a local copy of an output for a bucket."""
         for folder in (self.spark_local, self.scratch, self.output):
             remove_tree(folder)
 
     def discard(self) -> None:
-        """Remove all of it. What a task left as it found it takes a few calls, and anything else a walk."""
+        """Remove the folder: with a few calls if the task added no files, else by a walk."""
         try:
             for file in (self.done_file, self.log, self.driver_file, self.context_file):
                 file.unlink()
@@ -285,7 +285,7 @@ class AttemptFolder:
             remove_tree(self.path)
 
     def remove(self) -> None:
-        """Remove all of it, the order last: half a removal is then finished later."""
+        """Remove the folder, the order last, so that an interrupted removal is finished later."""
         for path in self.path.iterdir():
             if path.is_dir():
                 remove_tree(path)

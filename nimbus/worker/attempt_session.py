@@ -1,9 +1,10 @@
 """Opens the Spark Connect session of an attempt, and ends it: its runner does so, or else a worker.
 
-The operations of an attempt are interrupted before its END: the session is released. A server of the worker's
-own that does not answer, or has ended, is killed instead with all that it has started, and takes the sessions
-of other attempts along: they are lost and run again. A server of somebody else is asked, and if it does not
-answer its own time limits hold. Spark may answer before the last process of an operation has ended.
+Before an attempt's END its session is released, which interrupts its operations. If the worker's own server
+does not answer, or has ended, it is killed instead with all processes that it has started. The sessions of
+other attempts on it are lost, and these run again. If an external server does not answer, its own time limits
+apply.
+Spark may answer before the last process of an operation has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class AttemptSession:
     """The session of a living runner. Its main thread, after the driver was forked."""
 
     def __init__(self, folder: AttemptFolder, plan: ConnectPlan, conf: Mapping[str, str]) -> None:
-        """Ask for the session, with the properties `conf`; `opened` waits for the answer."""
+        """Request the session, with the properties `conf`; `opened` waits for the response."""
         self._folder, self._plan = folder, plan
         self._session = ConnectSession(url=plan.url, session_id=plan.session_id)
         self._released: bool | None = None
@@ -45,7 +46,7 @@ class AttemptSession:
         """The session, for CLAIM and for the driver.
 
         Raises:
-            ConnectSessionError: it cannot be had.
+            ConnectSessionError: it could not be opened.
         """
         self._session = replace(self._session, server_session_id=self._line.opened())
         self._folder.note_session(self._session)
@@ -53,14 +54,14 @@ class AttemptSession:
 
     @property
     def is_gone(self) -> bool:
-        """The server's process has ended. Of somebody else's server that is not known here."""
+        """True if the process of the worker's own server has ended. Always False for external servers."""
         return self._plan.server is not None and not _lives(self._plan.server)
 
     def release(self) -> bool:
-        """End the session and its operations. Only the first call does so.
+        """End the session and its operations. Later calls do nothing.
 
         Returns:
-            False when the server is gone, or did not answer.
+            False if the server is gone, or did not answer.
         """
         if self._released is None:
             self._released = _settled(self._plan, answered=not self.is_gone and self._line.release())
@@ -75,9 +76,9 @@ def release_left(session: ConnectSession | None, folder: Path, provider: Connect
     """Release the session of an attempt whose runner is dead. Takes seconds, a minute at most.
 
     Args:
-        session: Of the attempt; None: it has none.
-        folder: Of the attempt, at the worker that ran it.
-        provider: Of this worker: for sessions on a server of somebody else.
+        session: The attempt's session; None: it has none.
+        folder: The attempt's folder, at the worker that ran it.
+        provider: This worker's provider, for sessions on an external server.
     """
     if session is None:
         return
@@ -92,7 +93,7 @@ def release_left(session: ConnectSession | None, folder: Path, provider: Connect
 
 
 def _settled(plan: ConnectPlan, *, answered: bool) -> bool:
-    """End a server that did not answer, and the programs that it or a dead one has started."""
+    """End a server that did not answer, and programs that it, or a dead server, has started."""
     if not answered and plan.server is not None:
         because = "it does not answer" if _lives(plan.server) else "it has ended, its programs may not have"
         _log.warning("connect_server_killed", pid=plan.server.pid, because=because)

@@ -1,7 +1,8 @@
-"""A runner's line to the board while its driver runs: beats, progress, and what the board says.
+"""A runner's connection to the attempt board while its driver runs: beats, progress, stop requests.
 
-A thread of its own, since ZooKeeper may be away for hours and the runner's loop must go on meanwhile. It only
-notes what it saw and rings; the runner's loop decides. Being unreachable is no reason for anything.
+It has its own thread, because ZooKeeper may be unreachable for hours while the runner's loop must continue.
+The thread only records what it read and wakes the runner's loop, which decides. An outage alone changes
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nimbus.worker.retry import pauses
 
 _BEAT_EVERY_S = 2.0
 _LOOK_EVERY_S = 5.0
-"""Also without a signal: a watch that was lost costs seconds, not the attempt."""
+"""It also reads without a signal, so that a lost watch costs seconds, not the attempt."""
 CHECKPOINT_EVERY_S = 1.0
 """The shortest time between two writes of a checkpoint; the last one counts."""
 _TICK_S = 1.0
@@ -29,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 def outdated_by(slots: Slots, claim: Claim) -> str | None:
-    """Say why nobody waits for the END of an attempt that was claimed by `claim`; None: somebody does."""
+    """Why the END of an attempt claimed by `claim` is no longer needed; None: it is needed."""
     if slots.claim is not None and slots.claim.nonce != claim.nonce:
         return "attempt_of_a_later_run"
     return "end_is_filled" if slots.end is not None else None
@@ -41,11 +42,11 @@ class BoardLink:
     def __init__(
         self, folder: AttemptFolder, board: AttemptBoard, claim: Claim, ring: Callable[[], None]
     ) -> None:
-        """`claim` is the runner's own, and stood when this was made."""
+        """`claim` is the runner's own, and was in ZooKeeper when this object was made."""
         self._folder, self._board, self._claim, self._ring = folder, board, claim, ring
         self.stop_requested = False
         self.outdated = False
-        """END is filled, or the attempt is gone for good, or it is that of a later run of the same id."""
+        """END is filled, or the attempt is deleted, or it belongs to a later run of the same id."""
         self._signal, self._leaving = threading.Event(), threading.Event()
         self._driver_ended = False
         self._last_beat = self._last_look = float("-inf")
@@ -56,18 +57,18 @@ class BoardLink:
         self._thread = threading.Thread(target=self._run, name="runner-board", daemon=True)
 
     def start(self) -> None:
-        """Beat, and look."""
+        """Start the thread."""
         self._signal.set()
         self._thread.start()
 
     def close(self, deadline_s: float = 5.0) -> None:
-        """End the thread; a call that hangs in ZooKeeper is left to itself."""
+        """End the thread; a call that hangs in ZooKeeper is abandoned."""
         self._leaving.set()
         self._signal.set()
         self._thread.join(deadline_s)
 
     def driver_has_ended(self) -> None:
-        """Go on beating, so that nobody looks for us while END is being delivered; decide no more."""
+        """Keep beating while END is delivered, so that the leader does not reap the attempt; read no more."""
         self._driver_ended = True
 
     def _run(self) -> None:
@@ -91,7 +92,7 @@ class BoardLink:
             except StoreUnavailableError as exc:
                 _log.warning("board_unreachable", attempt=str(self._folder.attempt), error=str(exc)[:300])
                 self._leaving.wait(next(waits))
-                self._signal.set()  # look as soon as it answers, and arm the watch
+                self._signal.set()  # read as soon as ZooKeeper answers, and arm the watch
             except AttemptWithdrawnError:
                 self._note_outdated("attempt_withdrawn")
 
@@ -126,8 +127,8 @@ class BoardLink:
             self.stop_requested = True
             self._ring()
         if slots.claim is None:
-            # Our claim stood there. A server that lags behind may not show it for a moment; two looks, some
-            # seconds apart, say that the attempt was archived while we were cut off.
+            # Our claim was there. A server that lags behind may not show it for a moment; two reads, some
+            # seconds apart, prove that the attempt was archived while we were cut off.
             if self._gone_since is None:
                 self._gone_since = now
             elif now - self._gone_since >= _LOOK_EVERY_S:

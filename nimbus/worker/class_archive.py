@@ -1,10 +1,10 @@
-"""Finds the class-data archive of Spark's jars, with which a JVM does not read and check classes one by one.
+"""Finds the class-data archive of Spark's jars, from which a JVM loads classes faster than from jars.
 
     <class_archive_dir or work_dir>/class-archives/<key>-<size>.jsa
 
-The key says which Java and which jars. A JVM that meets the archive of another one goes on without it, and so
-it does when bytes have changed, if it is told to verify them. But one that was cut off crashes it (SIGBUS):
-so the name holds the size, which is compared before each use. Any thread may call this.
+The key identifies Java and the jars. A JVM ignores the archive of another Java, and a damaged one if it is
+told to verify it. But a truncated archive crashes the JVM (SIGBUS), so the name contains the size, which is
+compared before each use. Any thread may call this.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 
 FOLDER = "class-archives"
 QUIET = "-Xlog:cds=error -Xlog:cds+dynamic=error"
-"""A line for each class that cannot be archived is no news, and neither is an archive that does not fit."""
+"""Suppresses warnings about classes that cannot be archived and about archives that do not fit."""
 
 _OPTIONS = ("SharedArchiveFile", "-Xshare", "ArchiveClassesAtExit")
-"""A user who gives one of these knows better."""
+"""A user who sets one of these options controls archives."""
 _VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _VERSION_DEADLINE_S = 20.0
 
@@ -35,17 +35,17 @@ class NoSparkError(Exception):
 
 
 def has_own_archive(options: str) -> bool:
-    """Whether the user has decided about archives in these options of Java."""
+    """True if these Java options already control archives."""
     return any(word in options for word in _OPTIONS)
 
 
 def java_options(archive: Path) -> str:
-    """What makes a JVM use an archive."""
+    """The options with which a JVM uses an archive."""
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto -XX:+VerifySharedSpaces {QUIET}"
 
 
 def find_archive(home: Path, environment: Mapping[str, str]) -> Path | None:
-    """The archive for drivers with this environment, if it has been made below `home` and is whole."""
+    """The archive for drivers with this environment, if a complete one exists below `home`."""
     if any(has_own_archive(environment.get(name, "")) for name in _VARIABLES):
         return None
     try:
@@ -56,14 +56,14 @@ def find_archive(home: Path, environment: Mapping[str, str]) -> Path | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise OSError if others can put something here: a JVM runs what is in an archive."""
+    """Raise OSError if other users can write here: a JVM runs the code in an archive."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "others than this user can write to it", str(folder))
 
 
 def whole_archive(folder: Path, key: str) -> Path | None:
-    """The archive of this key, unless it is not there or was cut off."""
+    """The archive of this key; None if it is missing or truncated."""
     for place in folder.glob(archive_name(key, "*")):
         if place.name == archive_name(key, place.stat().st_size):
             return place
@@ -71,12 +71,12 @@ def whole_archive(folder: Path, key: str) -> Path | None:
 
 
 def archive_name(key: str, size_bytes: int | str) -> str:
-    """A finished archive's file name; of any size: `*`."""
+    """A finished archive's file name; `*` as size makes a pattern."""
     return f"{key}-{size_bytes}.jsa"
 
 
 def archive_key(environment: Mapping[str, str]) -> str:
-    """Tell Javas and Sparks apart.
+    """A key that identifies Java and Spark.
 
     Raises:
         NoSparkError: one of them is missing.
@@ -96,7 +96,7 @@ def _pyspark() -> str:
     spec = find_spec("pyspark")  # not imported: finding it is cheaper
     if spec is None or spec.origin is None:
         raise NoSparkError("pyspark is not installed")
-    return os.path.dirname(spec.origin)  # noqa: PTH120 - a text is wanted
+    return os.path.dirname(spec.origin)  # noqa: PTH120 - returns text
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,8 @@
-"""Makes a class-data archive, if there is none: `python -I -m nimbus.worker.class_archive_maker FOLDER KEY`.
+"""Creates a class-data archive if none exists: `python -I -m nimbus.worker.class_archive_maker FOLDER KEY`.
 
-Runs a small Spark job in the environment of drivers, at the lowest priority, and has its JVM write down the
-classes that it loaded. It ends, with all it started, when its standard input does: with its worker.
+Runs a small Spark job in the environment of drivers, at the lowest priority; its JVM archives the classes
+that it loaded. The program, with all processes that it started, ends when its standard input closes: with its
+worker.
 Threads: main, and `class-archive-worker`, which waits for that.
 """
 
@@ -24,15 +25,15 @@ from nimbus.worker.class_archive import QUIET, archive_name, whole_archive
 from nimbus.worker.environment import spark_settings, submit_arguments
 
 _LONGEST_S = 1800
-"""At the lowest priority: it takes 25 s on an idle machine."""
+"""Time limit in seconds; it takes 25 s on an idle machine."""
 _EXIT_S = 900.0
 _PARTS = "making-"
 _KEPT = 3
-"""Workers that share a folder may have several Javas and Sparks."""
+"""Archives that are kept: workers that share a folder may have several Javas and Sparks."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make it, and remove the oldest of other Javas and Sparks."""
+    """Create the archive, and remove the oldest archives of other Javas and Sparks."""
     folder, key = Path(arguments[0]), arguments[1]
     signal.alarm(_LONGEST_S)
     threading.Thread(target=_end_with_worker, name="class-archive-worker", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Has the class-data archive made, when a worker has had a Spark task and runs none. Worker thread."""
+"""Creates the class-data archive while a worker is idle, after its first Spark task. Worker thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ClassArchiveUpkeep:
-    """One worker's archive: at most one is being made."""
+    """The archive of one worker; at most one process creates it."""
 
     def __init__(self, home: Path, loop: Loop, *, enabled: bool, maker: tuple[str, ...] = _MAKER) -> None:
         self._home, self._loop, self._maker = home, loop, maker
@@ -31,12 +31,12 @@ class ClassArchiveUpkeep:
         self._tried: set[str] = set()
         self.enabled = enabled
         self.process: subprocess.Popen[bytes] | None = None
-        """Of the program that makes it, while that runs."""
+        """The process that creates the archive, while it runs."""
         self.state = "none yet: made after the first Spark task" if enabled else "off"
-        """For people."""
+        """The state as text, for `nimbus doctor` and the worker's registration."""
 
     def want(self, environment: Mapping[str, str]) -> None:
-        """Note that a driver with this environment starts."""
+        """Request an archive for drivers with this environment."""
         if not self.enabled or self.process is not None:
             return
         if find_archive(self._home, environment) is not None:
@@ -45,7 +45,7 @@ class ClassArchiveUpkeep:
             self._wanted_for = dict(environment)
 
     def make_if(self, *, idle: bool) -> None:
-        """Begin to make it, if one is wanted and no attempt runs."""
+        """Start creating a requested archive, if no attempt runs."""
         environment = self._wanted_for
         if environment is None or self.process is not None:
             return
@@ -85,7 +85,7 @@ class ClassArchiveUpkeep:
         _log.warning("class_archive_not_made", why=self.state)
 
     def close(self) -> None:
-        """End the program that makes it, if it runs."""
+        """End the process that creates the archive, if it runs."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -96,12 +96,12 @@ class ClassArchiveUpkeep:
 
 
 def make_archive(home: Path, environment: Mapping[str, str], patience_s: float) -> bool:
-    """Make the archive for drivers with this environment now; whether it is there.
+    """Create the archive for drivers with this environment now; return True if it exists.
 
     Args:
-        home: Folder that workers are told as `class_archive_dir`.
-        environment: Of the drivers.
-        patience_s: For all of it.
+        home: The workers' `class_archive_dir`.
+        environment: The drivers' environment.
+        patience_s: Time limit.
 
     Raises:
         NoSparkError: there is no Java, or no Spark.
@@ -113,7 +113,7 @@ def make_archive(home: Path, environment: Mapping[str, str], patience_s: float) 
             process.wait(patience_s)
     finally:
         assert process.stdin is not None  # noqa: S101 - see `_start`
-        process.stdin.close()  # it ends with us
+        process.stdin.close()  # the program ends when its input closes
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
     return find_archive(home, environment) is not None
@@ -128,7 +128,7 @@ def _start(
     with (folder / "maker.log").open("ab") as log:  # another worker's maker may write to it
         return subprocess.Popen(
             [*maker, str(folder), key],
-            stdin=subprocess.PIPE,  # its end is ours
+            stdin=subprocess.PIPE,  # closes when we end
             stdout=log,
             stderr=log,
             cwd="/",

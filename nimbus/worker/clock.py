@@ -6,5 +6,5 @@ import time
 
 
 def boottime_s() -> float:
-    """Seconds since boot, suspend included: a timeout goes on while the machine sleeps."""
+    """Seconds since boot, including suspend: timeouts continue while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

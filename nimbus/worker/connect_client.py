@@ -1,6 +1,6 @@
-"""A driver's side of Spark Connect: the session that its task's code finds. Driver, main thread.
+"""The driver's side of Spark Connect: the session for the task's code. Driver, main thread.
 
-Also what a fork server imports so that its drivers need not.
+A fork server also imports it, so that its drivers need not.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from nimbus.worker.files import write_atomic
 _PROGRESS_EVERY_S = 1.0
 _MOST_RETRIES = 6
 _LONGEST_PAUSE_MS = 5_000
-"""In all some 15 s. pyspark would try for ten minutes; but a server that restarts forgets its sessions."""
+"""About 15 s in total. pyspark's default is ten minutes, but a restarted server has lost its sessions."""
 
 
 def import_client() -> None:
-    """Import what a driver needs. No channel is made, so no thread of gRPC is started."""
+    """Import a driver's modules. This creates no channel, so gRPC starts no thread."""
     import grpc._channel  # noqa: F401 - the first channel would import it
     import pyspark.sql.connect.session  # noqa: F401 - imported for its time
 
 
 def make_session(folder: Path) -> Any:
-    """Make the session that `SparkSession.builder.getOrCreate()` returns. Sends nothing yet."""
+    """Create the session that `SparkSession.builder.getOrCreate()` returns. Sends nothing yet."""
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
@@ -37,19 +37,19 @@ def make_session(folder: Path) -> Any:
     session.client.set_retry_policies(
         [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_PAUSE_MS)]
     )
-    # The runner releases it. Code that stops its session and makes another one finds the same again.
+    # The runner releases it. Code that stops its session and creates another gets the same one again.
     session.release_session_on_close = False
     session.registerProgressHandler(Progress(folder / "progress.json"))
     return session
 
 
 def bind_session(session: Any, server_session_id: str) -> None:
-    """Send the server's own id of the session with each request: a server that was restarted refuses them."""
+    """Send the server's own session id with each request, so that a restarted server refuses it."""
     session.client._server_session_id = server_session_id
 
 
 class Progress:
-    """Writes `progress.json`, in the form of `driver_progress`, of what the server says while it works."""
+    """Writes the server's progress reports to `progress.json`, in the form of `driver_progress`."""
 
     def __init__(self, place: Path) -> None:
         self._place = place

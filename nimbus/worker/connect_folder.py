@@ -1,8 +1,8 @@
-"""The folder of a Spark Connect server that a worker has started: how it is reached, and who uses it.
+"""The folder of a Spark Connect server that a worker has started: its address, and its users.
 
     <work_dir>/connect/<port>/           mode 0700
         server.json     pid, start ticks, host, port, token; mode 0600
-        in-use          flock, shared, of each runner with a session there; its time is that of the last use
+        in-use          shared flock of each runner with a session there; its mtime is the last use
         tmp/, local/, warehouse/     the server's files
 
 Any process of the worker's user.
@@ -31,7 +31,7 @@ _KILL_DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
-    """What `server.json` says."""
+    """The content of `server.json`."""
 
     pid: int
     start_ticks: int
@@ -39,21 +39,21 @@ class ServerRecord:
     port: int
     token: str = field(repr=False)
     made_of: str
-    """Digest of what it was started with."""
+    """Digest of its start settings."""
 
     @property
     def id(self) -> ProcessId:
-        """Its process."""
+        """The id of its process."""
         return ProcessId(self.pid, self.start_ticks)
 
     @property
     def is_here(self) -> bool:
-        """It was started on this host."""
+        """True if it was started on this host."""
         return self.host == host_id()
 
     @property
     def lives(self) -> bool:
-        """That process has not ended."""
+        """True if its process has not ended."""
         return self.is_here and procfs.is_alive(self.pid, self.start_ticks)
 
 
@@ -66,7 +66,7 @@ def note_server(folder: Path, record: ServerRecord) -> None:
 
 
 def server_in(folder: Path) -> ServerRecord | None:
-    """What `server.json` says; None: there is none, or another version wrote it."""
+    """Read `server.json`; None if it is missing, or another version wrote it."""
     data = read_if_there(folder / "server.json")
     try:
         return _SERVER.validate_json(data) if data is not None else None
@@ -75,7 +75,7 @@ def server_in(folder: Path) -> ServerRecord | None:
 
 
 def servers_below(folder: Path) -> Iterator[tuple[Path, ServerRecord]]:
-    """All servers that a worker has started and not removed, dead or alive, with their folders."""
+    """All servers that a worker has started and not yet removed, dead or alive, with their folders."""
     for file in sorted(folder.glob("*/server.json")):
         record = server_in(file.parent)
         if record is not None:
@@ -83,9 +83,9 @@ def servers_below(folder: Path) -> Iterator[tuple[Path, ServerRecord]]:
 
 
 def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
-    """How to reach a session on a worker's own server, dead or alive, from that worker's folder.
+    """The plan for a session on a worker's own server, dead or alive, from that worker's folder.
 
-    None: the server was removed, or is not of this host.
+    None if the server was removed, or is on another host.
     """
     place = folder / "connect" / url.rpartition(":")[2]
     record = server_in(place)
@@ -95,10 +95,10 @@ def plan_of(folder: Path, session_id: str, url: str) -> ConnectPlan | None:
 
 
 def use(folder: Path) -> int:
-    """Keep a server from being ended as unused for as long as the returned descriptor is open.
+    """Mark a server as used while the returned descriptor is open, so that it is not stopped.
 
     Raises:
-        FileNotFoundError: it was ended already.
+        FileNotFoundError: it was already stopped.
     """
     fd = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_SH)
@@ -107,15 +107,15 @@ def use(folder: Path) -> int:
 
 
 def end_server(server: ProcessId) -> bool:
-    """Kill a server and all of its session: it has no session of a client, or does not answer any.
+    """Kill a server that is unused or does not answer, with its whole process session.
 
-    A server that has ended may have left programs that its operations started.
+    Programs that its operations started may outlive a server.
     """
 
     def find() -> list[ProcessId]:
         now = procfs.read_stat(server.pid)
         if now is not None and now.id != server:
-            return []  # the pid was given away, so nothing of the session is left
+            return []  # the pid was reused, so no process of the session is left
         return [
             found.id
             for found in procfs.living()
@@ -126,7 +126,7 @@ def end_server(server: ProcessId) -> bool:
 
 
 def is_unused(folder: Path, idle_s: float) -> bool:
-    """Whether no runner uses a server, and none has for so long."""
+    """True if no runner has used a server for `idle_s` seconds."""
     fd = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,6 +139,6 @@ def is_unused(folder: Path, idle_s: float) -> bool:
 
 
 def touch(folder: Path) -> None:
-    """Note that a runner is about to use a server."""
+    """Record that a runner is about to use a server."""
     with suppress(FileNotFoundError):
         os.utime(folder / "in-use")

@@ -1,4 +1,4 @@
-"""How an attempt reaches a server of Spark Connect, and what a worker that has one offers."""
+"""How an attempt connects to a Spark Connect server, and the port through which a worker provides one."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from nimbus.worker.procfs import ProcessId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectPlan:
-    """Where an attempt of a task in `mode: connect` has its session."""
+    """The session of an attempt in `mode: connect`, and its server."""
 
     url: str
-    """`sc://host:port`, with `;use_ssl=true` if the server speaks TLS."""
+    """`sc://host:port`, with `;use_ssl=true` if the server uses TLS."""
     token: str | None = field(default=None, repr=False)
     session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """New for each launch, so that an attempt never meets a session that was used before."""
+    """New for each launch, so that no attempt gets a session that was used before."""
     server: ProcessId | None = None
-    """The worker's own server; None: it is somebody else's."""
+    """The process of the worker's own server; None: an external server."""
     folder: Path | None = None
-    """Of that server."""
+    """The folder of that server."""
 
 
 class ConnectReach(Protocol):
-    """Knows servers of Spark Connect. Any thread may call it."""
+    """Finds Spark Connect servers. Any thread may call it."""
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """How to reach a session on a server of somebody else; None: it is on none that is known here."""
+        """The plan for a session on an external server; None if this worker does not know the server."""
         ...
 
 
 class ConnectProvider(ConnectReach, Protocol):
-    """What a worker has for tasks in `mode: connect`. Any thread may call it."""
+    """A worker's server for tasks in `mode: connect`. Any thread may call it."""
 
     def is_up(self) -> bool:
-        """`plan` answers at once."""
+        """True if `plan` returns at once."""
         ...
 
     def plan(self) -> ConnectPlan:
-        """A place for an attempt, started if there is none.
+        """A session plan for an attempt; starts a server if there is none.
 
         Raises:
             ConnectServerError: it cannot be started.
@@ -50,9 +50,9 @@ class ConnectProvider(ConnectReach, Protocol):
         ...
 
     def look_after(self) -> bool:
-        """End what nobody uses, and say whether anything is left. Called now and then; never waits long."""
+        """Stop unused servers; return True if any is left. Called from time to time; never blocks long."""
         ...
 
     def close(self) -> None:
-        """The worker ends; what is in use goes on."""
+        """The worker ends; servers in use continue."""
         ...

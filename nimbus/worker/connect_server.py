@@ -1,7 +1,8 @@
 """The Spark Connect server that a worker's tasks use: its own, started on demand, or one that is configured.
 
-A server outlives its worker, as runners do; the next worker finds it by its folder (`connect_folder`). One
-that was started with other settings goes on until nobody uses it. All write to `<work_dir>/connect/log`.
+A server outlives its worker, as runners do; the next worker finds it by its folder (`connect_folder`). A
+server that was started with other settings continues until it is unused. All write to
+`<work_dir>/connect/log`.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class RemoteServer:
     """A server that is named in the configuration. See `nimbus.worker.connect_plan.ConnectProvider`."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        """`url` is `sc://host[:port]`; any host but localhost is spoken to by TLS."""
+        """`url` is `sc://host[:port]`; connections to any host but localhost use TLS."""
         is_here = url.removeprefix("sc://").partition(":")[0] == "localhost"
         self._url, self._token = url if is_here else f"{url}/;use_ssl=true", token
 
     def is_up(self) -> bool:
-        """Start nothing more."""
+        """Always True: there is no server to start."""
         return True
 
     def plan(self) -> ConnectPlan:
@@ -72,11 +73,11 @@ class RemoteServer:
         return ConnectPlan(url=self._url, token=self._token, session_id=session.session_id)
 
     def look_after(self) -> bool:
-        """Nothing is ours to end."""
+        """Does nothing: the server is external."""
         return True
 
     def close(self) -> None:
-        """Nothing is ours."""
+        """Does nothing: the server is external."""
 
 
 class LocalServer:
@@ -91,19 +92,19 @@ class LocalServer:
         self._exercising: subprocess.Popen[bytes] | None = None
 
     def is_up(self) -> bool:
-        """It has answered, and its process lives."""
+        """True if it has answered, and its process is alive."""
         ready = self._ready
         return ready is not None and procfs.is_alive(ready.pid, ready.start_ticks)
 
     def plan(self) -> ConnectPlan:
-        """See `ConnectProvider`. Takes ten seconds when a server must be started."""
+        """See `ConnectProvider`. Takes ten seconds if a server must be started."""
         check_packages()
         with self._lock:
             made_of = self.made_of()
             folder, record = self._found(made_of) or self._started(made_of)
             touch(folder)
             plan = ConnectPlan(
-                url=f"sc://localhost:{record.port}",  # to any other name pyspark would speak TLS
+                url=f"sc://localhost:{record.port}",  # with any other name pyspark would use TLS
                 token=record.token,
                 server=record.id,
                 folder=folder,
@@ -114,10 +115,10 @@ class LocalServer:
         return plan
 
     def reach(self, session: ConnectSession) -> None:
-        """Nobody else's server is known here."""
+        """None: this provider has no external server."""
 
     def look_after(self) -> bool:
-        """Remove servers that died, and end those that nobody uses. See `ConnectProvider`."""
+        """Remove dead servers, and stop unused ones. See `ConnectProvider`."""
         if not self._lock.acquire(blocking=False):
             return True  # one is being started
         try:
@@ -127,7 +128,7 @@ class LocalServer:
             self._lock.release()
 
     def close(self) -> None:
-        """See `nimbus.worker.connect_plan.ConnectProvider`: a server without a session ends."""
+        """See `nimbus.worker.connect_plan.ConnectProvider`: a server without a session is stopped."""
         self._closing.set()
         if self._lock.acquire(timeout=_CLOSE_S):
             try:
@@ -137,7 +138,7 @@ class LocalServer:
                 self._lock.release()
 
     def made_of(self) -> str:
-        """Digest of what a server is started with now."""
+        """Digest of the current start settings."""
         wanted = self._settings
         spark = find_spec("pyspark")
         parts = [
@@ -171,7 +172,7 @@ class LocalServer:
         return folder, record
 
     def _await(self, plan: ConnectPlan) -> None:
-        """Wait until it answers; one that does not is ended, so that the next order starts another."""
+        """Wait until it answers; else stop it, so that the next order starts another one."""
         began = time.monotonic()
         deadline = began + self._settings.start_timeout.total_seconds()
         assert plan.server is not None  # noqa: S101 - it is our own
@@ -192,7 +193,7 @@ class LocalServer:
         )
 
     def _exercise(self, plan: ConnectPlan) -> None:
-        """Beside the first tasks, which need not wait for it. Only where its files are on this host."""
+        """Warm up the server in parallel with the first tasks. Only if its files are on this host."""
         if not self._settings.runs_here:
             return
         self._end_exercise()

@@ -1,8 +1,8 @@
 """One session on a Spark Connect server: opened before its attempt is claimed, released before END.
 
-Runner, main thread, after its driver was forked: gRPC has threads. As a program, for processes that must not
-have them: `python -I -m nimbus.worker.connect_session`, with a `ConnectPlan` on standard input, opens and
-releases the session, and ends with 0 if the server answered.
+Runner, main thread, after its driver was forked, because gRPC starts threads. Processes that must not have
+threads run it as a program: `python -I -m nimbus.worker.connect_session`, with a `ConnectPlan` on standard
+input, opens and releases the session, and exits with 0 if the server answered.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from nimbus.worker.connect_plan import ConnectPlan
 from nimbus.worker.environment import passed_on
 
 USER = "nimbus"
-"""The user of all sessions: a server tells sessions apart by user and id."""
+"""The user of all sessions: a server identifies sessions by user and id."""
 ANSWER_S = 15.0
-"""For a call that does no work on the server. One that does not answer so long counts as gone."""
+"""Time limit of a call that does no work on the server. After it the server counts as dead."""
 _HELPER_S = 3 * ANSWER_S
-"""For the program: an interpreter, its imports, and two calls."""
+"""Time limit of the program: starting Python, imports, and two calls."""
 _EXERCISES = 5
-"""The first loads classes and takes 5 s, each of the others 1 s: Java compiles what was used often."""
+"""Warm-up runs: the first loads classes and takes 5 s, later ones 1 s until Java has compiled hot code."""
 _PACKAGES = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",
@@ -40,7 +40,7 @@ _PACKAGES = {
     "pyarrow": "pyarrow",
 }
 _OF_A_PROPERTY = re.compile(r"\[[A-Z_]*CONF")
-"""Begins what Spark says of a property that it refuses: `[INVALID_CONF_VALUE.TYPE_MISMATCH]` and others."""
+"""The start of Spark's error for a refused property: `[INVALID_CONF_VALUE.TYPE_MISMATCH]` and others."""
 _PLAN = TypeAdapter(ConnectPlan)
 
 
@@ -51,13 +51,13 @@ class ConnectSessionError(NimbusError):
 
 
 class PropertyRefusedError(ConnectSessionError):
-    """The server refuses a property that the task asks for."""
+    """The server refuses a property of the task."""
 
     code = "connect_property"
 
 
 class MissingPackagesError(NimbusError):
-    """This installation lacks what a client of Spark Connect needs."""
+    """This installation lacks packages for a Spark Connect client."""
 
     code = "connect_packages"
 
@@ -69,7 +69,7 @@ class MissingPackagesError(NimbusError):
 
 
 def check_packages(find: Callable[[str], object] = find_spec) -> None:
-    """Look whether the packages of the extra `connect` are installed, without importing them.
+    """Check that the packages of the extra `connect` are installed, without importing them.
 
     Raises:
         MissingPackagesError: some are not.
@@ -78,7 +78,7 @@ def check_packages(find: Callable[[str], object] = find_spec) -> None:
     for module, package in _PACKAGES.items():
         try:
             found = find(module)
-        except ModuleNotFoundError:  # of the package that it lies in
+        except ModuleNotFoundError:  # the parent package is missing
             found = None
         if found is None:
             missing.append(package)
@@ -87,13 +87,13 @@ def check_packages(find: Callable[[str], object] = find_spec) -> None:
 
 
 def session_url(plan: ConnectPlan) -> str:
-    """What SPARK_REMOTE says. Without the token: pyspark takes that from a variable of its own."""
+    """The value of SPARK_REMOTE, without the token, which pyspark reads from another variable."""
     base, _, parameters = plan.url.partition("/;")
     return f"{base}/;{f'{parameters};' if parameters else ''}user_id={USER};session_id={plan.session_id}"
 
 
 def driver_variables(plan: ConnectPlan) -> dict[str, str]:
-    """What makes `SparkSession.builder.getOrCreate()` take the session."""
+    """Variables with which `SparkSession.builder.getOrCreate()` returns the session."""
     token = {} if plan.token is None else {"SPARK_CONNECT_AUTHENTICATE_TOKEN": plan.token}
     return {"SPARK_REMOTE": session_url(plan), "SPARK_CONNECT_MODE_ENABLED": "1", **token}
 
@@ -120,7 +120,7 @@ class SessionLine:
         self._opening: Any = None
 
     def begin(self, conf: Mapping[str, str]) -> None:
-        """Ask for the session, with properties; `opened` waits for the answer."""
+        """Request the session, with properties; `opened` waits for the response."""
         pairs = [self._proto.KeyValue(key=name, value=conf[name]) for name in sorted(conf)]
         request = self._proto.ConfigRequest(**self._who)
         request.operation.set.CopyFrom(self._proto.ConfigRequest.Set(pairs=pairs))
@@ -141,7 +141,7 @@ class SessionLine:
             raise _refused(exc) from exc
 
     def version(self) -> str:
-        """Spark's version, as the server says it.
+        """The server's Spark version.
 
         Raises:
             ConnectSessionError: as of `opened`.
@@ -156,7 +156,7 @@ class SessionLine:
             raise _refused(exc) from exc
 
     def release(self) -> bool:
-        """End the session and its operations; nobody can use it again.
+        """End the session and its operations; it cannot be used again.
 
         Returns:
             False when the server did not answer.
@@ -177,7 +177,7 @@ class SessionLine:
                 call()
             except grpc.RpcError as exc:
                 if exc.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                    return False  # any other answer says that there is no such session
+                    return False  # any other response means that there is no such session
         return True
 
     def close(self) -> None:
@@ -192,20 +192,20 @@ def _refused(exc: Any) -> ConnectSessionError:
 
 
 def release_elsewhere(plan: ConnectPlan) -> bool:
-    """As `SessionLine.release`, in a process of its own; ends within a minute."""
+    """`SessionLine.release` in a separate process; returns within a minute."""
     return _run_program("release", plan)[0]
 
 
 def answers(plan: ConnectPlan) -> bool:
-    """Whether a session can be opened, asked in a process of its own; ends within a minute.
+    """True if a session can be opened; uses a separate process and returns within a minute.
 
-    With a session id of its own: the one of the plan could not be used after that.
+    It uses another session id, because a released id cannot be used again.
     """
     return _run_program("try", replace(plan, session_id=str(uuid.uuid4())))[0]
 
 
 def version_of(plan: ConnectPlan) -> str:
-    """Spark's version on a server, asked in a process of its own; ends within a minute.
+    """A server's Spark version; uses a separate process and returns within a minute.
 
     Raises:
         ConnectSessionError: the server does not answer, or refuses the token.
@@ -217,7 +217,7 @@ def version_of(plan: ConnectPlan) -> str:
 
 
 def exercising(plan: ConnectPlan) -> subprocess.Popen[bytes]:
-    """Start a program that has a server of this host compile what most tasks need; it ends by itself.
+    """Start a program that warms up a server of this host with the code that most tasks need.
 
     Raises:
         OSError: it cannot be started.
@@ -226,7 +226,7 @@ def exercising(plan: ConnectPlan) -> subprocess.Popen[bytes]:
 
 
 def _run_program(what: str, plan: ConnectPlan) -> tuple[bool, str]:
-    """Whether it ended well, and what it printed."""
+    """True if it exited with 0, and its output."""
     try:
         program = _start_program(what, plan, subprocess.PIPE)
     except OSError:

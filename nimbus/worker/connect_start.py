@@ -22,19 +22,19 @@ _LOG_BYTES = 16 << 20
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",  # as of a Spark that PySpark starts
-    # An operation whose client is gone, and with it its runner and worker, ends within a minute. A client
-    # that lives attaches again in time, unless it lets a result wait for so long.
+    # An operation whose client, runner and worker are dead ends within a minute. A client
+    # that is alive reattaches in time, unless it leaves a result unread for that long.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
-    # A driver may compute for long between two operations. Its runner releases the session.
+    # A driver may compute for a long time between two operations. Its runner releases the session.
     "spark.connect.session.manager.defaultSessionTimeout": "24h",
 }
-"""What `worker.spark_conf` may change."""
+"""Defaults that `worker.spark_conf` may override."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServerSettings:
-    """How a worker starts its server."""
+    """Settings with which a worker starts its server."""
 
     folder: Path
     master: str
@@ -46,17 +46,17 @@ class LocalServerSettings:
 
     @property
     def runs_here(self) -> bool:
-        """All of its work is done on this host."""
+        """True if its executors are on this host, too."""
         return self.spark_conf.get("spark.master", self.master).startswith("local")
 
 
 def start_server(
     settings: LocalServerSettings, folder: Path, port: int, token: str
 ) -> subprocess.Popen[bytes]:
-    """Start a server that goes on without us. It listens some seconds later, or ends.
+    """Start a server that outlives this process. It listens some seconds later, or ends.
 
     Raises:
-        OSError: there is no room, or no such program.
+        OSError: the disk is full, or the program is missing.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for place in (settings.folder, folder, *(folder / name for name in _FOLDERS)):
@@ -86,7 +86,7 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
     assert spark is not None  # noqa: S101 - a dependency
     assert spark.submodule_search_locations is not None  # noqa: S101 - a package
     conf = {**_CONF, **settings.spark_conf}
-    if "spark.eventLog.dir" not in conf:  # it would grow for days, of all sessions together
+    if "spark.eventLog.dir" not in conf:  # it would grow for days, with all sessions
         conf["spark.eventLog.enabled"] = "false"
     options = f"-Djava.io.tmpdir={folder / 'tmp'} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     if settings.master.startswith("local"):
@@ -107,28 +107,28 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now. If somebody takes it first, the server ends at once."""
+    """A free loopback port. If another process takes it first, the server ends at once."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens on a port of loopback."""
+    """True if a process listens on a loopback port."""
     with socket.socket() as asked:
         asked.settimeout(1.0)
         return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _log_file(path: Path) -> BinaryIO:
-    """Open the log at its end; a large one is put aside first, in place of the one before."""
+    """Open the log for appending; a large log is rotated first, and replaces the previous rotated one."""
     if path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name("log.1"))
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def last_error(log: Path) -> str:
-    """The last line of a log that speaks of an error, or the last line."""
+    """The last line of a log that contains an error, or the last line."""
     lines = (read_if_there(log) or b"")[-16_384:].decode(errors="replace").splitlines()
     told = [line.strip() for line in lines if "ERROR" in line or "Exception" in line or "Error:" in line]
     return (told or lines or [""])[-1][:200]

@@ -1,7 +1,7 @@
-"""How a runner reaches ZooKeeper and storage: as data that can be sent to it, and as open doors.
+"""A runner's connections to ZooKeeper and storage: as data that can be sent to it, and as open clients.
 
-The data holds secrets. It goes to a runner through a pipe and is not shown by `repr`.
-Third-party clients are imported only when they are asked for: a runner stays small.
+The data contains secrets. It goes to a runner through a pipe, and `repr` does not show it.
+Third-party clients are imported only when they are needed, so that a runner stays small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blobsync import S3ObjectStore
 
 MEMORY_FILE = "memory-file:"
-"""Prefix of a board or log store in a folder: for tests and for trying a worker alone."""
+"""Prefix of a board or log store in a folder, for tests and for a worker without a cluster."""
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _CLOSE_TIMEOUT = timedelta(seconds=3)
 _USUAL_SESSION_TIMEOUT_S = 10.0
@@ -28,7 +28,7 @@ _USUAL_SESSION_TIMEOUT_S = 10.0
 
 
 class UnknownConnectionError(NimbusError):
-    """A runner was told to connect in a way that it does not know."""
+    """A runner got a kind of connection that it does not know."""
 
     code = "unknown_connection"
 
@@ -40,7 +40,7 @@ class UnknownConnectionError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """Where a runner reports to."""
+    """The places to which a runner reports."""
 
     board: Mapping[str, Any] | str = field(repr=False)
     """`{"kind": "zookeeper", "root": ...}` and the fields of `leader.ZooKeeperConfig`, timeouts in seconds
@@ -49,25 +49,25 @@ class Connections:
     """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
     those in the worker's environment; or `memory-file:<folder>`; or None."""
     data: Mapping[str, Any] | None = field(default=None, repr=False)
-    """Where outputs of tasks are kept, as `logs`; None: in a folder."""
+    """The bucket of task outputs, in the form of `logs`; None: outputs are in a folder."""
 
     @property
     def session_timeout_s(self) -> float:
-        """After so long without a word from us, ZooKeeper takes us for dead."""
+        """ZooKeeper ends the session after this time without contact."""
         where = self.board if isinstance(self.board, Mapping) else {}
         return float(where.get("session_timeout_s", _USUAL_SESSION_TIMEOUT_S))
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBoard:
-    """An attempt board, and how to leave it."""
+    """An attempt board, and the function that closes it."""
 
     board: AttemptBoard
     close: Callable[[], None]
 
 
 def import_clients() -> None:
-    """Import and read what the functions below do, so that a fork of this process need not."""
+    """Import and read everything that the functions below use, so that forks of this process need not."""
     from blobsync.s3.client import load_models
 
     load_models()
@@ -81,7 +81,7 @@ def import_clients() -> None:
 
 
 def open_board(connections: Connections) -> OpenBoard:
-    """Connect to where attempts are claimed and ended.
+    """Connect to the board on which attempts are claimed and ended.
 
     Raises:
         StoreUnavailableError: it does not answer; try again.
@@ -135,7 +135,7 @@ def _open_zookeeper(settings: dict[str, Any]) -> OpenBoard:
 
 
 def _with_durations(where: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no durations: `session_timeout_s: 10` stands for `session_timeout`."""
+    """Convert seconds to durations, which JSON lacks: `session_timeout_s: 10` to `session_timeout`."""
     settings: dict[str, Any] = {}
     for name, value in where.items():
         if name.endswith("_timeout_s"):
@@ -146,7 +146,7 @@ def _with_durations(where: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_logs(connections: Connections) -> LogArchive | None:
-    """Connect to where logs are stored; None: they stay in the attempt's folder.
+    """Connect to the store of logs; None: logs stay in the attempt's folder.
 
     Raises:
         UnknownConnectionError: of a kind that this version does not know.
@@ -166,7 +166,7 @@ def open_logs(connections: Connections) -> LogArchive | None:
 
 
 def open_data(where: Mapping[str, Any] | None) -> S3ObjectStore:
-    """Where outputs of tasks are kept, by `Connections.data`.
+    """Connect to the bucket of task outputs, by `Connections.data`.
 
     Raises:
         UnknownConnectionError: of a kind that this version does not know, or none is needed.

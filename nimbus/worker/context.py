@@ -1,4 +1,4 @@
-"""What a worker and its executors share: who they are, whom they ask, and where each attempt is."""
+"""State that a worker and its executors share: ids, connections, and the phase of each attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Phase(Enum):
-    """Where a worker is with an attempt."""
+    """The phase of an attempt on its worker."""
 
     PREPARING = "preparing"
     RUNNING = "running"
@@ -40,7 +40,7 @@ class WorkerContext:
     settings: WorkerSettings
     board: AttemptBoard
     connections: Connections
-    """For the processes that hold attempts."""
+    """For the processes that run attempts."""
     clock: Clock
     logs: LogArchive | None
     metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
@@ -49,11 +49,11 @@ class WorkerContext:
 
     @property
     def unended(self) -> frozenset[str]:
-        """Attempts that are being prepared, run, or are settled. Any thread."""
+        """Attempts that are being prepared, run or settled. Any thread."""
         return frozenset(attempt for attempt, phase in self.phases.copy().items() if phase is not Phase.DONE)
 
     def do(self, action: Action, waits: Iterator[float] | None = None) -> None:
-        """Do it, now or as soon as ZooKeeper, the disk or a record allow."""
+        """Run an action now, or again until ZooKeeper, the disk or a record permit it."""
         waits = waits or pauses(0.2, 2.0)
         try:
             action()
@@ -62,7 +62,7 @@ class WorkerContext:
             self.loop.after(next(waits), partial(self.do, action, waits))
 
     def done(self, attempt: str, outcome: Outcome | None) -> None:
-        """The worker has no more to do with an attempt, which ended so; None: another one ended it."""
+        """Forget an attempt, which ended with `outcome`; None: another process ended it."""
         if self.phases.get(attempt) is not Phase.DONE and outcome is not None:
             self.metrics.ended(outcome)
         self.phases[attempt] = Phase.DONE

@@ -1,4 +1,4 @@
-"""Finds out how an attempt ended whose runner is dead: from folder, slots, and /proc. Worker thread."""
+"""Determines how an attempt with a dead runner ended: from its folder, slots and /proc. Worker thread."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def ending_of_the_dead(
     now: datetime,
     connect: ConnectReach | None = None,
 ) -> End | None:
-    """Find out and record how an attempt ended whose runner is dead and left no record.
+    """Determine and record how an attempt ended whose runner died without an exit record.
 
     Args:
-        folder: Of the attempt, this worker's; its lock is free.
-        board: Where CLAIM is.
-        worker: Who we are.
-        now: The time, for the record.
-        connect: What the worker has for tasks in `mode: connect`.
+        folder: The attempt's folder at this worker; its lock is free.
+        board: The board with its CLAIM.
+        worker: This worker's id.
+        now: The time for the record.
+        connect: The worker's provider for tasks in `mode: connect`.
 
     Returns:
-        What stands in the exit record now; None when the attempt is not ours to end.
+        The exit record now; None if this worker must not end the attempt.
 
     Raises:
         StoreUnavailableError: try again; nothing was recorded.
@@ -66,10 +66,10 @@ def ending_of_the_dead(
 
 
 def is_supervised(tag: str, claim: Claim | None) -> bool:
-    """Tell whether a runner of the attempt lives on this host, in whosever folder of its cluster.
+    """True if a runner of the attempt is alive on this host, of any worker of its cluster.
 
-    The tag finds it before it claims; after that the claim's folder says which process it is. A driver that
-    another user runs cannot be told from a supervised one; it counts as one.
+    Before its claim the tag identifies it; after that the record in the claim's folder does. A driver that
+    another user runs counts as supervised, because this cannot be checked.
     """
     if remains.runners(tag):
         return True
@@ -82,7 +82,7 @@ def is_supervised(tag: str, claim: Claim | None) -> bool:
 
 
 def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> None:
-    """Kill what is left of an attempt, of whichever worker, and release its Spark Connect session."""
+    """Kill the remaining processes of an attempt, of any worker, and release its Spark Connect session."""
     runner = _runner_of(claim)
     if runner is not None:
         remains.kill_session(runner)
@@ -92,9 +92,9 @@ def kill_rest(tag: str, claim: Claim | None, connect: ConnectReach | None) -> No
 
 
 def record_of(claim: Claim | None) -> End | None:
-    """Read what the dead runner recorded in the claim's folder: a record with the claim's own nonce.
+    """Read the dead runner's exit record in the claim's folder. It must have the claim's own nonce.
 
-    The folder stays as it is: its worker stores the log when it starts.
+    The folder is not changed: its worker stores the log when it starts.
     """
     folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:
@@ -110,7 +110,7 @@ def record_of(claim: Claim | None) -> End | None:
 
 
 def _runner_of(claim: Claim | None) -> ProcessId | None:
-    """The runner that won a claim, dead or alive. Only a folder with the claim's own nonce counts."""
+    """The runner that won a claim, dead or alive, from a folder with the claim's own nonce."""
     folder = AttemptFolder.of_claim(claim)
     if claim is None or folder is None:
         return None

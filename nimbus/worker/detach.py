@@ -1,8 +1,8 @@
-"""Becomes a command that is nobody's child: `detach.py LOG COMMAND...`, which prints the command's pid.
+"""Starts a detached command: `detach.py LOG COMMAND...` prints the command's pid.
 
-A script, not a module to import: it forks in a program without threads, which a worker is not. The command
-gets a session of its own, so neither the worker's death nor its terminal reaches it. Standard input is
-passed on; output goes to the end of LOG. Standard library only, started with `-I -S`: costs about 20 ms.
+This is a script, not a module to import: it must fork in a process without threads, and a worker has threads.
+The command gets its own session, so the worker's death and its terminal do not affect it. Standard input is
+passed on; output is appended to LOG. Uses the standard library only, and starts with `-I -S` in about 20 ms.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Fork; the parent says the child's pid and ends; the child becomes the command."""
+    """Fork; the parent prints the child's pid and exits; the child executes the command."""
     log, command = arguments[0], arguments[1:]
     child = os.fork()
     if child:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     os.close(output)
     os.chdir("/")
     try:
-        os.execv(command[0], command)  # noqa: S606 - becoming the command is the purpose
+        os.execv(command[0], command)  # noqa: S606 - executing the command is the purpose
     except OSError as exc:
         sys.stderr.write(f"detach: {command[0]}: {exc.strerror}\n")
     os._exit(127)

@@ -1,9 +1,9 @@
 """Runs a task's own code: `python -I -m nimbus.worker.driver <attempt folder> [<descriptor>]`.
 
-Started by a runner, isolated: nothing of the release can be imported before the runner says go by one byte
-on the descriptor. EOF means that the attempt is not ours: then this ends with 75 and user code never ran.
-An executor starts it when it may go.
-Knows nothing of ZooKeeper and S3. Threads: main, which runs the task, and `driver-progress` for Spark.
+A runner starts it isolated: no file of the release can be imported before the runner sends go, one byte on
+the descriptor. EOF means that this runner did not win the claim: the driver exits with 75, and user code
+never ran. An executor starts it after the claim, so there is no wait.
+Does not use ZooKeeper or S3. Threads: main, which runs the task, and `driver-progress` for Spark.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from nimbus.worker.warm.plan import WarmPlan
 
 EXIT_NOT_STARTED = 75
-"""Of a driver that never got its "go", and of a runner whose claim was refused: user code did not run."""
+"""Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPlan:
-    """What a driver reads from `driver.json`. Written by the same release."""
+    """The content of `driver.json`. The same release writes and reads it."""
 
     kind: str
     script: str
@@ -49,11 +49,11 @@ class DriverPlan:
     """Fields of `nimbus.domain.pipeline.Limits`."""
     class_archive: str = ""
     user: Mapping[str, Any] | None = None
-    """Fields of the `TaskUser` that it runs as; None: as who forks it."""
+    """Fields of the `TaskUser` that it runs as; None: the user of the process that forks it."""
 
     @property
     def uses_spark(self) -> bool:
-        """Its code gets a Spark session."""
+        """True if its code gets a Spark session."""
         return self.kind in ("pyspark", "sql")
 
     connect: bool = False
@@ -61,17 +61,17 @@ class DriverPlan:
 
     @property
     def starts_spark(self) -> bool:
-        """It gets a Spark runtime of its own."""
+        """True if it gets its own Spark runtime."""
         return self.kind in ("pyspark", "sql", "spark_pipeline") and not self.connect
 
     @property
     def has_jvm(self) -> bool:
-        """A JVM runs below it, or in its place."""
+        """True if it starts a JVM, or is replaced by one."""
         return self.uses_spark or self.kind in ("spark_submit", "spark_pipeline")
 
     @property
     def is_program(self) -> bool:
-        """The driver becomes another program."""
+        """True if the driver executes another program."""
         return self.kind in ("shell", "spark_submit")
 
     @property
@@ -81,33 +81,33 @@ class DriverPlan:
 
     @property
     def is_host_program(self) -> bool:
-        """Of a shell task: its program is looked for in PATH."""
+        """True if a shell task's program is searched in PATH."""
         return self.kind == "shell" and "/" not in self.script
 
     @property
     def program(self) -> str:
-        """Of a shell task: a file of the release if it has a `/`, or else one of the host."""
+        """A shell task's program: a file of the release if it contains a `/`, else one of the host."""
         return self.script if self.is_host_program else str(self.script_path)
 
     def import_folders(self) -> list[str]:
-        """What the task's code can import from beside the installed packages, first wins."""
+        """Folders that the task's code can import from, before the installed packages; the first wins."""
         folders = [Path(self.release_root, folder) for folder in self.python_path]
         return [str(folder) for folder in (*folders, *map(Path, self.wheels))]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be a driver that was started as a program."""
+    """Run as a program."""
     folder = Path(arguments[0])
     run(folder, read_plan(folder), int(arguments[1]) if len(arguments) > 1 else None)
 
 
 def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
-    """Prepare, wait for go, run. Exceptions of the task's code end the process as they would anywhere.
+    """Prepare, wait for go, run. Exceptions of the task's code end the process as usual.
 
     Args:
-        folder: Of the attempt.
-        plan: Of the driver.
-        waits_on: Descriptor from which it reads go; None: it may go.
+        folder: The attempt's folder.
+        plan: The driver's plan.
+        waits_on: Descriptor from which it reads go; None: do not wait.
     """
     _take_inputs_on_demand()
     if plan.starts_spark:
@@ -129,12 +129,12 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
     finally:
         stop_progress()
     sys.stdout.flush()
-    # Only now: what ends the process from within (os._exit, native code) must not look like success.
+    # Written last: a process that ends early (os._exit, native code) must not look like a success.
     write_new(folder / "work" / "done", b"")
 
 
 def _take_inputs_on_demand() -> None:
-    """Inside a cluster, inputs of a bucket are copied to this host when the task asks for them."""
+    """Inside a cluster, copy inputs from a bucket to this host only when the task reads them."""
     access = json.loads(os.environ.get(ACCESS_VARIABLE, "{}"))
     if "door" in access:
         from nimbus.worker.data.signed import CopiedInputs
@@ -155,7 +155,7 @@ def _await_go(go_fd: int) -> None:
 
 
 def _command(folder: Path, plan: DriverPlan) -> list[str]:
-    """What a driver of kind `shell` or `spark_submit` becomes."""
+    """The command that a driver of type `shell` or `spark_submit` executes."""
     if plan.kind == "shell":
         return [plan.program, *plan.args]
     conf = settings_of(folder, plan)
@@ -164,7 +164,7 @@ def _command(folder: Path, plan: DriverPlan) -> list[str]:
 
 
 def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
-    """Do the slow imports while the runner still claims the attempt: none of it is user code."""
+    """Do the slow imports while the runner claims the attempt. None of this is user code."""
     conf = settings_of(folder, plan)
     if plan.kind == "spark_pipeline":
         conf = settings_for(conf, str(context().output))
@@ -173,7 +173,7 @@ def _prepare_spark(folder: Path, plan: DriverPlan) -> None:
 
 
 def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
-    """Spark's settings for a driver with this folder, of an attempt or its own."""
+    """Spark's settings for a driver with this folder, for an attempt or a warm driver."""
     conf = spark_settings(
         application=folder.name,
         master=plan.master,
@@ -187,7 +187,7 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
 
 
 def _prepare_connect(folder: Path) -> Callable[[], None]:
-    """Make the session; what is returned is for after go, when its runner has opened it on the server."""
+    """Create the session. The returned function must be called after go, when the runner has opened it."""
     from nimbus.worker import connect_client
 
     session = connect_client.make_session(folder)
@@ -200,13 +200,13 @@ def _prepare_connect(folder: Path) -> Callable[[], None]:
 
 
 def set_submit_arguments(master: str, conf: Mapping[str, str]) -> None:
-    """Have PySpark start a JVM with these settings, when it starts one."""
+    """Set the arguments with which PySpark starts its JVM."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(master, conf)
     set_local_address(master)
 
 
 def set_local_address(master: str) -> None:
-    """Have a Spark of this host alone use loopback."""
+    """Let a local Spark use loopback."""
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -226,7 +226,7 @@ def _nothing() -> None:
 def _run_task(plan: DriverPlan, book: FlowBook) -> None:
     imports = plan.import_folders()
     inherited = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    # For what the task starts itself: Spark's Python workers, above all.
+    # For processes that the task starts, above all Spark's Python workers.
     os.environ["PYTHONPATH"] = os.pathsep.join([*imports, *inherited])
     sys.path[:0] = [str(plan.script_path.parent), *imports, *inherited]
     try:
@@ -253,7 +253,7 @@ def _run_script(plan: DriverPlan) -> None:
 
 
 def _stop_spark() -> None:
-    """Stop the session that the task left open: its files would be half-written otherwise."""
+    """Stop a session that the task left open; otherwise its files would be incomplete."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""What a driver is told, as files in its attempt's folder, and the environment that it gets."""
+"""A driver's input: the files in its attempt's folder, and its environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nimbus.worker.tags import ATTEMPT_VARIABLE, attempt_tag
 
 
 def write_plan(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
-    """Write what `nimbus.worker.driver` and `nimbus.task` read, before the driver is started."""
+    """Write the files of `nimbus.worker.driver` and `nimbus.task`, before the driver is started."""
     write_new(folder.driver_file, json.dumps(driver_document(plan, order)).encode())
     write_new(folder.context_file, json.dumps(context_document(plan, order, folder.output)).encode())
     if plan.user is not None:
@@ -50,12 +50,12 @@ def driver_document(plan: RunnerPlan, order: Assignment) -> dict[str, Any]:
 
 
 def worker_conf(plan: RunnerPlan, order: Assignment) -> dict[str, str]:
-    """Spark's properties of the worker, which yield to the task's."""
+    """The worker's Spark properties, which the task's override."""
     return {**plan.telemetry.spark_properties(plan.cluster, order), **plan.spark_conf}
 
 
 def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> dict[str, Any]:
-    """What `nimbus.task.context` reads. `own_output`: of the attempt, where outputs go into a bucket."""
+    """The file for `nimbus.task.context`. `own_output`: the local folder for outputs in a bucket."""
     place, interval = place_of(plan), order.data_interval
     return {
         "schema": 1,
@@ -79,10 +79,10 @@ def context_document(plan: RunnerPlan, order: Assignment, own_output: Path) -> d
 
 
 def make_output(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> Path:
-    """Make an attempt's output folder, for whom its driver runs as. The folders above stay the worker's.
+    """Create an attempt's output folder for its driver's user. Parent folders still belong to the worker.
 
     Raises:
-        OSError: it cannot be made, or not be given away.
+        OSError: it cannot be created, or its owner cannot be changed.
     """
     output = place_of(plan).output(order.output, folder.output)
     output.mkdir(parents=True, exist_ok=True)
@@ -93,12 +93,12 @@ def make_output(folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> P
 
 
 def measured(folder: AttemptFolder, output: Path) -> tuple[Path, ...]:
-    """What an attempt writes to, none of them within another."""
+    """The folders that an attempt writes to; none is inside another."""
     return (folder.path,) if output.is_relative_to(folder.path) else (folder.path, output)
 
 
 def attempt_environment(folder: AttemptFolder, plan: RunnerPlan) -> dict[str, str]:
-    """The whole environment of an attempt's driver."""
+    """The complete environment of an attempt's driver."""
     return {
         **plan.telemetry.variables(plan.cluster, folder.attempt),
         **plan.environment,

@@ -1,4 +1,4 @@
-"""The driver as its runner sees it: start, say "go", ask to end, kill with all it left. Main thread."""
+"""A runner's handle of its driver: start, "go", SIGTERM, kill with all descendants. Main thread."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _log = structlog.get_logger("nimbus.worker.runner")
 
 
 class DriverProcess:
-    """One driver process, from start to the last of its children."""
+    """One driver process and its descendants."""
 
     _masked: MaskedLog | None = None
-    """Of a task with secrets; a driver that was started before its task has none."""
+    """Set for a task with secrets; a warm driver has none."""
 
     def __init__(self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> None:
-        """Fork it; it prepares itself and waits for `go` before it touches the task's code.
+        """Fork it; it prepares and waits for `go` before it loads the task's code.
 
-        The runner has one thread at that time. See `forked` for what happens in the child.
+        The runner has one thread at that time. `forked` describes the steps in the child.
         """
         self._folder = folder
         write_plan(folder, plan, order)
@@ -82,12 +82,12 @@ class DriverProcess:
         """As of `Popen.returncode`: negative for a signal. None while it runs."""
 
     def fault(self) -> str:
-        """What kept it from beginning; empty: it has begun. To be asked once; takes milliseconds at most."""
+        """Why it could not begin; empty if it has begun. Call it once; takes milliseconds at most."""
         with os.fdopen(self._fault_fd, "rb") as told:
             return told.read().decode(errors="replace")
 
     def go(self) -> None:
-        """Let it run the task's code. A driver that has ended meanwhile is found by its handle."""
+        """Let it run the task's code. If it has already ended, its exit status shows it."""
         with suppress(BrokenPipeError):
             os.write(self._go_fd, b"g")
         self._close_go()
@@ -110,10 +110,10 @@ class DriverProcess:
             procfs.signal_child(self.id.pid, number)
 
     def reap(self) -> bool:
-        """Take the exit status of the driver, if it has ended, and of orphans that became our children.
+        """Reap the driver, if it has ended, and orphans that became our children.
 
         Returns:
-            Whether children are left.
+            True if children are left.
         """
         while True:
             try:
@@ -126,12 +126,12 @@ class DriverProcess:
                 self.exit_status = os.waitstatus_to_exitcode(status)
 
     def end_all(self) -> bool:
-        """Kill the driver and everything it left: all of it is below us, since we adopt orphans.
+        """Kill the driver and all its descendants, which are below us because we adopt orphans.
 
         Never by the attempt's tag: a runner whose claim was refused would kill the winner's driver.
 
         Returns:
-            False when something could not be killed within ten seconds (a process in uninterruptible sleep).
+            False if a process could not be killed within ten seconds (uninterruptible sleep).
         """
         self._close_go()
         self.kill()
@@ -141,7 +141,7 @@ class DriverProcess:
         return ended
 
     def _remains(self) -> list[ProcessId]:
-        if not self.reap():  # all that is below us comes to us when its parent ends
+        if not self.reap():  # descendants become our children when their parents end
             return []
         own = os.getpid()
         below = procfs.descendants(own)
@@ -164,14 +164,14 @@ def _be_driver(
     hidden: Collection[str],
     execute: bool,
 ) -> int:
-    """Become the driver, in the forked child. `fault` is closed when it has begun."""
+    """Run the driver in the forked child. `fault` is closed when it has begun."""
     forked.keep_only(waits_on, fault, *([] if output is None else [output]))
     try:
         driver_start.prepare(
             folder.path, plan, environment, runner, execute=execute, output=output, hidden=hidden
         )
         if not execute:
-            os.close(fault)  # an interpreter of its own closes it when it starts
+            os.close(fault)  # with its own interpreter it is closed at exec
         driver_start.run(folder.path, plan, environment, execute=execute, waits_on=waits_on)
     except OSError as exc:
         os.write(fault, str(exc).encode())

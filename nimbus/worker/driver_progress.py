@@ -1,4 +1,4 @@
-"""How far Spark has come, written to a file once a second: thread `driver-progress` of a driver.
+"""Writes Spark's progress to a file once a second: thread `driver-progress` of a driver.
 
 A poll of Spark's status tracker takes some milliseconds. Source: SPARK-FACTS 2f.
 """
@@ -18,20 +18,20 @@ from nimbus.worker.files import write_atomic
 
 _EVERY_S = 1.0
 _FIRST_S = 0.1
-"""Until there is an application: its id is told of a short one, too."""
+"""Interval until there is an application, so that even a short one's id is recorded."""
 
 
 class StageBook:
-    """Adds up stages over the life of a Spark context, since the tracker forgets old ones."""
+    """Adds up stages over the life of a Spark context, because the tracker forgets old ones."""
 
     def __init__(self) -> None:
         self._stages: dict[int, tuple[int, int, int, int]] = {}
         self._active: set[int] = set()
 
     def update(self, tracker: Any) -> dict[str, int]:
-        """Ask the tracker, and sum up."""
+        """Read the tracker, and return the totals."""
         active = set(tracker.getActiveStageIds())
-        for stage in active | self._active:  # those that ended since: once more, for their last figures
+        for stage in active | self._active:  # ended stages once more, for their last figures
             info = tracker.getStageInfo(stage)
             if info is not None:
                 done = info.numCompletedTasks
@@ -53,23 +53,23 @@ class ProgressThread(threading.Thread):
     """Writes `progress.json` while the task runs."""
 
     def __init__(self, place: Path, more: Callable[[], Mapping[str, Any]] = dict) -> None:
-        """`more`: what else is known of the task's progress."""
+        """`more` returns further progress of the task."""
         super().__init__(name="driver-progress", daemon=True)
         self._place, self._more = place, more
         self._leaving = threading.Event()
         self._book = StageBook()
         self._written: dict[str, Any] | None = None
         self._named: tuple[Any, dict[str, str]] | None = None
-        """A context, and Spark's names for it: asked for once."""
+        """A context and its names, which are read once."""
 
     def run(self) -> None:
-        """Ask and write."""
+        """Read and write until closed."""
         while not self._leaving.wait(_FIRST_S if self._named is None else _EVERY_S):
             try:
                 self._step()
             except Exception:  # noqa: BLE001, S112 - top of the thread
-                # A context that is just being made lacks half of its attributes, one that is being stopped
-                # answers with errors of all kinds; what they mean is the task's own to report.
+                # A context that is being created lacks attributes, and one that is being stopped raises
+                # errors of all kinds. If they matter, the task itself reports them.
                 continue
 
     def _step(self) -> None:
@@ -85,12 +85,12 @@ class ProgressThread(threading.Thread):
             self._written = figures
 
     def close(self) -> None:
-        """End the thread; a question that hangs in a dying JVM is left to itself."""
+        """End the thread; a call that hangs in a dying JVM is abandoned."""
         self._leaving.set()
         self.join(2.0)
 
 
 def _names(context: Any) -> dict[str, str]:
-    """Where people find the application among Spark's own pages."""
+    """The application's names, for users of Spark's own pages."""
     names = {"application": context.applicationId, "ui": context.uiWebUrl}
     return {name: str(value) for name, value in names.items() if value}

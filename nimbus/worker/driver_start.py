@@ -1,7 +1,8 @@
-"""What a forked child does until it is a driver: its own group, folder, log, environment, perhaps program.
+"""Turns a forked child into a driver: own process group, folder, log, environment, and interpreter if needed.
 
-Both who fork drivers use it: a runner for its one driver, and the zygote of an executor. Neither has read any
-secret when it forks.
+Used by the two kinds of processes that fork drivers: a runner, for its one driver, and the zygote of an
+executor.
+Neither has read a secret when it forks.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ def prepare(
     output: int | None = None,
     hidden: Collection[str] = (),
 ) -> None:
-    """Be as a program that was started, by the plan's user; ends this process if its parent is dead.
+    """Set up this process like a new program of the plan's user; exit if its parent is dead.
 
     Args:
-        folder: Of the attempt.
-        plan: Of the driver.
-        environment: Of the driver, all of it.
-        parent: Who forked this process; the kernel ends it when that ends.
-        execute: The driver gets an interpreter of its own.
-        output: Where it writes to; None: into its log.
-        hidden: Variables that /proc does not show; those of an interpreter of its own are shown to its user.
+        folder: The attempt's folder.
+        plan: The driver's plan.
+        environment: The driver's complete environment.
+        parent: The process that forked this one; the kernel ends this process when the parent ends.
+        execute: The driver gets its own interpreter.
+        output: Descriptor for its output; None: its log.
+        hidden: Variables that /proc does not show, except to the same user if it has its own interpreter.
 
     Raises:
-        OSError: a folder or the log is not to be used, or its user cannot read what it needs.
+        OSError: a folder or the log cannot be used, or its user cannot read a needed file.
     """
     os.setpgid(0, 0)
     forked.reset_signals()
@@ -66,13 +67,13 @@ def prepare(
         user.become()
         _refuse_unreadable(user, folder, plan)
     impose(Limits(**plan.limits), uses_spark=plan.has_jvm)
-    os.chdir(folder / "work" / "tmp")  # as that user: no link leads it where the user may not go
+    os.chdir(folder / "work" / "tmp")  # as that user: a link cannot lead out
     if not forked.die_with(parent):
         os._exit(driver.EXIT_NOT_STARTED)
 
 
 def _refuse_unreadable(user: TaskUser, folder: Path, plan: DriverPlan) -> None:
-    """Say what the user cannot read. Of an interpreter that misses a module, only a traceback would."""
+    """Raise with the path that the user cannot read. The interpreter would only print a traceback."""
     ours = [sys.executable, os.__file__, __file__, str(folder / "context.json"), str(folder / "work")]
     script = [] if plan.is_host_program else [str(plan.script_path)]
     for needed in (*ours, *script, *plan.wheels):
@@ -94,11 +95,11 @@ def run(
     """Run the driver.
 
     Args:
-        folder: Of the attempt.
-        plan: Of the driver.
-        environment: Of the driver, all of it.
-        execute: In an interpreter of its own.
-        waits_on: Descriptor from which it reads go; None: it may go.
+        folder: The attempt's folder.
+        plan: The driver's plan.
+        environment: The driver's complete environment.
+        execute: Use a new interpreter.
+        waits_on: Descriptor from which it reads go; None: do not wait.
 
     Raises:
         OSError: the interpreter cannot be started.

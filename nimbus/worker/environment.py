@@ -1,6 +1,7 @@
-"""What a driver gets to see of the worker's environment: an allow-list, so that no secret slips through.
+"""The part of the worker's environment that drivers see: an allow-list, so that no secret is passed on.
 
-A scheduler's environment may hold S3 keys and ZooKeeper passwords; a task's code must not. Pure functions.
+A scheduler's environment may contain S3 keys and ZooKeeper passwords, which a task must not see. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 from nimbus.worker.class_archive import has_own_archive, java_options
 
 STACK_VARIABLE = "NIMBUS_STACK"
-"""Set by the local stack on all it starts, so that it finds what is left of itself."""
+"""The local stack sets it in all its processes, to find remaining ones later."""
 _TEST_VARIABLE = "NIMBUS_TEST"
-"""Set by each test, likewise."""
+"""Each test sets it for the same purpose."""
 
 _ALLOWED = frozenset(
     {
@@ -40,7 +41,7 @@ _DEFAULT_CONF = "spark.driver.defaultJavaOptions"
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Keep what a process below us may see."""
+    """The variables that child processes may see."""
     return {
         name: value
         for name, value in environment.items()
@@ -56,13 +57,13 @@ def driver_environment(
     extra: Mapping[str, str],
     user: TaskUser | None = None,
 ) -> dict[str, str]:
-    """Build the environment of all drivers of a worker; what belongs to one attempt comes later.
+    """Build the environment of all drivers of a worker. Variables of one attempt are added later.
 
     Args:
-        environment: The worker's own.
-        java_home: The Java runtime that Spark is to use; None: no Spark.
-        extra: `worker.env` of the configuration. Wins.
-        user: As whom they run; None: as the worker does.
+        environment: The worker's environment.
+        java_home: The Java runtime for Spark; None: no Spark.
+        extra: `worker.env` of the configuration, which overrides the rest.
+        user: The drivers' user; None: the worker's user.
     """
     result = passed_on(environment)
     if user is not None:
@@ -83,10 +84,10 @@ def spark_settings(
     temporary: Path,
     class_archive: Path | None = None,
 ) -> dict[str, str]:
-    """Merge Spark's settings: defaults, then the worker's, then the task's, then what an attempt must have.
+    """Merge Spark's settings: defaults, then the worker's, then the task's, then the attempt's required ones.
 
-    All that Spark leaves on disk stays inside the attempt's folder, where it is removed. The user's own
-    options of Java come last, so they win; the class-data archive is left out if they decide about it.
+    All files that Spark leaves stay inside the attempt's folder, and are removed with it. The user's Java
+    options come last and override ours; without the class-data archive if they control archives.
     """
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
@@ -104,9 +105,9 @@ def spark_settings(
 
 
 def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
-    """Settings with which Spark writes its event log, if it is to write one, as one file into a folder.
+    """Settings with which Spark writes its event log, if it is enabled, as one file into a folder.
 
-    A place that is named in the settings is left alone.
+    A `spark.eventLog.dir` in the settings is not changed.
     """
     if conf.get("spark.eventLog.enabled", "").lower() != "true" or "spark.eventLog.dir" in conf:
         return dict(conf)
@@ -120,11 +121,11 @@ def event_log_settings(conf: Mapping[str, str], folder: str) -> dict[str, str]:
 
 
 def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], scale: float) -> dict[str, str]:
-    """A task's Spark properties, with more memory after attempts that ran out of it.
+    """A task's Spark properties, with more memory after attempts that ran out of memory.
 
     Args:
-        task_conf: The task's own; they win.
-        worker_conf: The worker's. What they say of memory is scaled where the task says nothing.
+        task_conf: The task's own properties, which override the worker's.
+        worker_conf: The worker's properties. Their memory settings are scaled if the task has none.
         scale: `Assignment.memory_scale`.
     """
     if scale == 1.0:
@@ -135,7 +136,7 @@ def scaled_conf(task_conf: Mapping[str, str], worker_conf: Mapping[str, str], sc
 
 
 def _times(memory: str, scale: float) -> str:
-    """A size as Spark writes it (`512m`, `2g`; a bare number is MiB), scaled; as it is, if it is no size."""
+    """Scale a size in Spark's form (`512m`, `2g`; a bare number is MiB). Any other text is not changed."""
     match = _SIZE.fullmatch(memory.strip().lower())
     if match is None:
         return memory
@@ -143,12 +144,12 @@ def _times(memory: str, scale: float) -> str:
 
 
 def submit_arguments(master: str, conf: Mapping[str, str]) -> str:
-    """Spell PYSPARK_SUBMIT_ARGS: what `SparkSession.builder.getOrCreate()` starts Spark with."""
+    """The value of PYSPARK_SUBMIT_ARGS, with which `SparkSession.builder.getOrCreate()` starts Spark."""
     return shlex.join([*submit_options(master, conf), "pyspark-shell"])
 
 
 def submit_options(master: str, conf: Mapping[str, str]) -> list[str]:
-    """Spell master and properties for spark-submit."""
+    """Master and properties as options of spark-submit."""
     words = ["--master", conf.get("spark.master", master)]
     for name in sorted(conf):
         if name != "spark.master":

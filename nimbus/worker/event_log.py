@@ -1,6 +1,6 @@
-"""Stores Spark's event log of an attempt, once it has ended, beside the attempt's log.
+"""Stores Spark's event log of an ended attempt beside the attempt's log.
 
-Spark writes it into the driver's own folder, so nothing of it is trusted: see `attempt_folder`.
+Spark writes it into the driver's own folder, so its content is not trusted: see `attempt_folder`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.files import read_untrusted
 
 LARGEST_BYTES = 64 << 20
-"""Compressed; some ten times that as text. A larger one stays in the attempt's folder."""
+"""Compressed size; about a tenth of the text. A larger log stays in the attempt's folder."""
 _PIECE_BYTES = 1 << 20
 _FILES = "*.zstd*"
-"""`<application>.zstd`, and `.inprogress` after that if Spark could not end it."""
+"""`<application>.zstd`, with the suffix `.inprogress` if Spark could not finish it."""
 
 _log = structlog.get_logger(__name__)
 
 
 def store_event_log(folder: AttemptFolder, archive: LogArchive) -> None:
-    """Store the event log, if there is one; of several applications, the last one's. Safe to repeat.
+    """Store the event log, if there is one; with several applications, the last one's. Safe to repeat.
 
-    Raises whatever the archive raises.
+    Raises the archive's errors.
     """
     found = sorted(folder.work.glob(_FILES), key=lambda file: file.lstat().st_mtime_ns)
     if not found:

@@ -1,7 +1,7 @@
 """The port through which a worker runs attempts: one executor for each kind of holder that a claim can name.
 
-A stop does not pass through it: the process that runs an attempt reads the request from the board itself, so
-a stop works while the worker is away (ADR 29).
+It has no `stop`: the process that runs an attempt reads stop requests from the board itself, so a stop works
+without the worker (ADR 29).
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from nimbus.worker.settings import RunnerPlan
 
 
 class Sight(Enum):
-    """What can be said of an attempt's holder from here."""
+    """What this worker knows about an attempt's holder."""
 
     ALIVE = "alive"
     """It will end the attempt by itself."""
     GONE = "gone"
     ELSEWHERE = "elsewhere"
-    """Nothing can be seen of it from this worker."""
+    """This worker cannot see it."""
 
 
 class Executor(Protocol):
-    """Runs attempts, and knows what became of them. Worker thread; every call names an attempt.
+    """Runs attempts, and knows how they ended. Worker thread; every call names an attempt.
 
-    Every call may be repeated, also by another worker after the death of the first one: what runs an attempt
-    creates CLAIM before user code, so a second launch of it ends there.
+    Every call may be repeated, also by another worker after the death of the first one: CLAIM is created
+    before user code runs, so a second launch of an attempt ends there.
     """
 
     def sweep(self) -> None:
-        """Pick up what an earlier worker left: watch what lives, and settle what died."""
+        """Take over attempts of an earlier worker: watch living ones, and settle dead ones."""
         ...
 
     def launch(self, order: Assignment, plan: RunnerPlan) -> None:
-        """Have an attempt run. One that cannot be started here is refused.
+        """Start an attempt. An attempt that cannot be started here is refused.
 
         Raises:
-            OSError, StoreUnavailableError: not possible now; try again.
+            OSError, StoreUnavailableError: temporary failure; try again.
         """
         ...
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
-        """Look whether an attempt is held, by what the claim says; None: nothing has claimed it."""
+        """Check the holder that an attempt's claim names. None: the attempt is not claimed."""
         ...
 
     def reap(self, attempt: str, claim: Claim | None) -> End:
-        """Kill what is left of an attempt whose holder is gone.
+        """Kill the remaining processes of an attempt whose holder is dead.
 
         Returns:
-            What END must say: the record that the holder left, or that the attempt is lost.
+            The content for END: the record that the holder left, or "lost".
         """
         ...
 
     def close(self) -> None:
-        """Take no more attempts; those that run go on."""
+        """Accept no more attempts; running ones continue."""
         ...

@@ -1,8 +1,8 @@
-"""Tells the class of a failed attempt from how its driver ended and from the end of its log. Pure.
+"""Determines the class of a failed attempt from its driver's exit and the end of its log. Pure.
 
-What Spark recovered from, and what the task's code handled, stands in the log as well. So only the last error
-counts: the last traceback, with those that Python links to it. One of another thread than the main one ends
-no Python program, and is often a consequence of its end: it counts only if there is no other.
+The log also contains errors that Spark recovered from or that the task's code handled. So only the last error
+counts: the last traceback, with those that Python links to it. A traceback of a thread other than the main
+one does not end a Python program, and is often a consequence of its end: it counts only if there is no other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 from nimbus.domain.failures import FailureClass
 
 TAIL_BYTES = 64 << 10
-"""Of a log. An error of Spark brings the stack of each cause: 6 to 12 KB for a short job."""
+"""How much of a log's end is read. A Spark error has the stack of each cause: 6 to 12 KB for a short job."""
 
 _SIGNALS = range(1, 32)
 _CRASHES = (
@@ -26,7 +26,7 @@ _CRASHES = (
     signal.SIGTRAP,
 )
 _OUT_OF_MEMORY_EXITS = (52, 128 + signal.SIGKILL)
-"""Spark's own; and that of a container whose process was killed: as a rule, by its limit of memory."""
+"""Spark's own code, and the code of a container whose process was killed, usually by its memory limit."""
 
 _START = re.compile(
     r'^(?:Traceback \(most recent call last\):|  \+ Exception Group Traceback|Exception in thread "main" )',
@@ -41,15 +41,15 @@ _LINKS = (
 SERVER_STACK = (
     r"JVM stacktrace:\n.*(?:\n|\Z)(?:(?:\s+at |\s+\.\.\. |Caused by: |\s*Suppressed: ).*(?:\n|\Z))*"
 )
-"""What a client of Spark Connect adds to the message of an exception; often it repeats no message."""
+"""The server's stack that a Spark Connect client adds to an exception's message."""
 _TRACEBACK = r"Traceback \(most recent call last\):\n(?: .*\n)*.*(?:\n|\Z)" + rf"(?:\n*{SERVER_STACK})?"
 _OF_A_THREAD = re.compile(
     rf'^Exception in thread (?!").*:\n{_TRACEBACK}(?:\n(?:During|The above) .*\n\n{_TRACEBACK})*', re.M
 )
-"""As Python prints it; a JVM puts the name of the thread in quotes."""
+"""In Python's form; a JVM puts the thread's name in quotes."""
 
 _PLACE = r"(?:^(?:[ |]*\| )?(?:: |Caused by: )?|\): |^Exception in thread \"main\" )"
-"""Where the name of an exception stands: not in the middle of a message, which may speak of anything."""
+"""The places of an exception's name, which exclude the middle of a message."""
 _TYPE = _PLACE + r"(?:[\w$]+\.)*"
 _SPARK_TYPE = _PLACE + r"(?:pyspark|org\.apache\.spark)\.(?:[\w$]+\.)*"
 _RULES = (
@@ -96,7 +96,7 @@ _JVM_CRASHED = re.compile(r"fatal error has been detected by the Java Runtime En
 
 
 def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False) -> FailureClass:
-    """Classify a driver that failed by itself.
+    """Classify the failure of a driver that Nimbus did not end.
 
     Args:
         status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
@@ -110,13 +110,13 @@ def failure_class(status: int | None, log_tail: str, *, oom_killer: bool = False
 
 
 def without_other_threads(log_tail: str) -> str:
-    """The log without the tracebacks of Python's other threads; as it is, if there are no others in it."""
+    """The log without tracebacks of Python's other threads; unchanged if it contains only those."""
     rest = _OF_A_THREAD.sub("", log_tail)
     return rest if _START.search(rest) else log_tail
 
 
 def _of_exit(status: int | None, log_tail: str) -> FailureClass | None:
-    """What the exit alone says; a status above 128 is that of a child that a signal ended."""
+    """The class by the exit alone. A status above 128 means that a signal ended a child."""
     if status in _OUT_OF_MEMORY_EXITS:
         return FailureClass.OUT_OF_MEMORY
     number = 0 if status is None else -status if status < 0 else status - 128
@@ -139,14 +139,14 @@ def _of_log(log_tail: str) -> FailureClass:
 
 
 def _of_lost_jvm(log_tail: str) -> FailureClass:
-    """Of a driver whose JVM went away: only what the JVM wrote before says why."""
+    """The class of a driver whose JVM died; only the JVM's earlier output shows the reason."""
     if _JVM_SHORT_OF_MEMORY.search(log_tail):
         return FailureClass.OUT_OF_MEMORY
     return FailureClass.ERROR if _JVM_CRASHED.search(log_tail) else FailureClass.KILLED
 
 
 def _last_error(log_tail: str) -> str:
-    """The last traceback with those linked to it; all that there is, if none begins in it."""
+    """The last traceback with those linked to it; the whole text if it contains no traceback."""
     starts = [match.start() for match in _START.finditer(log_tail)]
     if not starts:
         return log_tail

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, slots that only the first writer fills, and files of user code.
+"""Atomic writes, create-once files, and safe reads of files that user code wrote.
 
 Any thread may call it.
 """
@@ -26,7 +26,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Make a file that nobody reads before it is whole. A third of the system calls of `Path.write_bytes`."""
+    """Create a file that has no reader yet. Needs a third of the system calls of `Path.write_bytes`."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         while data:
@@ -36,13 +36,13 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_once(path: Path, data: bytes) -> bool:
-    """Create a file with its content, durably, unless it is there.
+    """Create a file with its content, durably, unless it exists.
 
-    link(2) refuses a name that exists, and what it names is complete: so of many writers exactly one wins,
-    and nobody ever reads a half-written record.
+    link(2) refuses an existing name, and links a complete file: so exactly one of many writers wins,
+    and no reader sees a partial record.
 
     Returns:
-        Whether `data` is what stands there now; False: somebody was faster.
+        True if the file now contains `data`; False: another writer was faster.
     """
     part = _part(path, data, sync=True)
     try:
@@ -73,19 +73,19 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 def make_passage(folder: Path) -> None:
-    """Make a folder, unless it is there, that other users can go through to what is theirs, and not list."""
+    """Create a folder, unless it exists, that other users can traverse but not list."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
 
 
 def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file that user code may have made; None: there is no regular file of at most that size.
+    """Read a file that user code may have written; None: there is no regular file of at most that size.
 
-    A link in its place is not followed, and a pipe holds up nobody. The folders above must be our own.
+    A link is not followed, and a pipe does not block. The parent folders must be our own.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):  # the latter: no name of a file, such as one with a zero byte
+    except (OSError, ValueError):  # ValueError: an invalid name, such as one with a zero byte
         return None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -98,18 +98,18 @@ def read_untrusted(path: Path, limit_bytes: int) -> bytes | None:
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder and all below it, however deep user code has nested it. Links are not followed.
+    """Remove a folder and everything below it, at any depth. Links are not followed.
 
-    What cannot be removed within a minute is left.
+    Files that cannot be removed within a minute stay.
     """
     with suppress(RecursionError):
         shutil.rmtree(top, ignore_errors=True)
-    if os.path.lexists(top):  # nested deeper than Python recurses, or than there are descriptors
+    if os.path.lexists(top):  # too deep for Python's recursion or the limit of descriptors
         import subprocess  # only here: drivers import this module, too
 
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
-                ["rm", "-rf", "--", str(top)],  # noqa: S607 - where it is differs between systems
+                ["rm", "-rf", "--", str(top)],  # noqa: S607 - its path differs between systems
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_REMOVE_DEADLINE_S,

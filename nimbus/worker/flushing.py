@@ -1,6 +1,6 @@
-"""Brings a tree to the disk, to which nobody writes any more: an output before its END, a copy of an input.
+"""Flushes a finished tree to the disk: an output before its END, or a copy of an input.
 
-The cost grows with the attempt's own files, not with what else the file system has to write.
+The cost depends on the attempt's own files, not on other dirty data of the file system.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from pathlib import Path
 Fsync = Callable[[int], None]
 
 _AT_ONCE = 8
-"""Files at a time: a journal takes them together. 400 files took 0.1 s, and 1.2 s one after the other."""
+"""Files in parallel, which a journal commits together. 400 files took 0.1 s, and 1.2 s one by one."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _DEEPEST = 100
-"""Folders within one another: each takes a descriptor, and a task may nest as many as it likes."""
+"""Deepest nesting of folders: each level needs a descriptor, and a task may nest any number."""
 _NOT_OFFERED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
-"""What a file system answers that cannot flush this kind of file: some network ones and folders."""
+"""Errors of file systems that cannot flush this kind of file: some network file systems, for folders."""
 
 
 def flush_above(top: Path, root: Path, *, fsync: Fsync = os.fsync) -> None:
     """Flush the folders from `root` down to the last but one above `top`: they do not change with `top`.
 
     Raises:
-        OSError: a folder is not there or cannot be opened or flushed; `filename` says which.
+        OSError: a folder is missing or cannot be opened or flushed; `filename` names it.
     """
     for above in top.parents[1 : len(top.relative_to(root).parts)]:
         _flush(fsync, above, os.O_DIRECTORY, str(above))
 
 
 def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
-    """Flush all regular files and folders of a tree, and the folder that it is in: a task may replace `top`.
+    """Flush all regular files and folders of a tree, and its parent folder, because a task may replace `top`.
 
-    Symbolic links are not followed: what they lead to is no part of the tree.
+    Symbolic links are not followed.
 
     Raises:
-        OSError: a file or folder is not there or cannot be opened or flushed, or folders are nested too deep;
-            `filename` says which.
+        OSError: a file or folder is missing or cannot be opened or flushed, or folders are nested too deep;
+            `filename` names it.
     """
     if not top.is_symlink():
         with ExitStack() as closing:
@@ -50,7 +50,7 @@ def flush_tree(top: Path, *, fsync: Fsync = os.fsync) -> None:
 
 
 class _Flush:
-    """Walks a tree by descriptors of its folders: whatever takes the place of a name is not followed."""
+    """Walks a tree by descriptors of its folders, so that a renamed or replaced folder is not followed."""
 
     def __init__(self, fsync: Fsync, closing: ExitStack) -> None:
         self._fsync, self._closing = fsync, closing
@@ -60,7 +60,7 @@ class _Flush:
         return self._closing.enter_context(ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runner-flush"))
 
     def folder(self, name: str, path: str, above: int | None, levels: int) -> None:
-        """Flush a folder: its files, then what is below it, then itself."""
+        """Flush a folder: its files, then its subfolders, then itself."""
         if levels == 0:
             raise OSError(errno.ELOOP, f"folders are nested deeper than {_DEEPEST}", path)
         with _naming(path, but=frozenset()):

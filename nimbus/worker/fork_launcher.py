@@ -1,8 +1,8 @@
-"""Launches runners by a fork server: a process of the worker that has everything imported.
+"""Launches runners by a fork server: a process of the worker that has imported all their modules.
 
-A fork takes some milliseconds, a start of a runner half a second of processor time. When the fork server has
-died, the launch under way starts a process instead, and the next one finds a new fork server. If the one that
-died had forked the runner already, the folder's lock lets only one of the two run the attempt.
+A fork takes some milliseconds, the start of a runner half a second of processor time. If the fork server
+dies, the current launch starts a process instead, and the next launch uses a new fork server. If the dead
+server had already forked the runner, the folder's lock lets only one of the two run the attempt.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from nimbus.worker.settings import RunnerStartup
 from nimbus.worker.tags import attempt_tag
 
 _ANSWER_S = 30.0
-"""For an answer: a fork server that has just been started imports for half a second."""
+"""Time limit for a response: a new fork server first imports for half a second."""
 _END_S = 5.0
 
 _log = structlog.get_logger(__name__)
 
 
 class ForkRefusedError(OSError):
-    """The fork server lives, and could not fork."""
+    """The fork server is alive, but could not fork."""
 
 
 class ForkLauncher:
-    """See `nimbus.worker.launcher.Launcher`. One thread launches; `close` comes after its last launch."""
+    """See `nimbus.worker.launcher.Launcher`. One thread launches; call `close` after the last launch."""
 
     def __init__(self, *options: str) -> None:
-        """`options` are those of the fork server."""
+        """`options` are passed to the fork server."""
         self._options = options
         self._server: _Server | None = None
 
     @property
     def pid(self) -> int | None:
-        """Of the fork server; None while there is none."""
+        """The fork server's pid; None while there is none."""
         return None if self._server is None else self._server.pid
 
     def start(self) -> None:
-        """Start the fork server, which gets ready by itself."""
+        """Start the fork server, without waiting until it is ready."""
         try:
             self._server = _Server(self._options)
         except OSError as exc:
             _log.warning("fork_server_not_started", error=str(exc))
 
     def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
-        """Fork a runner, or start one if that is not possible."""
+        """Fork a runner, or start one if it cannot be forked."""
         tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         try:
             with memory_file(startup.encode()) as file:
@@ -75,10 +75,10 @@ class ForkLauncher:
     def fork_executor(
         self, folder: ExecutorFolder, startup: bytes, worker: socket.socket
     ) -> ProcessId | None:
-        """Fork an executor; the answer is its process, or None if that has ended already.
+        """Fork an executor; return its process, or None if it has already ended.
 
         Raises:
-            OSError: not possible now. Another fork server is started if there was none: try again.
+            OSError: temporary failure. A new fork server is started if there was none: try again.
         """
         tag = str(folder.path.parent.parent)
         with memory_file(startup) as file:
@@ -98,7 +98,7 @@ class ForkLauncher:
             if self._server is None:
                 raise ConnectionError("there is no fork server")
             answer = self._server.ask(request, files)
-        except OSError:  # an answer that comes late would be taken for that of another request
+        except OSError:  # a late response could be mistaken for that of another request
             self.close()
             self.start()
             raise
@@ -108,7 +108,7 @@ class ForkLauncher:
         return ProcessId(answer["pid"], ticks) if ticks is not None else None
 
     def close(self) -> None:
-        """End the fork server. What it forked goes on."""
+        """End the fork server. Processes that it forked continue."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -128,7 +128,7 @@ class _Server:
                     stdout=subprocess.DEVNULL,
                     cwd="/",
                     env={**passed_on(os.environ), **ROOM},
-                    start_new_session=True,  # Ctrl-C is not for it: it ends with us
+                    start_new_session=True,  # not interrupted by Ctrl-C: it ends with us
                 )
         except OSError:
             self._connection.close()
@@ -139,7 +139,7 @@ class _Server:
         return self._process.pid
 
     def ask(self, request: Mapping[str, object], files: Sequence[int]) -> dict[str, Any]:
-        """Raises OSError when there is no answer."""
+        """Send a request and return the response. OSError without a response."""
         socket.send_fds(self._connection, [json.dumps(request).encode()], files)
         answer = self._connection.recv(4096)
         if not answer:

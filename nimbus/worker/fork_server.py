@@ -1,9 +1,8 @@
 """Forks for a worker: `python -I -u -m nimbus.worker.fork_server`, with a socket as standard input.
 
-It forks runners, also such that wait for their attempt (see `warm.runner`), and executors. It has everything
-imported that they need, and no credentials: what they start with is a descriptor that passes through it
-unread. One thread. It ends when its worker does; what it
-forked goes on, since each has a session of its own.
+It forks executors and runners, also runners that wait for an attempt (see `warm.runner`). It has imported all
+their modules, and has no credentials: these are in a descriptor that it passes on without reading it.
+One thread. It ends with its worker; the processes that it forked continue, because each has its own session.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from nimbus.worker.tags import EXECUTOR_VARIABLE, RUNNER_VARIABLE
 from nimbus.worker.warm import runner as warm_runner
 
 _LONGEST_REQUEST = 64 << 10
-"""Bytes: a path and a tag."""
+"""Largest request in bytes: a path and a tag."""
 RUNNER, EXECUTOR, WAITING = "runner", "executor", "waiting"
-"""What a request asks for."""
+"""Kinds of requests."""
 
 
 def import_for_connect() -> None:
-    """Import what a driver in `mode: connect` needs."""
+    """Import the modules of a driver in `mode: connect`."""
     import nimbus.worker.sql_task  # noqa: F401 - imported for its time
 
     connect_client.import_client()
 
 
 def main() -> int:
-    """Serve until the worker's end."""
+    """Serve until the worker ends."""
     if not make_room():
         sys.stderr.write("fork server: /proc does not show the room for what its children are\n")
         return 1
@@ -58,7 +57,7 @@ def main() -> int:
     imported_names()
     host_id()
     gc.collect()
-    gc.freeze()  # or the first collection in a child would copy most of our memory
+    gc.freeze()  # else the first collection in a child would copy most of our memory
     worker = socket.socket(fileno=forked.take_standard_input())
     while True:
         message, descriptors, _, _ = socket.recv_fds(worker, _LONGEST_REQUEST, 2, socket.MSG_CMSG_CLOEXEC)
@@ -67,12 +66,12 @@ def main() -> int:
         answer = _forked(json.loads(message), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        with suppress(BrokenPipeError):  # the worker has ended: the next read says so
+        with suppress(BrokenPipeError):  # the worker has ended: the next read returns EOF
             worker.send(json.dumps(answer).encode())
 
 
 def _reap(*_signal: object) -> None:
-    """Take the exit status of runners that have ended; nobody asks for it."""
+    """Reap ended runners; their exit status is not used."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -95,7 +94,7 @@ def _forked(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, An
 
 
 def _be_runner(folder: AttemptFolder, tag: str, startup: int) -> int:
-    """Become a runner, in the forked child."""
+    """Run a runner in the forked child."""
     _detach(startup)
     show_as(
         "nimbus-runner", ("nimbus.worker.runner", str(folder.attempt)), _environment(RUNNER_VARIABLE, tag)
@@ -105,7 +104,7 @@ def _be_runner(folder: AttemptFolder, tag: str, startup: int) -> int:
 
 
 def _be_executor(folder: ExecutorFolder, tag: str, startup: int, worker: int) -> int:
-    """Become an executor, in the forked child."""
+    """Run an executor in the forked child."""
     _detach(startup, worker)
     show_as("nimbus-executor", ("nimbus.worker.pool", folder.path.name), _environment(EXECUTOR_VARIABLE, tag))
     forked.write_to(folder.log)

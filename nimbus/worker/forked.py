@@ -1,9 +1,9 @@
-"""What makes a forked process as one that was started: its own files, signals, environment and state.
+"""Makes a forked process equivalent to a new program: its own files, signals, environment and state.
 
-A fork happens deep in the calls of its parent's program, in which the child must not go on. So the child
-raises `Forked`, and `run_program`, at the top, runs the child's work; the child then ends as any program
-does, with its exit handlers run and its files flushed. A process has one thread when it forks, and no
-`finally` on the way up that would be wrong in a child.
+A fork happens deep inside the call stack of its parent, which the child must not continue. So the child
+raises `Forked`, and `run_program`, at the top, runs the child's work. The child then ends like any program:
+exit handlers run and files are flushed. A process must have one thread when it forks, and no `finally` block
+on the stack that would be wrong in a child.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked(BaseException):
-    """This process is a new one and has work of its own."""
+    """Raised in a forked child to leave the parent's call stack; carries the child's work."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Forked(BaseException):
 
 
 def fork(work: Work) -> int:
-    """Fork; the child's pid. The child does `work` at the top of the program, below `run_program`."""
+    """Fork and return the child's pid. The child does `work` at the top of the program, in `run_program`."""
     pid = os.fork()
     if pid == 0:
         raise Forked(work)
@@ -43,7 +43,7 @@ def fork(work: Work) -> int:
 
 
 def run_program(work: Work) -> int:
-    """Run a program that may fork; the exit code of the process, parent or child, that comes back."""
+    """Run a program that may fork; return the exit code, in the parent and in each child."""
     while True:
         try:
             return work()
@@ -52,7 +52,7 @@ def run_program(work: Work) -> int:
 
 
 def keep_only(*kept: int) -> None:
-    """Close all files but the standard ones and `kept`: locks, sockets and pipes of the parent."""
+    """Close all inherited files (locks, sockets, pipes) except the standard ones and `kept`."""
     low = 3
     for fd in sorted(kept):
         os.closerange(low, fd)
@@ -61,7 +61,7 @@ def keep_only(*kept: int) -> None:
 
 
 def write_to(log: Path) -> None:
-    """Send standard output and error to the end of a file."""
+    """Append standard output and error to a file."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -69,7 +69,7 @@ def write_to(log: Path) -> None:
 
 
 def reset_signals() -> None:
-    """Do what exec does: default where the parent has a handler. And let nothing be blocked."""
+    """Reset signal handlers to their defaults, as exec does, and unblock all signals."""
     for number in _NUMBERS:
         handler = _signal.getsignal(number)
         if callable(handler) and handler is not signal.default_int_handler:
@@ -78,7 +78,7 @@ def reset_signals() -> None:
 
 
 def reset_modules() -> None:
-    """Undo what the parent's program set in modules, or what they read from its environment."""
+    """Undo state that the parent's program set in modules, or that they read from its environment."""
     if (structlog := sys.modules.get("structlog")) is not None:
         structlog.reset_defaults()
     tempfile.tempdir = None
@@ -86,12 +86,12 @@ def reset_modules() -> None:
 
 
 def die_with(parent: int) -> bool:
-    """Have the kernel kill this process when its parent's thread that forked it ends.
+    """Let the kernel kill this process when the parent's thread that forked it ends.
 
-    The last step: a change of the user undoes it.
+    Call it last, because a change of the user undoes it.
 
     Returns:
-        False when the parent is dead already.
+        False if the parent is already dead.
     """
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -99,13 +99,13 @@ def die_with(parent: int) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Make what children leave behind our own children: nothing below us can slip away."""
+    """Make orphaned descendants our own children, so that no descendant can escape."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def take_standard_input() -> int:
-    """A copy of standard input's descriptor, so that no child inherits standard input."""
+    """Move standard input to another descriptor, so that no child inherits it."""
     taken, nowhere = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)

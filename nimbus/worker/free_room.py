@@ -1,4 +1,4 @@
-"""Whether a worker's host has memory and disk left for more. Worker thread; takes under a millisecond."""
+"""Checks a worker's host for free memory and disk. Worker thread; takes less than a millisecond."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nimbus.worker.warm.memory import available_memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinFree:
-    """Below this a worker is given nothing new. None: it is not looked at."""
+    """Limits below which a worker gets no new attempts. None: not checked."""
 
     memory_bytes: int | None = None
-    """Of the host, or of the worker's control group if that has less."""
+    """Free on the host, or in the worker's control group if that has less."""
     disk_bytes: int | None = None
-    """Of the file system of the work folder."""
+    """Free on the file system of the work folder."""
 
 
 def lacking(least: MinFree, work_dir: Path) -> str:
-    """What there is too little of, in words for people; empty if there is enough."""
+    """What there is too little of, as text; empty if there is enough."""
     if least.memory_bytes is not None and (free := available_memory()) < least.memory_bytes:
         return f"{_mib(free)} of memory free, and worker.min_free.memory is {_mib(least.memory_bytes)}"
     if least.disk_bytes is not None and (free := shutil.disk_usage(work_dir).free) < least.disk_bytes:

@@ -1,4 +1,4 @@
-"""Which host this is and which process: names that stay unique when machines reboot and pids wrap.
+"""Identity of this host and process: names that stay unique when machines reboot and pids wrap.
 
 Linux only; any thread may call it.
 """
@@ -23,24 +23,24 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 class NoHostIdentityError(NimbusError):
-    """The machine does not say which boot this is."""
+    """The id of the current boot cannot be read."""
 
     code = "no_host_identity"
 
 
 @cache
 def host_id() -> HostId:
-    """Name one boot of one machine, as far as process ids reach.
+    """Name one boot of one machine and one pid namespace.
 
-    Containers of one machine share its boot id and often its machine id, but a pid of one means nothing in
-    another: so the pid namespace is part of the name.
+    Containers of one machine share its boot id and often its machine id, but the pid of one is meaningless in
+    another. So the pid namespace is part of the name.
 
     Raises:
         NoHostIdentityError: /proc is missing or hidden.
     """
     try:
         boot = _BOOT_ID.read_text().strip()
-        namespace = os.readlink(_PID_NAMESPACE)  # noqa: PTH115 - "pid:[number]" is a text, not a path
+        namespace = os.readlink(_PID_NAMESPACE)  # noqa: PTH115 - "pid:[number]" is not a path
     except OSError as exc:
         raise NoHostIdentityError(
             f"{exc.filename} cannot be read ({exc.strerror}), so processes here cannot be told from those of "
@@ -58,7 +58,7 @@ def _machine() -> str:
 
 
 def hostname() -> str:
-    """The machine's own name, for people."""
+    """The machine's host name, for display."""
     return socket.gethostname()
 
 

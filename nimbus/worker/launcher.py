@@ -37,7 +37,7 @@ class Launcher(Protocol):
     """Starts runners."""
 
     def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
-        """Start one; the answer is its process, or None if that has ended already.
+        """Start one; return its process, or None if it has already ended.
 
         Raises:
             LaunchFailedError: it could not be started.
@@ -47,7 +47,7 @@ class Launcher(Protocol):
 
 @contextmanager
 def memory_file(content: bytes) -> Iterator[int]:
-    """A descriptor to read from. A pipe would block us when the runner is slow; memory does not."""
+    """A descriptor to read `content` from. Unlike a pipe it does not block us if the runner is slow."""
     with os.fdopen(os.memfd_create("startup"), "r+b") as file:
         file.write(content)
         file.seek(0)
@@ -57,12 +57,12 @@ def memory_file(content: bytes) -> Iterator[int]:
 def launch(
     folder: AttemptFolder, startup: RunnerStartup, *, environment: Mapping[str, str] | None = None
 ) -> ProcessId | None:
-    """See `Launcher`. The runner is a grandchild in a session of its own: nobody's child, nobody's terminal.
+    """See `Launcher`. The runner is a detached grandchild in its own session, without a terminal.
 
     Args:
-        folder: With its order in it.
-        startup: Goes through a file in memory: secrets touch neither disk nor argv nor environment.
-        environment: Of this process, unless a test says otherwise.
+        folder: It must contain the order.
+        startup: Passed by a file in memory, so that secrets are not on disk, in argv or in the environment.
+        environment: Default: that of this process.
     """
     own = passed_on(os.environ if environment is None else environment)
     try:

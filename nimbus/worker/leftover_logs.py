@@ -1,4 +1,4 @@
-"""Stores the logs of attempts whose runner or executor is gone. Thread `worker-logs`."""
+"""Stores the logs of attempts whose runner or executor is dead. Thread `worker-logs`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _log = structlog.get_logger(__name__)
 
 
 class LeftoverLogs:
-    """Stores one log after the other, each again and again until storage takes it. Worker thread."""
+    """Stores one log after the other; retries each until storage accepts it. Worker thread."""
 
     def __init__(self, logs: LogArchive | None, loop: Loop) -> None:
-        """`logs` None: none is stored."""
+        """If `logs` is None, no log is stored."""
         self._logs, self._loop = logs, loop
         self._unstored: set[AttemptId] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
 
     @property
     def count(self) -> int:
-        """How many are not stored yet. Any thread."""
+        """The number of logs that are not stored yet. Any thread."""
         return len(self._unstored)
 
     def store(self, folder: AttemptFolder, then: Action) -> None:
-        """Store what is left of an attempt's log, and do `then` on the worker's thread."""
+        """Store the rest of an attempt's log, then run `then` on the worker's thread."""
         self._store(folder, then, pauses(1.0, 30.0))
 
     def _store(self, folder: AttemptFolder, then: Action, waits: Iterator[float]) -> None:
@@ -59,5 +59,5 @@ class LeftoverLogs:
             then()
 
     def close(self) -> None:
-        """End the thread; a log that is being stored goes on by itself, the rest waits for the next start."""
+        """End the thread after its current log; the other logs are stored after the next start."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Keeps a runner's attempt within its limits while its driver runs.
+"""Measures a runner's attempt against its limits while its driver runs.
 
-A thread of its own: a folder may take long to walk, and the runner's loop must go on meanwhile. It only notes
-that a limit is exceeded, and rings; the runner's loop decides.
+It has its own thread, because walking a folder may take long and the runner's loop must not wait. The thread
+only records that a limit is exceeded and wakes the runner's loop, which decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.limits import LimitWatch
 
 _TICK_S = 0.5
-"""How long a log may grow beyond its limit."""
+"""Interval of the thread, and how long a log may grow beyond its limit."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,11 +33,11 @@ class LimitThread:
         self._thread = threading.Thread(target=self._run, name="runner-limits", daemon=True)
 
     def start(self) -> None:
-        """Look from time to time."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self, deadline_s: float = 5.0) -> None:
-        """End the thread, once nothing of the attempt runs any more. One that hangs is left behind."""
+        """End the thread, after the attempt's processes have ended. A thread that hangs is abandoned."""
         self._leaving.set()
         self._thread.join(deadline_s)
         if not self._thread.is_alive():

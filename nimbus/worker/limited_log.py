@@ -1,9 +1,9 @@
 """An attempt's log within its limit: its beginning and its end, half of the limit each, and a line between.
 
-The driver and its children append to one file; no process stands between. Above the limit, the middle of the
-file is given back to the disk as a hole, again and again; offsets in the file stay the same. What others read
-follows from the size of the file and the limit alone, so a worker can go on with what a runner has stored.
-While the log grows, only its first half is read: so what was read is continued, and never changes.
+The driver and its children append directly to one file. Above the limit, the middle of the file is punched
+out repeatedly; offsets in the file stay the same. The readable text depends only on the file's size and the
+limit, so a worker can continue an upload that a runner began. While the log grows, only its first half can be
+read, so text that was read never changes.
 Any thread, any process.
 """
 
@@ -26,7 +26,7 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A part of what is told: `text`, or these bytes of the file."""
+    """A part of the readable text: `text`, or a range of the file."""
 
     size: int
     start: int = 0
@@ -34,13 +34,13 @@ class _Piece:
 
 
 class LimitedLog:
-    """What is told of one log."""
+    """The readable text of one log."""
 
     def __init__(self, file: Path, limit_bytes: int) -> None:
         self._file, self._limit = file, limit_bytes
         self._half = limit_bytes // 2
         self._freed = self._half
-        """The hole is from `_half` to here."""
+        """The hole reaches from `_half` to this offset."""
 
     @classmethod
     def of(cls, folder: AttemptFolder) -> LimitedLog:
@@ -48,15 +48,15 @@ class LimitedLog:
         return cls(folder.log, folder.log_limit())
 
     def size(self, *, complete: bool) -> int:
-        """Bytes that are told.
+        """Length of the readable text in bytes.
 
         Args:
-            complete: Nothing writes to the log any more.
+            complete: The log does not grow any more.
         """
         return sum(piece.size for piece in self._pieces(complete))
 
     def read(self, offset: int, limit: int, *, complete: bool) -> bytes:
-        """Read up to `limit` bytes of what is told."""
+        """Read up to `limit` bytes of the readable text."""
         told = bytearray()
         for piece in self._pieces(complete):
             skipped = min(offset, piece.size)
@@ -67,7 +67,7 @@ class LimitedLog:
         return bytes(told)
 
     def free_middle(self) -> None:
-        """Give back to the disk what is not told.
+        """Free the disk blocks of the unreadable middle.
 
         Raises:
             OSError: the file system cannot do that.
@@ -78,7 +78,7 @@ class LimitedLog:
             return
         fd = os.open(self._file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            # From the start of the hole: blocks that were freed in part only are then freed, too.
+            # From the start of the hole, so that blocks that were freed only in part are freed, too.
             if _fallocate(fd, _PUNCH_HOLE, self._half, end - self._half) != 0:
                 why = os.strerror(ctypes.get_errno())
                 raise OSError(f"the file system of {self._file} cannot free the middle of a file: {why}")

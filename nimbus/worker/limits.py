@@ -1,8 +1,8 @@
-"""What an attempt may use: limits that the kernel enforces, and a watch that measures the others.
+"""Limits of an attempt: some are enforced by the kernel, the others are measured.
 
-The kernel limits open files and memory of one process, but memory of a tree of processes only where a cgroup
-is delegated; and a JVM reserves more memory than it uses. So memory and disk are measured from time to time,
-and an attempt above its limit is ended. Linux only.
+The kernel limits open files and memory of one process, but memory of a process tree only in a delegated
+cgroup; and a JVM reserves more memory than it uses. So memory and disk are measured periodically, and an
+attempt above its limit is ended. Linux only.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from nimbus.domain.workers import Assignment
 
 _LOOK_EVERY_S = 1.0
 _PAUSE_FACTOR = 50
-"""A look is followed by a pause of this many times what it took, so looks take 2 % of a processor at most."""
+"""Pause after a measurement, as a multiple of its duration: measuring uses at most 2 % of a processor."""
 _DATA_ROOM = 1 << 30
-"""How far one process can get beyond the limit of memory between two looks: the kernel refuses it more."""
+"""How far one process can exceed the memory limit between measurements; the kernel refuses more."""
 _BLOCK = 512
-"""Of `st_blocks`, whatever the file system."""
+"""Unit of `st_blocks`, on all file systems."""
 
 
 def impose(limits: Limits, *, uses_spark: bool) -> None:
-    """Tell the kernel the limits that it enforces itself, for this process and all that it will start.
+    """Set the limits that the kernel enforces, for this process and all its future children.
 
-    Called in the process that will run the task's code, before that code. What the host allows is not raised.
+    Called in the process that will run the task's code, before that code. Never raises the host's limits.
 
     Args:
-        limits: Of the attempt.
-        uses_spark: The kernel then does not limit memory: a JVM that is refused memory crashes.
+        limits: The attempt's limits.
+        uses_spark: Set no memory limit, because a JVM crashes without memory.
     """
     if limits.open_files is not None:
         _lower(resource.RLIMIT_NOFILE, limits.open_files)
@@ -43,7 +43,7 @@ def impose(limits: Limits, *, uses_spark: bool) -> None:
 
 
 def limits_of(order: Assignment) -> Limits:
-    """The limits of an attempt: those of its task, with more memory after attempts that ran out of it."""
+    """The limits of an attempt: its task's, with more memory after attempts that ran out of memory."""
     limits = order.task.limits or Limits()
     if limits.memory_bytes is None:
         return limits
@@ -58,7 +58,7 @@ def _lower(which: int, most: int) -> None:
 
 
 class LimitWatch:
-    """Measures one attempt, as often as `check` is called. One thread at a time."""
+    """Measures one attempt when `check` is called. One thread at a time."""
 
     def __init__(
         self,
@@ -68,22 +68,22 @@ class LimitWatch:
         folders: Sequence[Path],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look at nothing yet.
+        """Create it without measuring.
 
         Args:
-            limits: Of the attempt.
-            processes: Pids of all its processes.
-            folders: All that it writes to, none of them within another.
-            clock: For how long a look takes, in seconds.
+            limits: The attempt's limits.
+            processes: Returns the pids of all its processes.
+            folders: All folders that it writes to; none is inside another.
+            clock: Measures the duration of a measurement, in seconds.
         """
         self._limits, self._processes, self._folders, self._clock = limits, processes, folders, clock
         self._next_memory_s = self._next_disk_s = float("-inf")
 
     def check(self, now_s: float) -> str | None:
-        """Look at what is due; why the attempt must be ended, or None.
+        """Measure what is due; return why the attempt must be ended, or None.
 
         Args:
-            now_s: By any clock that only goes forward.
+            now_s: From any monotonic clock.
         """
         return self._check_memory(now_s) or self._check_disk(now_s)
 
@@ -93,7 +93,7 @@ class LimitWatch:
             return None
         before = self._clock()
         pids = list(self._processes())
-        used = sum(map(_resident_bytes, pids))  # never below what they hold, and cheap
+        used = sum(map(_resident_bytes, pids))  # an upper bound, and cheap
         if used > limit:
             used = memory_bytes(pids)
         self._next_memory_s = now_s + self._pause_s(before)
@@ -119,14 +119,14 @@ def _excess(used: int, what: str, limit: int) -> str | None:
 
 
 def is_memory(exceeded: str) -> bool:
-    """Whether it was the limit of memory that `LimitWatch.check` found exceeded."""
+    """True if `LimitWatch.check` found the memory limit exceeded."""
     return " of memory, " in exceeded
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
-    """Memory that only these processes hold; what several of them share is counted once.
+    """Memory of these processes; memory that they share is counted once.
 
-    Files that are mapped into memory do not count: the kernel drops them when it needs the room. 16 ms a GiB.
+    Mapped files do not count, because the kernel can drop them. Takes 16 ms for each GiB.
     """
     return sum(map(_held_bytes, pids))
 
@@ -151,7 +151,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def disk_bytes(folders: Iterable[Path]) -> int:
-    """What the files below these folders take on the disk. Links are not followed."""
+    """Disk usage of the files below these folders. Links are not followed."""
     return sum(map(_allocated, folders))
 
 

@@ -1,7 +1,7 @@
-"""Brings an attempt's log to where every scheduler can read it, while it grows and after.
+"""Uploads an attempt's log to the store that all schedulers read, while it grows and afterwards.
 
-A store that is away never holds up the attempt: the bytes stay in the folder, and how far they are stored
-is noted beside them, so that anybody goes on from there.
+An unavailable store does not delay the attempt: the log stays in the folder, with a record of how many bytes
+are stored, so that any process can continue the upload.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from nimbus.worker.retry import pauses
 
 CHUNK_BYTES = 1 << 20
 ENOUGH_BYTES = 64 << 10
-"""So much that has gathered is sent at once."""
+"""This much new text is sent immediately."""
 _POLL_S = 0.5
 
 _log = structlog.get_logger(__name__)
 
 
 def log_tail(folder: AttemptFolder) -> str:
-    """The end of the log: what went wrong stands there."""
+    """The end of the log, which contains the error."""
     try:
         with folder.log.open("rb") as log:
             log.seek(max(0, folder.log_size() - TAIL_BYTES))
             return log.read().decode(errors="replace")
-    except OSError:  # it was never made, or the task removed it
+    except OSError:  # it was never created, or the task removed it
         return ""
 
 
 def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, complete: bool) -> int:
-    """Store the next piece of the log, at most `CHUNK_BYTES`; how many bytes that was.
+    """Store the next piece of the log, at most `CHUNK_BYTES`; return its size.
 
-    Raises whatever the archive raises; then nothing is noted, and the same piece comes again.
+    Raises the archive's errors; then nothing is recorded, and the next call sends the same piece.
     """
     stored = folder.log_stored()
     data = log.read(stored, CHUNK_BYTES, complete=complete)
@@ -51,7 +51,7 @@ def store_some(folder: AttemptFolder, archive: LogArchive, log: LimitedLog, *, c
 
 
 def store_rest(folder: AttemptFolder, archive: LogArchive) -> None:
-    """Store all that is not stored yet of an attempt that has ended. Raises whatever the archive raises."""
+    """Store the rest of an ended attempt's log. Raises the archive's errors."""
     log = LimitedLog.of(folder)
     while store_some(folder, archive, log, complete=True):
         pass
@@ -59,7 +59,7 @@ def store_rest(folder: AttemptFolder, archive: LogArchive) -> None:
 
 
 class LogUploader:
-    """Thread `runner-log-uploader` of a runner: follows the log until told that it is complete."""
+    """Thread `runner-log-uploader` of a runner: follows the log until `finish` is called."""
 
     def __init__(self, folder: AttemptFolder, open_archive: Callable[[], LogArchive | None]) -> None:
         """`open_archive` is called on the thread: it imports a large client library."""
@@ -68,15 +68,15 @@ class LogUploader:
         self._thread = threading.Thread(target=self._run, name="runner-log-uploader", daemon=True)
 
     def start(self) -> None:
-        """Start following, unless that was done."""
+        """Start the thread, once."""
         if self._thread.ident is None:
             self._thread.start()
 
     def finish(self, deadline_s: float) -> bool:
-        """Say that the log is complete, and wait for the rest, at most `deadline_s`.
+        """The log is complete: wait until the rest is stored, at most `deadline_s`.
 
         Returns:
-            Whether all of it is stored.
+            True if the whole log is stored.
         """
         self._complete.set()
         self._thread.join(deadline_s)
@@ -102,12 +102,12 @@ class LogUploader:
         sent = 0
         log = LimitedLog.of(self._folder)
         while not self._leaving.is_set():
-            complete = self._complete.is_set()  # looked at before the size: what came before it is in the log
+            complete = self._complete.is_set()  # read before the size, so that the size is final
             gathered = log.size(complete=complete) - self._folder.log_stored()
             now = time.monotonic()
             if gathered > 0 and waiting_since is None:
                 waiting_since = now
-            # One object a piece: a task that logs for hours gets larger pieces as it goes on.
+            # Each piece is an object, so the pieces of a task that logs for hours grow.
             longest_s = min(1.0 + sent / 60, 10.0)
             due = waiting_since is not None and now - waiting_since >= longest_s
             if gathered > 0 and (complete or due or gathered >= ENOUGH_BYTES):

@@ -1,6 +1,6 @@
-"""One thread that waits for everything at once: messages, timers, and the end of processes.
+"""An event loop on one thread: messages, timers, and the end of processes.
 
-Other threads (a watch, a pool) may only `post`; all else happens on the loop's own thread.
+Other threads (a watch, a pool) may only `post`; all other calls are made on the loop's own thread.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ class Loop:
         self._stopping = threading.Event()
 
     def post(self, action: Action) -> None:
-        """Have an action run soon. Any thread; never blocks."""
+        """Run an action soon. Any thread; never blocks."""
         self._inbox.append(action)
         self._wake.ring()
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Have an action run later. Loop thread."""
+        """Run an action after a delay. Loop thread."""
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), action))
 
     def when_ended(self, handle: int, action: Action) -> None:
-        """Have an action run at the end of a process, given by its pidfd; closes that. Loop thread."""
+        """Run an action when a process ends, given by its pidfd, which is then closed. Loop thread."""
         self._handles[handle] = action
         self._poll.register(handle, select.POLLIN)
 
     def listen(self, fd: int, action: Action) -> None:
-        """Have an action run whenever there is something to read. `forget` it before it is closed."""
+        """Run an action whenever `fd` is readable. Call `forget` before closing it."""
         self._listeners[fd] = action
         self._poll.register(fd, select.POLLIN)
 
     def forget(self, fd: int) -> None:
-        """Listen no more. Safe to repeat."""
+        """Stop listening. Safe to repeat."""
         if self._listeners.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
     def stop(self) -> None:
-        """Let `run` return. Any thread."""
+        """Make `run` return. Any thread."""
         self._stopping.set()
         self._wake.ring()
 
     def run(self) -> None:
-        """Run actions until `stop`; what waits then is dropped."""
+        """Run actions until `stop`; remaining actions are dropped."""
         try:
             while not self._stopping.is_set():
                 for fd, _event in self._poll.poll(self._wait_ms()):
@@ -77,7 +77,7 @@ class Loop:
 
     def _heard(self, fd: int) -> None:
         if fd == self._wake.fileno():
-            self._wake.clear()  # before the inbox is read: a message that comes now rings again
+            self._wake.clear()  # before the inbox is read, so that a later message wakes again
             return
         if fd in self._listeners:
             self._inbox.append(self._listeners[fd])

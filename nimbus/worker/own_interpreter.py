@@ -1,7 +1,8 @@
-"""When a driver is started as a program of its own, and when a fork of its runner will do.
+"""Decides whether a driver needs its own interpreter, or can be a fork of its runner.
 
-A fork has the modules of its parent, and a module that is imported is not looked for again. So whatever a
-release could bring in its place asks for an interpreter of its own; and so does what only a start reads.
+A fork has the imported modules of its parent, and Python does not search for an imported module again. So a
+release that may contain another version of such a module needs its own interpreter. So do variables that are
+only read when a program starts.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from functools import cache
 from nimbus.worker.driver import DriverPlan
 
 _READ_AT_START = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_")
-"""Variables of the loader, of libc and of OpenSSL, by the beginning of their names."""
+"""Prefixes of variables of the loader, libc and OpenSSL."""
 _READ_BY_CONNECT = ("ARROW_", "GRPC_", "MKL_", "OMP_", "OPENBLAS_")
-"""Likewise, of what a client of Spark Connect imports."""
+"""Prefixes of variables of libraries that a Spark Connect client imports."""
 
 
 def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str | None:
-    """Say why a driver cannot be a fork of this process; None: it can.
+    """Why a driver cannot be a fork of this process; None: it can.
 
     Args:
-        plan: Of the driver.
-        environment: That it is to have.
+        plan: The driver's plan.
+        environment: The driver's environment.
     """
-    if plan.is_program:  # of which none of this is true: it is another one
+    if plan.is_program:  # it is executed in any case
         return None
     if plan.starts_spark:
         return f"the task is of kind {plan.kind}"
@@ -41,13 +42,13 @@ def why_own_interpreter(plan: DriverPlan, environment: Mapping[str, str]) -> str
 
 
 def counts_at_start(variable: str) -> bool:
-    """Whether a program reads a variable when it is started, and not again."""
+    """True if programs read this variable only when they start."""
     return variable.startswith(_READ_AT_START)
 
 
 @cache
 def imported_names() -> frozenset[str]:
-    """Names of imported modules, without those within packages. A fork server asks before it forks."""
+    """Names of imported top-level modules. A fork server calls it before it forks."""
     return frozenset(name.partition(".")[0] for name in sys.modules)
 
 
@@ -59,13 +60,13 @@ def _changed(environment: Mapping[str, str], beginnings: tuple[str, ...]) -> str
 
 
 def import_folders(plan: DriverPlan, environment: Mapping[str, str]) -> list[str]:
-    """Where a driver looks for modules before it looks among the installed packages."""
+    """Folders in which a driver searches modules before the installed packages."""
     inherited = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
     return [str(plan.script_path.parent), *plan.import_folders(), *inherited]
 
 
 def already_imported(folders: Iterable[str], imported: Set[str]) -> str | None:
-    """What can be imported from `folders` under one of the names of modules that are imported."""
+    """A module in `folders` with the name of an imported module; None if there is none."""
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
@@ -74,6 +75,6 @@ def already_imported(folders: Iterable[str], imported: Set[str]) -> str | None:
                         return entry.path
         except FileNotFoundError:
             continue
-        except OSError:  # such as an archive, from which Python can import
+        except OSError:  # for example a zip archive
             return folder
     return None

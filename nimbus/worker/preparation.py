@@ -1,4 +1,4 @@
-"""Everything that must be there before a runner is launched.
+"""Prepares everything that must exist before a runner is launched.
 
 Threads `worker-prepare-*` and `worker-fetch-*` of a worker.
 """
@@ -40,18 +40,19 @@ class ReleaseProvider(Protocol):
     def pinned(
         self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta
     ) -> AbstractContextManager[Path]:
-        """Make a release's files be here, verified; the folder they are in.
+        """Fetch and verify a release's files, if needed; return their folder.
 
-        They are not collected before the `with` ends. Afterwards the live run protects them: see
+        They are not collected inside the `with` block. Afterwards the live run protects them: see
         `nimbus.scheduler.live_releases`.
 
         Raises:
-            Exception: `retryable` is true when it may heal (S3 away), false when not (no such release).
+            Exception: `retryable` is true for a temporary failure (S3 down), false otherwise (no such
+            release).
         """
         ...
 
     def is_here(self, pipeline: PipelineName, digest: ReleaseDigest) -> bool:
-        """Whether a release is complete on this machine's disk. Asks no storage.
+        """True if a release is complete on this machine's disk. Does not contact storage.
 
         Raises:
             Exception: as of `pinned`.
@@ -60,28 +61,28 @@ class ReleaseProvider(Protocol):
 
 
 class CannotRunHereError(NimbusError):
-    """An attempt cannot be started on this worker, and trying again would not help."""
+    """An attempt cannot be started on this worker, and a retry here would fail again."""
 
     code = "cannot_run_here"
 
 
 class PipelineUnfitError(CannotRunHereError):
-    """What a pipeline is or asks for keeps an attempt from being started."""
+    """An attempt cannot be started because of its pipeline."""
 
     code = "pipeline_unfit"
 
 
 def is_of_pipeline(error: BaseException) -> bool:
-    """Tell whether attempts of other pipelines may start here all the same.
+    """True if the error concerns only this pipeline, so that other pipelines can still start attempts here.
 
-    A release that is not to be had is no such thing: the worker may look in the wrong bucket. A secret is:
+    A missing release does not count: the worker may use the wrong bucket. A missing secret counts:
     the task's next attempt goes to another worker, and tasks without secrets need no provider.
     """
     return isinstance(error, PipelineUnfitError | BadWheelError | SecretError)
 
 
 def may_heal(error: BaseException) -> bool:
-    """Tell whether to try again: errors of all our packages say so themselves."""
+    """True if a retry may succeed; errors of all our packages have this attribute."""
     return bool(getattr(error, "retryable", False))
 
 
@@ -92,21 +93,21 @@ def prepare(
     cluster: ClusterId,
     environment: Mapping[str, str] | None = None,
 ) -> RunnerPlan:
-    """Bring together what a runner needs.
+    """Collect everything that a runner needs.
 
     Args:
-        order: To run an attempt.
-        settings: Of this worker.
-        releases: Where release folders come from.
-        cluster: Whose attempt it is.
-        environment: Of this process, unless a test says otherwise.
+        order: The order to run an attempt.
+        settings: This worker's settings.
+        releases: The source of release folders.
+        cluster: The attempt's cluster.
+        environment: Default: that of this process.
 
     Raises:
         CannotRunHereError: the release lacks the task's file, or the disk is full.
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
-        SecretError: a secret of the task cannot be had.
+        SecretError: a secret of the task cannot be read.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,7 +157,7 @@ def prepare(
 def prepare_if_here(
     order: Assignment, settings: WorkerSettings, releases: ReleaseProvider, cluster: ClusterId
 ) -> RunnerPlan | None:
-    """As `prepare`, but None if that may take long: something is fetched, or a Connect server started."""
+    """Like `prepare`, but returns None if files must be fetched or a Connect server started."""
     waits = _wants_connect(order) and order.task.spark_place is None
     if waits and settings.connect is not None and not settings.connect.is_up():
         return None
@@ -168,7 +169,7 @@ def prepare_if_here(
 
 
 def inputs_are_here(order: Assignment, settings: WorkerSettings) -> bool:
-    """Whether `prepare` has no inputs to fetch: a driver in a cluster reads them there.
+    """True if `prepare` has no inputs to fetch. A driver in a cluster fetches its inputs there.
 
     Raises:
         InputRefusedError: they are not in the place of this worker's configuration.
@@ -185,16 +186,16 @@ def _place(settings: WorkerSettings) -> DataPlace:
 
 
 def check_order(order: Assignment, root: Path, settings: WorkerSettings) -> None:
-    """Check what differs between attempts of one release. Raises CannotRunHereError."""
+    """Check the parts of an order that differ between attempts of one release. Raises CannotRunHereError."""
     _check_space(settings.work_dir)
     _check_files(root, order)
 
 
 def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None:
-    """Where the Spark of an order's task runs; None: it is the worker's own.
+    """The target of an order's task; None: the worker's own Spark.
 
     Raises:
-        CannotRunHereError: this worker has no such target, or the task does not fit it.
+        CannotRunHereError: this worker has no such target, or the target is of the wrong kind.
     """
     place = order.task.spark_place
     if place is None:
@@ -215,7 +216,7 @@ def target_of(order: Assignment, settings: WorkerSettings) -> SparkTarget | None
 
 
 def conf_at(target: SparkTarget, settings: WorkerSettings) -> dict[str, str]:
-    """Spark's properties for all tasks at a target: the worker's, which yield to the target's."""
+    """Spark's properties for all tasks at a target: the worker's, overridden by the target's."""
     own = {name: value for name, value in settings.spark_conf.items() if name != "spark.master"}
     return {**own, **target.conf}
 

@@ -1,8 +1,9 @@
-"""What /proc shows of a forked process: arguments and environment, which it shares with its parent at first.
+"""Changes the arguments and environment that /proc shows for a forked process.
 
 Attempts, stacks and tests find their processes by a variable in the environment that /proc shows. The kernel
-shows the memory in which a program was started, so a forked process writes there, as `setproctitle` does.
-The starter of a program that forks gives it `ROOM`, and `ARGUMENT_ROOM` if its own arguments are short.
+shows the memory area that was filled at the program's start, so a forked process overwrites that area, as
+`setproctitle` does. A program that forks must be started with the variable `ROOM`, and with `ARGUMENT_ROOM`
+if its own arguments are short.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from functools import cache
 from pathlib import Path
 
 ROOM = {"NIMBUS_ROOM": " " * 8192}
-"""Goes into the environment of a program that forks: as much as a child's may need."""
+"""Reserves space in the environment of a program that forks, for the variables of a child."""
 
 ARGUMENT_ROOM = " " * 256
-"""The last argument of a program that forks."""
+"""Reserves space as the last argument of a program that forks."""
 
 _PR_SET_NAME = 15
 _libc = ctypes.CDLL(None, use_errno=True)
 _FIRST_FIELD = 45
-"""Of /proc/self/stat, after the command's name: start and end of the arguments, then of the environment."""
+"""Index in /proc/self/stat after the command's name: bounds of the arguments, then of the environment."""
 
 
 def make_room() -> bool:
-    """Let forks of this process `show_as` what they are. Safe to repeat.
+    """Prepare this process so that its forks can call `show_as`. Safe to repeat.
 
-    The C library's environment lies where the kernel shows it at first; it is copied to elsewhere.
+    The C library's environment is at first in the area that the kernel shows; it is copied to other memory.
 
     Returns:
-        Whether this process was started with room for what its children show.
+        True if this process was started with the reserved space.
     """
     for variable, value in os.environ.items():
         os.environ[variable] = value
@@ -42,19 +43,19 @@ def make_room() -> bool:
 def show_as(
     name: str, arguments: Iterable[str], environment: Mapping[str, str], hidden: Collection[str] = ()
 ) -> None:
-    """Replace the environment of this process, and what /proc shows of it. Its parent has made room.
+    """Replace the environment of this process, also in /proc. Its parent must have called `make_room`.
 
     Args:
         name: For `ps`; the kernel keeps 15 bytes.
-        arguments: Cut off where the room ends.
-        environment: All of it. Of variables that find no room in /proc, those of Nimbus are the last.
+        arguments: Truncated to the available space.
+        environment: The complete environment. If /proc lacks space, variables of Nimbus are kept longest.
         hidden: Variables that are not shown.
     """
     wanted = {os.fsencode(variable): os.fsencode(value) for variable, value in environment.items()}
     for variable in os.environb.keys() - wanted.keys():
         del os.environb[variable]
     for variable, value in wanted.items():
-        if os.environb.get(variable) != value:  # what is written is copied, in a forked process
+        if os.environb.get(variable) != value:  # writing copies memory pages in a forked process
             os.environb[variable] = value
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
     arguments_start, arguments_end, start, end = _bounds()
@@ -66,7 +67,7 @@ def show_as(
 
 @cache
 def _bounds() -> tuple[int, int, int, int]:
-    """Where the arguments and the environment are; the same in all forks of a process."""
+    """The bounds of the arguments and the environment; the same in all forks of a process."""
     text = Path("/proc/self/stat").read_bytes()
     fields = text[text.rindex(b")") + 2 :].split()
     start, middle, environment, end = (int(field) for field in fields[_FIRST_FIELD : _FIRST_FIELD + 4])
@@ -76,5 +77,5 @@ def _bounds() -> tuple[int, int, int, int]:
 def _overwrite(start: int, end: int, words: Iterable[bytes]) -> None:
     size = end - start
     if size > 0:
-        # The last byte stays NUL: the kernel takes another one as a sign that the text goes on.
+        # The last byte stays NUL: with any other value the kernel assumes that the text continues.
         ctypes.memmove(start, b"".join(word + b"\0" for word in words)[: size - 1].ljust(size, b"\0"), size)

@@ -1,4 +1,4 @@
-"""Runs attempts by a process each: a runner with its driver. Worker thread."""
+"""Runs each attempt in its own processes: a runner with its driver. Worker thread."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _log = structlog.get_logger(__name__)
 
 
 class ProcessExecutor:
-    """See `nimbus.worker.executor.Executor`. It notices a runner's end, and says what that could not."""
+    """See `nimbus.worker.executor.Executor`. Settles the attempts of runners that died without a record."""
 
     def __init__(
         self, context: WorkerContext, logs: LeftoverLogs, *, launcher: Launcher, connect_launcher: Launcher
     ) -> None:
-        """`connect_launcher`: of tasks in `mode: connect`."""
+        """`connect_launcher` launches tasks in `mode: connect`."""
         self._context, self._logs = context, logs
         self._launcher, self._connect_launcher = launcher, connect_launcher
 
     def close(self) -> None:
-        """See `Executor.close`. Runners need nobody."""
+        """See `Executor.close`. Runners continue without it."""
 
     def folder(self, attempt: str) -> AttemptFolder:
-        """Of an attempt of ours, there or not."""
+        """The folder of one of this worker's attempts; it may not exist."""
         return AttemptFolder.of(self._context.settings.work_dir, AttemptId.parse(attempt))
 
     def sweep(self) -> None:
@@ -57,7 +57,7 @@ class ProcessExecutor:
                 self._context.do(partial(self.settle, folder))
 
     def clean(self, ordered: Mapping[str, Assignment]) -> None:
-        """Remove folders that nobody needs any more: delivered long ago, or made long ago and never used."""
+        """Remove old folders: delivered long ago, or created long ago and never used."""
         keep_s = self._context.settings.keep_attempts.total_seconds()
         now_s = self._context.clock.now().timestamp()
         for folder in AttemptFolder.all_in(self._context.settings.work_dir):
@@ -67,9 +67,9 @@ class ProcessExecutor:
                 folder.remove()
 
     def was_launched(self, attempt: str) -> bool:
-        """We or an earlier worker launched the attempt.
+        """True if this or an earlier worker launched the attempt.
 
-        One that got no further than its folder counts as not launched: CLAIM makes a new start safe.
+        An attempt with only a folder counts as not launched: CLAIM makes a second start safe.
         """
         folder = self.folder(attempt)
         if not folder.exists:
@@ -92,7 +92,7 @@ class ProcessExecutor:
         self._watch(folder, runner)
 
     def _watch(self, folder: AttemptFolder, runner: ProcessId | None) -> None:
-        """Settle the attempt as soon as its runner ends (None: it has)."""
+        """Settle the attempt when its runner ends (None: it has ended)."""
         self._context.phases[str(folder.attempt)] = Phase.RUNNING
         settle = partial(self._context.do, partial(self.settle, folder))
         handle = procfs.open_handle(runner) if runner is not None else None
@@ -102,7 +102,7 @@ class ProcessExecutor:
             self._context.loop.after(0.05, settle)
 
     def settle(self, folder: AttemptFolder) -> None:
-        """Bring an attempt of ours to its end, unless its runner does."""
+        """End one of this worker's attempts, unless its runner does."""
         context, attempt = self._context, str(folder.attempt)
         context.phases[attempt] = Phase.SETTLING
         if folder.is_delivered:
@@ -128,7 +128,7 @@ class ProcessExecutor:
         self._context.phases[str(folder.attempt)] = Phase.DONE
         self._context.do(partial(folder.mark_delivered, why))
 
-    # Attempts of any worker of this host.
+    # The methods below are for attempts of any worker of this host.
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """See `Executor.probe`."""

@@ -1,4 +1,4 @@
-"""A lock that a process holds as long as it lives, in a file that says which process it was. Any thread."""
+"""A lock that a process holds as long as it lives, in a file that identifies the process. Any thread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nimbus.worker.procfs import ProcessId
 
 
 class ProcessLock:
-    """flock on a file that holds pid, start ticks and host of who took it last."""
+    """flock on a file that contains pid, start ticks and host of the last holder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def take(self, holder: ProcessId) -> int | None:
-        """Take it for as long as the returned descriptor is open; None: a living process has it."""
+        """Take the lock until the returned descriptor is closed; None: a living process holds it."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,7 +30,7 @@ class ProcessLock:
         return fd
 
     def is_held(self) -> bool:
-        """Who took it is alive."""
+        """True if the holder is alive."""
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -44,8 +44,8 @@ class ProcessLock:
         return False
 
     def last_holder(self) -> ProcessId | None:
-        """Who took it last in this boot, dead or alive."""
+        """The last holder in this boot, dead or alive."""
         words = (read_if_there(self.path) or b"").split()
         if len(words) != 3 or words[2].decode() != host_id():
-            return None  # being written; or of an earlier boot, whose pids mean nothing any more
+            return None  # being written, or from an earlier boot, whose pids are meaningless
         return ProcessId(int(words[0]), int(words[1]))

@@ -1,7 +1,7 @@
-"""What /proc says about processes, and how they are killed without hitting the wrong one.
+"""Reads processes from /proc, and kills them without killing the wrong one.
 
-Process ids wrap within hours on a busy machine, so a pid alone is no identity: pid and start time together
-are. Linux only; any thread may call it.
+Process ids wrap within hours on a busy machine, so a pid alone identifies no process: pid and start time
+together do. Linux only; any thread may call it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process of this boot, never another one that got its pid later."""
+    """One process of this boot, not a later one with the same pid."""
 
     pid: int
     start_ticks: int
@@ -30,7 +30,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """The fields of /proc/<pid>/stat that matter here."""
+    """The fields of /proc/<pid>/stat that are used."""
 
     id: ProcessId
     state: str
@@ -40,12 +40,12 @@ class ProcessStat:
 
     @property
     def is_dead(self) -> bool:
-        """A zombie has ended; it only waits for its parent to notice."""
+        """True for a zombie: it has ended, and its parent has not reaped it."""
         return self.state in "ZXx"
 
 
 def oom_kills() -> int:
-    """Processes that the kernel's OOM killer ended since boot, in any cgroup; 0 where it does not tell."""
+    """Processes that the kernel's OOM killer ended since boot, in any cgroup; 0 without a counter."""
     try:
         counters = (_PROC / "vmstat").read_bytes()
     except OSError:
@@ -60,7 +60,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         text = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name stands in parentheses and may hold spaces and parentheses itself.
+    # The command's name is in parentheses and may itself contain spaces and parentheses.
     fields = text[text.rindex(b")") + 2 :].split()
     return ProcessStat(
         id=ProcessId(pid, int(fields[19])),
@@ -78,13 +78,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """Tell whether this very process still runs. A zombie does not."""
+    """True if this process still runs. A zombie does not."""
     found = read_stat(pid)
     return found is not None and found.id.start_ticks == start_ticks and not found.is_dead
 
 
 def environment_of(pid: int) -> bytes | None:
-    """The environment a process was started with, NUL-separated; None when it is not to be read."""
+    """The environment at a process's start, NUL-separated; None if it cannot be read."""
     try:
         return (_PROC / str(pid) / "environ").read_bytes()
     except (OSError, ProcessLookupError):
@@ -101,7 +101,7 @@ def user_of(pid: int) -> int | None:
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:
-    """Tell whether a process was started with `name=value` in its environment."""
+    """True if a process was started with `name=value` in its environment."""
     environment = environment_of(pid)
     return environment is not None and f"{name}={value}".encode() in environment.split(b"\0")
 
@@ -141,9 +141,9 @@ def identities(root: int) -> list[ProcessId]:
 
 
 def below(root: int) -> list[int]:
-    """Pids below `root`, as `descendants`, but at the cost of these alone, and with zombies.
+    """Pids below `root`, like `descendants`, but without reading all processes, and including zombies.
 
-    One that starts or ends meanwhile may hide others: good for measuring, not for killing.
+    A process that starts or ends at the same time may hide others: use it for measuring, not for killing.
     """
     if not _CHILDREN.exists():  # a kernel without PROC_CHILDREN
         return sorted(descendants(root))
@@ -171,13 +171,13 @@ def _words(file: Path) -> list[str]:
 
 
 def kill(victim: ProcessId) -> None:
-    """Send SIGKILL to this very process, if it is still there."""
+    """Send SIGKILL to this process, if it still exists."""
     try:
         handle = os.pidfd_open(victim.pid)
     except OSError:
         return
     try:
-        # Looked at again with the handle open: now the pid cannot be given to another process unseen.
+        # Checked again with the handle open: now the pid cannot be reused unnoticed.
         if is_alive(victim.pid, victim.start_ticks):
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -194,10 +194,10 @@ def signal_child(pid: int, number: int) -> None:
 
 
 def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:
-    """Kill what `find` finds, again and again, until it finds nothing: a process may fork while it is killed.
+    """Kill all processes that `find` returns, repeatedly until none are left: they may fork meanwhile.
 
     Returns:
-        False when something was still there at the deadline.
+        False if a process was left at the deadline.
     """
     until = time.monotonic() + deadline_s
     while victims := find():
@@ -210,7 +210,7 @@ def kill_all(find: Callable[[], list[ProcessId]], *, deadline_s: float) -> bool:
 
 
 def open_handle(process: ProcessId) -> int | None:
-    """A pidfd of a living process, readable once it has ended; None when it is gone. The caller closes it."""
+    """A pidfd of a living process, readable when it ends; None if it is gone. The caller closes it."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:

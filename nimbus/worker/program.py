@@ -1,7 +1,7 @@
-"""Tasks of kind `shell` and `spark_submit`: the driver becomes the program that the task names.
+"""Tasks of type `shell` and `spark_submit`: the driver executes the task's program in its own process.
 
-The program has the driver's process, so it is watched, ended and limited as any driver; its exit code is the
-driver's. Main thread of the driver.
+So the program is watched, ended and limited like any driver, and its exit code is the driver's. Main thread
+of the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 def become(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Become a program, which is looked for in `PATH` unless it is a path; or end as a shell would."""
+    """Execute a program, searched in `PATH` unless it is a path; or exit like a shell if it cannot start."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -38,7 +38,7 @@ def become(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
 def spark_submit(
     jar: Path, main_class: str, arguments: Sequence[str], *, master: str, conf: Mapping[str, str]
 ) -> list[str]:
-    """Spell the command that runs a jar. As for `pyspark`, `SPARK_HOME` wins over the installed package."""
+    """The command that runs a jar. As for `pyspark`, `SPARK_HOME` overrides the installed package."""
     home = os.environ.get("SPARK_HOME") or installed_spark()
     program = Path(home, "bin", "spark-submit")
     options = submit_options(master, conf)
@@ -46,7 +46,7 @@ def spark_submit(
 
 
 def installed_spark() -> str:
-    """The folder of the package `pyspark`, which is not imported for that."""
+    """The folder of the package `pyspark`, found without importing it."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("pyspark is not installed")

@@ -1,9 +1,10 @@
-"""Ends a forked process as its interpreter would, but leaves alone what the parent had imported.
+"""Ends a forked process as its interpreter would, but keeps the modules that the parent had imported.
 
-An interpreter that ends takes all modules and types apart, which would copy most of the memory that a fork
-shares: 20 ms of processor time. What a task can notice is done here, in the interpreter's order: the error is
-shown, threads are waited for, exit handlers run, and the task's modules are dropped, so that files which it
-left open are written. Exit handlers of C libraries do not run, as in the children of `multiprocessing`.
+The normal shutdown of an interpreter destroys all modules and types, which would copy most of the memory that
+a fork shares: 20 ms of processor time. The steps that a task can notice are done here, in the interpreter's
+order: the error is printed, threads are joined, exit handlers run, and the task's modules are dropped, so
+that its open files are flushed. Exit handlers of C libraries do not run, as in the children of
+`multiprocessing`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FLUSH_FAILED = 120
 
 
 def run_to_end(work: Callable[[], object]) -> NoReturn:
-    """Run a program, and end the process with its exit code."""
+    """Run a program, then end the process with its exit code."""
     last = next(reversed(sys.modules))
     status = _status_of(work)
     threading._shutdown()  # type: ignore[attr-defined]
@@ -67,7 +68,7 @@ def _flush() -> bool:
 
 
 def _drop_modules_after(last: str) -> None:
-    """Drop the modules that were imported after `last`, or, if something else holds them, what is in them."""
+    """Drop the modules that were imported after `last`; clear those that are still referenced."""
     names: list[str] = []
     for name in reversed(sys.modules):
         if name == last:

@@ -1,4 +1,4 @@
-"""How a worker says that it is alive, and how its machine is doing. Worker thread."""
+"""Publishes a worker's registration: that it is alive, and the state of its machine. Worker thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Registration:
         self.executor = ""
         """See `WorkerInfo.executor`."""
         self.stands = False
-        """It was written in this session, as far as we know; false while another worker has our id."""
+        """True if it was written in this session; false while another worker has our id."""
 
     def publish(self) -> None:
         """Write it.
@@ -59,7 +59,7 @@ class Registration:
         self.stands = True
 
     def publish_unless_taken(self) -> None:
-        """Write it; when another worker has our id, leave that to the next heartbeat to report."""
+        """Write it. If another worker has our id, the next heartbeat reports that."""
         try:
             self.publish()
         except WorkerIdInUseError:

@@ -1,4 +1,4 @@
-"""Finds and kills what is left of an attempt's processes. Any thread."""
+"""Finds and kills the remaining processes of an attempt. Any thread."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _KILL_DEADLINE_S = 10.0
 
 
 def runners(tag: str) -> list[ProcessId]:
-    """Living runners of an attempt, in whosever folder of its cluster.
+    """Living runners of an attempt, of any worker of its cluster.
 
-    A task of another user can give itself the variable, but not our uid.
+    A task of another user can set the variable, but cannot have our uid.
     """
     found = procfs.with_variable(RUNNER_VARIABLE, tag)
     return [runner for runner in found if procfs.user_of(runner.pid) == os.getuid()]
 
 
 def kill_session(leader: ProcessId) -> bool:
-    """Kill what is left of the session of a dead runner or executor process."""
+    """Kill the remaining processes of the session of a dead runner or executor."""
     return procfs.kill_all(lambda: _of_session(leader), deadline_s=_KILL_DEADLINE_S)
 
 
 def kill_tagged(tag: str) -> bool:
-    """Kill what is left of an attempt, wherever it went: its driver's tag is on all that it started.
+    """Kill the remaining processes of an attempt: its driver's tag is in the environment of all of them.
 
-    Not while any runner of the attempt lives: its driver bears the tag.
+    Do not call it while a runner of the attempt lives, because its driver has the tag, too.
     """
 
     def find() -> list[ProcessId]:
@@ -40,7 +40,7 @@ def kill_tagged(tag: str) -> bool:
 
 
 def _of_session(leader: ProcessId) -> list[ProcessId]:
-    """Processes of a dead leader's session; none when its pid, and so the session's, was given away."""
+    """Processes of a dead session leader; none if its pid, which is also the session's id, was reused."""
     now = procfs.read_stat(leader.pid)
     if now is not None and now.id != leader:
         return []

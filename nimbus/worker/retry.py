@@ -1,4 +1,4 @@
-"""Pauses between tries: growing, jittered, bounded. Each loop waits them out in its own way."""
+"""Pauses between tries: growing, jittered, bounded. The caller waits."""
 
 from __future__ import annotations
 

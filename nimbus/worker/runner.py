@@ -1,21 +1,21 @@
 """Runs one attempt, and outlives its worker.
 
-Forked by a worker's fork server; or started, with its startup on standard input:
+A worker's fork server forks it; or it is started with its startup data on standard input:
 `python -I -u -m nimbus.worker.runner <attempt folder>`.
 
-What holds, whatever dies when:
-  * At most one runner lives in an attempt's folder (flock); at most one driver anywhere is told "go" (CLAIM).
-  * User code starts only after our CLAIM stands in ZooKeeper. A runner that dies before it says go takes its
-    driver along unstarted (PDEATHSIG, and EOF on the pipe).
-  * ZooKeeper or S3 being away changes nothing for a running driver.
-  * A success's output is on disk, or in its bucket, before its exit record.
-  * The exit record is on disk before it is delivered, and stays there until it is.
+Guarantees, whichever process dies at whichever time:
+  * At most one runner lives in an attempt's folder (flock); at most one driver anywhere gets "go" (CLAIM).
+  * User code starts only after our CLAIM is in ZooKeeper. If a runner dies before it sends go, its driver
+    ends without running user code (PDEATHSIG, and EOF on the pipe).
+  * An outage of ZooKeeper or S3 does not affect a running driver.
+  * The output of a successful attempt is on disk, or in its bucket, before its exit record.
+  * The exit record is on disk before it is delivered, and stays there until it is delivered.
 
 Threads: main (the loop below), `runner-board`, `runner-limits`, `runner-log-uploader`, `runner-mask` of a
 task with secrets, `runner-flush_<n>` or `data-transfer_<n>` while an output is committed, and those of the
 ZooKeeper client.
-Exit codes: 0 done, or left to be delivered by a worker, or another runner has the attempt; 75 the claim is
-not ours, user code did not run.
+Exit codes: 0 if it is done, a worker must deliver the record, or another runner has the attempt; 75 if
+another driver has the claim and user code did not run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from nimbus.worker.verdict import Ordered, Verdict, judge
 from nimbus.worker.wake import Wake
 
 _LOCK_PATIENCE_S = 1.0
-"""A worker that looks whether we live holds the lock for microseconds: so one refusal says little."""
+"""How long to retry the lock: a worker that checks whether we live holds it for microseconds."""
 _LOG_DEADLINE_S = 20.0
 _TICK_S = 2.0
 
@@ -71,7 +71,7 @@ _log = structlog.get_logger("nimbus.worker.runner")
 
 
 class Runner:
-    """One attempt, from its driver's start to its delivery. Main thread."""
+    """One attempt, from its driver's start to the delivery of END. Main thread."""
 
     def __init__(
         self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment, connections: Connections
@@ -83,15 +83,15 @@ class Runner:
         self._attempt = str(folder.attempt)
 
     def leave(self, *_signal: object) -> None:
-        """SIGTERM: a running driver goes on; whatever waits for ZooKeeper is left to a worker."""
+        """Handle SIGTERM: a running driver continues; a worker does what still waits for ZooKeeper."""
         self._told_to_leave = True
         self._wake.ring()
 
     def run(self, driver: DriverProcess | None) -> int:
-        """Run the attempt; the process's exit code.
+        """Run the attempt; return the process's exit code.
 
         Args:
-            driver: Waits for "go"; None: the attempt has ended, and is only delivered.
+            driver: The driver that waits for "go"; None: the attempt has ended and must only be delivered.
         """
         try:
             return self._run(driver)
@@ -122,7 +122,7 @@ class Runner:
             opened.close()
 
     def _connect(self) -> OpenBoard | None:
-        """Connect, however long it takes; None: told to leave meanwhile."""
+        """Connect, with retries without limit; None: SIGTERM arrived."""
         for pause in pauses():
             try:
                 return open_board(self._connections)
@@ -173,7 +173,7 @@ class Runner:
             else:
                 if standing.nonce == ours.nonce:
                     return True
-                # Marked, so that no worker takes the silence of this runner for a loss.
+                # Marked, so that no worker reports the attempt as lost when this runner ends.
                 self._folder.mark_delivered(f"not ours to run: the claim is {standing}")
                 _log.warning("claim_refused", attempt=self._attempt, standing=str(standing))
                 return False
@@ -230,7 +230,7 @@ class Runner:
     def _watch(
         self, driver: DriverProcess, link: BoardLink, limits: LimitThread, started_s: float
     ) -> Ordered:
-        """Wait for the driver's end. End it when it exceeds a limit, when asked to, or when it is useless."""
+        """Wait for the driver's end. End it if it exceeds a limit, on request, or if it became useless."""
         ordered, kill_at = Ordered.NOT, float("inf")
         timeout = self._order.timeout
         deadline = started_s + timeout.total_seconds() if timeout is not None else float("inf")
@@ -304,7 +304,7 @@ class Runner:
                 standing = board.end(record)
             except StoreUnavailableError as exc:
                 if self._wait_to_retry("end", exc, pause):
-                    return 0  # the record stays: a worker delivers it
+                    return 0  # the record stays in the folder, and a worker delivers it
             except AttemptWithdrawnError:
                 why = "nobody waits for it any more"
                 break
@@ -317,7 +317,7 @@ class Runner:
         return 0
 
     def _wait_to_retry(self, what: str, error: Exception, pause_s: float) -> bool:
-        """Wait for the next try; whether we were told to leave."""
+        """Wait for the next try; return True if SIGTERM arrived."""
         _log.warning("board_unreachable", attempt=self._attempt, wanted=what, error=str(error)[:300])
         if not self._told_to_leave:
             self._wake.wait(pause_s)
@@ -350,7 +350,7 @@ def _order_to_end(link: BoardLink, limits: LimitThread, *, overdue: bool, server
 
 
 def take_lock(folder: AttemptFolder) -> int | None:
-    """Become the attempt's runner; None: a living one has it."""
+    """Become the attempt's runner; None: another living runner has the lock."""
     until = time.monotonic() + _LOCK_PATIENCE_S
     while (lock := folder.try_lock(own_process())) is None and time.monotonic() < until:
         time.sleep(0.02)
@@ -358,7 +358,7 @@ def take_lock(folder: AttemptFolder) -> int | None:
 
 
 def configure_log() -> None:
-    """Lines of JSON on standard error."""
+    """Write log lines as JSON to standard error."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -371,11 +371,11 @@ def configure_log() -> None:
 
 
 def run_attempt(folder: AttemptFolder, startup: int) -> int:
-    """Run an attempt as this process, which has one thread.
+    """Run an attempt in this process, which must have one thread.
 
     Args:
-        folder: Of the attempt.
-        startup: Descriptor of what `RunnerStartup.encode` made; it is closed.
+        folder: The attempt's folder.
+        startup: Descriptor of the output of `RunnerStartup.encode`; it is closed.
     """
     configure_log()
     if take_lock(folder) is None:
@@ -389,14 +389,14 @@ def run_locked(
     startup: int,
     start_driver: Callable[[AttemptFolder, RunnerPlan, Assignment], DriverProcess] = DriverProcess,
 ) -> int:
-    """As `run_attempt`, once the folder's lock is ours."""
+    """Like `run_attempt`, after the folder's lock was taken."""
     source = os.fdopen(startup, "rb", buffering=0)
     if folder.is_delivered:
         return 0
     adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     plan, order = read_plan(source), folder.order()
-    # The driver comes first: a fork must find one thread, and no secrets in memory.
+    # The driver is forked first, while there is one thread and no secret in memory.
     driver = start_driver(folder, plan, order) if folder.exit_record() is None else None
     connections = read_connections(source)
     source.close()
@@ -406,7 +406,7 @@ def run_locked(
 
 
 def run_and_exit(folder: AttemptFolder, startup: int) -> int:
-    """As `run_attempt`, but ends the process at once: to take an interpreter apart costs more than a run."""
+    """Like `run_attempt`, but exits without the interpreter's shutdown, which costs more than a run."""
     status = run_attempt(folder, startup)
     sys.stderr.flush()
     os._exit(status)

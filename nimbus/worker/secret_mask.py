@@ -1,4 +1,4 @@
-"""Replaces secrets in what a driver writes, before it is in the log."""
+"""Replaces secrets in a driver's output before it is written to the log."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SHORTEST = 4
-"""Bytes. What is shorter would hide half of the log, and hardly be a secret."""
+"""In bytes. Masking shorter values would hide half of the log."""
 STARS = b"***"
 _PIECE_BYTES = 64 << 10
 
 
 class Mask:
-    """A stream of bytes without some values, also where one comes in several pieces."""
+    """Masks values in a stream of bytes, also values that arrive in several pieces."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        """Of a value of several lines each line is masked, too: JSON, or a shell, may write it so."""
+        """Each line of a value with several lines is masked, too: a shell may write single lines."""
         texts = {text.encode() for value in values for text in (value, *value.splitlines())}
         self._texts = sorted((text for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
         self._held = b""
-        """What may be the beginning of a value."""
+        """Bytes that may be the beginning of a value."""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be told now."""
+        """Add data; return the masked bytes that are certain by now."""
         return self._told(self._held + data, is_all=False)
 
     def rest(self) -> bytes:
-        """What was held back: nothing follows."""
+        """Return the bytes that were held back, at the end of the stream."""
         return self._told(self._held, is_all=True)
 
     def _told(self, data: bytes, *, is_all: bool) -> bytes:
@@ -44,7 +44,7 @@ class Mask:
         return bytes(told)
 
     def _cut(self, data: bytes, place: int) -> int:
-        """Where the longest end of the data begins that a value can begin with."""
+        """The start of the longest suffix of the data that may be the beginning of a value."""
         cut = len(data)
         for text in self._texts:
             start = max(place, len(data) - len(text) + 1)
@@ -55,9 +55,10 @@ class Mask:
 
 
 def _first(data: bytes, starts: dict[bytes, int], place: int) -> bytes | None:
-    """The text that comes first from a place on, the longest of those that begin there.
+    """The first text at or after a place, and the longest if several begin there.
 
-    `starts`: the longest text first, each with where it was found last. What comes no more is removed.
+    `starts` has the longest text first, each with the place where it was last found. Texts that do not occur
+    any more are removed.
     """
     for text, start in tuple(starts.items()):
         if start < place:
@@ -68,16 +69,16 @@ def _first(data: bytes, starts: dict[bytes, int], place: int) -> bytes | None:
 
 
 class MaskedLog:
-    """Thread `runner-mask`: writes what comes from a pipe into a log, masked, until all writers are gone."""
+    """Thread `runner-mask`: copies a pipe into a log, masked, until all writers have closed the pipe."""
 
     def __init__(self, source: int, log: Path, values: Iterable[str]) -> None:
-        """`source`: the end of the pipe to read from; it becomes the thread's."""
+        """`source`: the read end of the pipe; the thread closes it."""
         self._source, self._log, self._mask = source, log, Mask(values)
         self._thread = threading.Thread(target=self._run, name="runner-mask", daemon=True)
         self._thread.start()
 
     def finish(self, deadline_s: float) -> None:
-        """Wait until all is written that was, after all that writes has been ended."""
+        """Wait until the rest is written, after all writers have ended."""
         self._thread.join(deadline_s)
 
     def _run(self) -> None:
@@ -92,7 +93,7 @@ class MaskedLog:
 
 
 def _write(log: int, data: bytes) -> None:
-    """Write all of it. What a full disk does not take is lost: the driver must not wait for room."""
+    """Write everything. On a full disk the rest is lost, because the driver must not wait for space."""
     try:
         while data:
             data = data[os.write(log, data) :]

@@ -1,4 +1,4 @@
-"""A provider of secrets that somebody else wrote, with a deadline for each call. Any thread may call it."""
+"""Calls a provider of secrets from outside with a deadline. Any thread may call it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from nimbus.worker.secrets import Provider, SecretError
 
 MOST_AT_ONCE = 8
-"""Calls that have not returned. One that hangs is left behind, and counts until it returns."""
+"""Most calls that have not returned. A call that hangs is abandoned, and counts until it returns."""
 
 
 class PlugIn:
@@ -20,7 +20,7 @@ class PlugIn:
         self._free = threading.Semaphore(MOST_AT_ONCE)
 
     def __call__(self, name: str) -> str:
-        """Ask it. Raises SecretError if it does not answer in time, and whatever it raises itself."""
+        """Call the provider. Raises its own errors, and SecretError if it does not return in time."""
         if not self._free.acquire(timeout=self._timeout_s):
             raise SecretError(f"secret {name} cannot be had: {MOST_AT_ONCE} calls of its provider hang")
         answer: SimpleQueue[str | Exception] = SimpleQueue()
@@ -38,7 +38,7 @@ class PlugIn:
     def _ask(self, name: str, answer: SimpleQueue[str | Exception]) -> None:
         try:
             answer.put(self._provider(name))
-        except Exception as exc:  # noqa: BLE001 - the top of the thread; who asked hears it
+        except Exception as exc:  # noqa: BLE001 - top of the thread; the caller raises it
             answer.put(exc)
         finally:
             self._free.release()

@@ -1,7 +1,7 @@
-"""Where a worker finds the secrets that tasks name.
+"""The worker's providers of the secrets that tasks name.
 
-They are in memory alone: of the worker while it prepares an attempt, of the attempt's runner, and in the
-environment of its driver. Threads `worker-prepare-*` ask.
+Values are only in memory: of the worker while it prepares an attempt, of the attempt's runner, and in the
+environment of its driver. Called on threads `worker-prepare-*`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from nimbus.domain.errors import NimbusError
 
 LARGEST_BYTES = 64 << 10
 PREFIX = "NIMBUS_SECRET_"
-"""Of the variables of the provider `env`."""
+"""Prefix of the variables of the provider `env`."""
 
 Provider = Callable[[str], str]
-"""Gives the value of a secret; raises SecretError, or KeyError: there is none."""
+"""Returns the value of a secret. SecretError; KeyError if there is no such secret."""
 
 
 class SecretError(NimbusError):
-    """A secret cannot be had. The text has its name, and nothing of its value."""
+    """A secret cannot be read. The message contains its name, but not its value."""
 
     code = "secret"
 
 
 class UnknownSecretError(SecretError):
-    """There is no such secret: the pipeline may have its name wrong."""
+    """There is no such secret; the pipeline may name it wrongly."""
 
     code = "unknown_secret"
 
 
 def resolve(secrets: Mapping[str, str], provider: Provider | None) -> dict[str, str]:
-    """The values of a task's secrets, by the variable that each goes into.
+    """The values of a task's secrets, by environment variable.
 
     Raises:
-        SecretError: one cannot be had.
+        SecretError: one cannot be read.
     """
     if not secrets:
         return {}
@@ -58,7 +58,7 @@ def _value(name: str, provider: Provider) -> str:
         raise
     except KeyError as exc:
         raise UnknownSecretError(f"there is no secret {name}") from exc
-    except Exception as exc:  # noqa: BLE001 - code of somebody else, whose texts may hold anything
+    except Exception as exc:  # noqa: BLE001 - foreign code, whose message may contain a secret
         raise SecretError(f"secret {name} cannot be had: {type(exc).__name__} in its provider") from None
     if not isinstance(value, str) or "\0" in value or not 1 <= _size(value) <= LARGEST_BYTES:
         raise SecretError(f"secret {name} is no text of 1 to {LARGEST_BYTES} bytes in UTF-8 without NUL")
@@ -66,7 +66,7 @@ def _value(name: str, provider: Provider) -> str:
 
 
 def _size(value: str) -> int:
-    """Bytes in UTF-8; 0: it cannot be said so, and could not be masked."""
+    """Size in UTF-8 bytes; 0 if it cannot be encoded, and so could not be masked."""
     try:
         return len(value.encode())
     except UnicodeEncodeError:
@@ -75,7 +75,7 @@ def _size(value: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FolderProvider:
-    """A folder with a file for each secret, named as it. A line break at its end is not taken."""
+    """A folder with one file for each secret, with its name. A line break at the end is removed."""
 
     folder: Path
 
@@ -98,7 +98,7 @@ class FolderProvider:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentProvider:
-    """Variables of the worker's own environment, which drivers do not get: `NIMBUS_SECRET_` and the name."""
+    """Variables `NIMBUS_SECRET_<name>` of the worker's environment, which drivers do not get."""
 
     environment: Mapping[str, str]
 
@@ -112,7 +112,7 @@ class EnvironmentProvider:
 
 @dataclass(frozen=True, slots=True)
 class CommandProvider:
-    """A program that prints the secret whose name is its last argument."""
+    """A program that gets a secret's name as its last argument and prints the value."""
 
     command: Sequence[str]
     timeout: timedelta
@@ -124,7 +124,7 @@ class CommandProvider:
                 [*self.command, name],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # it may tell too much
+                stderr=subprocess.DEVNULL,  # it may contain secrets
                 timeout=self.timeout.total_seconds(),
                 check=False,
             )
@@ -139,10 +139,10 @@ class CommandProvider:
 
 
 def plugged_in(place: str) -> Provider:
-    """What the factory at `package.module:function` makes.
+    """The provider that the factory at `package.module:function` returns.
 
     Raises:
-        SecretError: it is not there, or fails.
+        SecretError: the factory is missing, or fails.
     """
     module, _, function = place.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""How one worker is set up, and what it tells a runner. Checked once, then trusted."""
+"""Settings of one worker, and the data that it passes to a runner. Checked once, then trusted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from nimbus.worker.targets import SparkTarget
 
 CONNECT_OPTION = "--connect"
-"""Of a fork server: import the client of Spark Connect, for drivers of tasks in `mode: connect`."""
+"""Option of a fork server: import the Spark Connect client, for drivers of tasks in `mode: connect`."""
 
 
 class WorkerSettingsError(NimbusError):
-    """A worker cannot be set up like this."""
+    """A worker cannot run with these settings."""
 
     code = "worker_settings"
     exit_code = 2
@@ -38,56 +38,56 @@ class WorkerSettingsError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """One worker."""
+    """Settings of one worker."""
 
     id: WorkerId
     work_dir: Path
-    """This worker's own: attempt folders and unpacked wheels."""
+    """This worker's own folder: attempt folders and unpacked wheels."""
     data_dir: Path
-    """Outputs of tasks, shared by all workers; with `data`, copies of inputs, this worker's own."""
+    """Folder of task outputs that all workers share; with `data`, this worker's folder of input copies."""
     data: BucketPlace | None = None
-    """Outputs are in a bucket, and this is how the worker reaches it."""
+    """The bucket of task outputs; None: outputs are in `data_dir`."""
     data_access: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What tasks are told of how the bucket is reached; see `nimbus.task.TaskContext.data`."""
+    """The bucket's connection settings for tasks; see `nimbus.task.TaskContext.data`."""
     slots: int = 2
-    """Attempts at once."""
+    """Most attempts at the same time."""
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """For every task; a task's own wins."""
+    """Properties for every task; a task's own properties override them."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of drivers. Not for secrets: the processes of a user can read it."""
+    """Added to the environment of drivers. Not for secrets: other processes of the user can read it."""
     java_home: Callable[[], Path] | None = None
-    """Asked at the start, and before a Spark task is prepared; raises a NimbusError when there is no Java."""
+    """Called at the start, and before a Spark task is prepared; raises a NimbusError without Java."""
     heartbeat: timedelta = timedelta(seconds=5)
     stop_grace: timedelta = timedelta(seconds=10)
-    """From SIGTERM to SIGKILL."""
+    """Time from SIGTERM to SIGKILL."""
     prepare_timeout: timedelta = timedelta(minutes=10)
     keep_attempts: timedelta = timedelta(days=2)
     """How long a delivered attempt's folder stays."""
     class_archive: bool = True
-    """Whether a class-data archive of Spark's jars is made and used."""
+    """Whether a class-data archive of Spark's jars is created and used."""
     class_archive_dir: Path | None = None
-    """Where; None: in work_dir."""
+    """Folder of the archive; None: work_dir."""
     warm_drivers: int = 1
-    """How many Spark drivers wait for an attempt at most."""
+    """Most warm Spark drivers."""
     users: TaskUsers = field(default_factory=TaskUsers)
-    """As whom tasks run."""
+    """The users that tasks run as."""
     version: str = ""
     connect: ConnectProvider | None = None
-    """For tasks in `mode: connect`; None: they are refused."""
+    """Provider for tasks in `mode: connect`; None: they are refused."""
     targets: Mapping[str, SparkTarget] = field(default_factory=dict)
-    """Places where a task's Spark runs that names one."""
+    """Places where a task's Spark can run, by name."""
     labels: tuple[str, ...] = ()
-    """What tasks can ask for with `runs_on`."""
+    """Labels that tasks can require with `runs_on`."""
     min_free: MinFree = field(default_factory=MinFree)
     secrets: Provider | None = field(default=None, repr=False)
-    """Of what tasks name as `secrets`; None: such tasks are refused."""
+    """Provider of secrets; None: tasks with `secrets` are refused."""
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
-    """What tasks are told of their trace and lineage."""
+    """Trace and lineage settings for tasks."""
     scheduler_id: str | None = None
     """The scheduler that this worker is embedded in."""
     is_alone: bool = False
-    """No other worker can have Java, so this one looks for it only when a task needs it."""
+    """There is no other worker, so Java is searched only when a task needs it."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:
@@ -114,7 +114,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerPlan:
-    """All that a runner must know beside the order: where things are and how to run them."""
+    """All data that a runner needs in addition to the order."""
 
     cluster: ClusterId
     worker: WorkerId
@@ -126,54 +126,54 @@ class RunnerPlan:
     wheels: tuple[Path, ...] = ()
     """Unpacked wheels of the release."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The driver's whole environment, but for what belongs to the attempt."""
+    """The driver's environment, without the variables of the attempt."""
     master: str = "local[2]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     stop_grace_s: float = 10.0
     connect: ConnectPlan | None = None
-    """For a task in `mode: connect`. Its token is a secret that the driver needs as well."""
+    """For a task in `mode: connect`. Its token is a secret that the driver also needs."""
     class_archive: Path | None = None
-    """For the JVM of a Spark driver, if there is one."""
+    """The class-data archive for a Spark driver's JVM, if there is one."""
     user: TaskUser | None = None
-    """As whom the driver runs; None: as we do."""
+    """The driver's user; None: the runner's user."""
     checkpoint: str | None = None
-    """Of the attempts before, as JSON."""
+    """The last checkpoint of earlier attempts, as JSON."""
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the task, for the driver's environment. Never on disk, nor in a log."""
+    """The task's secrets by variable, for the driver's environment. Never on disk or in a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerStartup:
-    """What a runner reads when it starts. Holds secrets: never on disk, in argv or environment."""
+    """The data that a runner reads at its start. Contains secrets: never on disk, in argv or environment."""
 
     plan: RunnerPlan
     connections: Connections
 
     def encode(self) -> bytes:
-        """The plan with its length before it, and the connections, as JSON: see `read_plan`."""
+        """Encode as JSON: the plan with its length, then the connections. See `read_plan`."""
         plan = _PLAN.dump_json(self.plan)
         return len(plan).to_bytes(_LENGTH_BYTES, "big") + plan + encode_connections(self.connections)
 
     @classmethod
     def decode(cls, data: bytes) -> RunnerStartup:
-        """Read what `encode` wrote."""
+        """Decode the output of `encode`."""
         file = io.BytesIO(data)
         return cls(plan=read_plan(file), connections=read_connections(file))
 
 
 def read_plan(file: BinaryIO) -> RunnerPlan:
-    """Read the first part of a startup. Of an unbuffered file, no secret gets into memory."""
+    """Read the first part of a startup. With an unbuffered file, no secret gets into memory."""
     return _PLAN.validate_json(_read(file, int.from_bytes(_read(file, _LENGTH_BYTES), "big")))
 
 
 def encode_connections(connections: Connections) -> bytes:
-    """The startup of an executor, as JSON. Holds secrets: never on disk, in argv or environment."""
+    """The startup of an executor, as JSON. Contains secrets: never on disk, in argv or environment."""
     return _CONNECTIONS.dump_json(connections)
 
 
 def read_connections(file: BinaryIO) -> Connections:
-    """Read the rest of a runner's startup, or an executor's: the secrets."""
+    """Read the rest of a runner's startup, or an executor's startup, which contains the secrets."""
     return _CONNECTIONS.validate_json(file.read())
 
 

@@ -1,7 +1,7 @@
-"""Brings attempts to their end on the board, when what held them does not.
+"""Ends attempts on the board if their holder cannot.
 
-The rule: a record that stands is believed; without one, whatever is left of the attempt is killed first, and
-only then is it called lost. If nobody had claimed it, filling CLAIM ourselves makes sure that nobody will.
+An existing exit record decides. Without one, the remaining processes of the attempt are killed first, and
+only then END says "lost". If the attempt has no CLAIM, we fill it, so that no driver can claim it later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fence(board: AttemptBoard, end: End, worker: WorkerId, now: datetime) -> Cla
     """Fill CLAIM so that no driver can start the attempt, and END with it, unless a driver has claimed it.
 
     Returns:
-        Our fence, or a driver's claim; None when a leader closed the attempt or it is not known any more.
+        Our fence, or a driver's claim; None if a leader closed the attempt, or it does not exist any more.
     """
     ours = Claim(
         attempt=end.attempt,
@@ -53,16 +53,16 @@ def refuse(
     *,
     pipeline_at_fault: bool = False,
 ) -> None:
-    """Say that an attempt cannot be started here: fence it, and end it as refused. Safe to repeat."""
+    """Refuse an attempt that cannot be started here: fence it, and end it as refused. Safe to repeat."""
     end = ended(order.attempt, Outcome.REFUSED, reason, now)
     fence(board, replace(end, pipeline_at_fault=pipeline_at_fault), worker, now)
 
 
 def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Executor]) -> bool:
-    """Do a REAP order for an attempt that no executor here has launched.
+    """Execute a REAP order for an attempt that no executor of this worker has launched.
 
     Returns:
-        False while its holder lives: it will report by itself as soon as it reaches ZooKeeper. Look again
+        False while its holder lives, which will end the attempt when it reaches ZooKeeper. Call it again
         later.
     """
     claim = _as_it_stands(order.claim, board)
@@ -70,22 +70,22 @@ def reap(board: AttemptBoard, order: Assignment, executors: Mapping[Holder, Exec
     sight = executor.probe(order.attempt, claim)
     if sight is Sight.GONE:
         put_end(board, executor.reap(order.attempt, claim))
-    return sight is not Sight.ALIVE  # elsewhere: the leader learns of it when the host is lost
+    return sight is not Sight.ALIVE  # elsewhere: the leader decides when that host is lost
 
 
 def _holder_of(order: Assignment) -> Holder:
-    """What holds an attempt that nothing has claimed, if anything does."""
+    """The kind of holder that an unclaimed attempt may have."""
     return Holder.APPLICATION if order.task.runs_in_cluster else Holder.PROCESS
 
 
 def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:
-    """The claim of an order, with all that stands in it: a leader of an older release copies but a part."""
+    """The complete claim of an order: a leader of an older release copies only a part of it."""
     standing = None if claim is None else board.read(AttemptId.parse(claim.attempt)).claim
     return standing if standing is not None and claim is not None and standing.nonce == claim.nonce else claim
 
 
 def put_end(board: AttemptBoard, end: End) -> str:
-    """Fill END; what became of that, for the folder."""
+    """Fill END; return the result as text for the folder."""
     try:
         standing = board.end(end)
     except AttemptWithdrawnError:
@@ -94,7 +94,7 @@ def put_end(board: AttemptBoard, end: End) -> str:
 
 
 def lost(attempt: str, claim: Claim | None, why: str, now: datetime, outcome: Outcome = Outcome.LOST) -> End:
-    """The END of an attempt whose processes are gone without a record, with what its folder has here."""
+    """The END of an attempt whose processes ended without a record, with data from its folder."""
     folder = AttemptFolder.of_claim(claim)
     return replace(
         ended(attempt, outcome, why, now),
@@ -104,5 +104,5 @@ def lost(attempt: str, claim: Claim | None, why: str, now: datetime, outcome: Ou
 
 
 def ended(attempt: str, outcome: Outcome, reason: str, now: datetime) -> End:
-    """An END that a worker writes."""
+    """An END written by a worker."""
     return End(attempt=attempt, outcome=outcome, written_by="worker", ended_at=now, reason=reason[:500])

@@ -1,4 +1,4 @@
-"""A small job that loads what most tasks load: a shuffle, a file written and read, a query."""
+"""A small warm-up job with features of most tasks: a shuffle, a file written and read, a query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def exercise(session: Any, scratch: Path) -> None:
-    """Run it; nothing of it stays but what the JVM has loaded and compiled."""
+    """Run it. Only the classes that the JVM has loaded and compiled remain."""
     place = str(scratch / "exercise")
     grouped = session.range(1000).selectExpr("id % 7 AS k", "id").groupBy("k").sum("id")
     grouped.write.mode("overwrite").parquet(place)

@@ -1,7 +1,7 @@
-"""Runs a declarative pipeline of Spark: the program `spark-pipelines`, within the driver. Main thread.
+"""Runs one of Spark's declarative pipelines: the program `spark-pipelines`, in the driver. Main thread.
 
 The program starts a Spark Connect server in the driver's own JVM, so it has the driver's master, properties
-and folders, and ends with it. It prints a line for each change of a flow, which is all that it says of them.
+and folders, and ends with it. Its only progress report is a printed line for each change of a flow.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from nimbus.worker.program import variables
 _FLOW = re.compile(r": Flow '?(.{1,200}?)'? (?:is|has|has been) ([A-Z]+)\b")
 _DONE = ("COMPLETED", "EXCLUDED", "IDLE", "SKIPPED", "STOPPED")
 _NAMED = 50
-"""Of flows: progress is written to ZooKeeper, again and again."""
+"""Most flows that are named: progress is written to ZooKeeper repeatedly."""
 _WAREHOUSE = "spark.sql.warehouse.dir"
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 class FlowBook(io.TextIOBase):
-    """Standard output of the program: passes it on, and remembers the last state of each flow."""
+    """Replaces the program's standard output: passes it on, and records the last state of each flow."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._states: dict[str, str] = {}
 
     def write(self, text: str) -> int:
-        """Pass on; the program writes whole lines."""
+        """Pass text on; the program writes whole lines."""
         for flow, state in _FLOW.findall(text):
             self._states[flow] = state
         return self._out.write(text)
 
     def flush(self) -> None:
-        """Pass on."""
+        """Flush the underlying file."""
         self._out.flush()
 
     def figures(self) -> dict[str, Any]:
-        """How far the flows are, for people; empty: there are none yet. Any thread."""
+        """The progress of the flows, for display; empty if there are none yet. Any thread."""
         states = self._states.copy()
         if not states:
             return {}
@@ -58,23 +58,23 @@ class FlowBook(io.TextIOBase):
 
 
 def settings_for(conf: Mapping[str, str], output: str) -> dict[str, str]:
-    """Spark's settings for such a pipeline: its tables lie in the output, unless a warehouse is named."""
+    """Spark's settings for such a pipeline: tables are stored in the output, unless a warehouse is set."""
     return {
         _WAREHOUSE: output,
         **conf,
-        # Of this host alone, and a port of its own: several may run here.
+        # On loopback, with a free port, because several may run on this host.
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
     }
 
 
 def run_pipeline(spec: Path, arguments: Sequence[str], *, master: str, book: FlowBook) -> None:
-    """Run the program to its end. It raises what is wrong.
+    """Run the program to its end. Raises its errors.
 
     Args:
         spec: The file that describes the pipeline.
         arguments: `run` or `dry-run`, and what follows.
-        master: As Spark spells it.
+        master: Spark master.
         book: Gets what the program prints.
     """
     from pyspark.pipelines import cli
@@ -89,7 +89,7 @@ def run_pipeline(spec: Path, arguments: Sequence[str], *, master: str, book: Flo
 
 
 def _port_of_server() -> int:
-    """Ask the server in the driver's JVM, since it has chosen one. PySpark asks so in its own tests alone."""
+    """Read the port that the server in the driver's JVM has chosen. Only PySpark's own tests do the same."""
     from pyspark.sql import SparkSession
 
     session: Any = SparkSession._instantiatedSession

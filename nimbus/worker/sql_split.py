@@ -22,8 +22,8 @@ _EDGE = re.compile(r"/\*|\*/")
 def split_statements(text: str) -> list[str]:
     """Split SQL text.
 
-    A semicolon in a string, a quoted name or a comment ends nothing. Block comments nest, as in Spark; line
-    comments and text after the last semicolon are kept with their statement. Statements that hold nothing but
+    A semicolon in a string, a quoted name or a comment does not end a statement. Block comments nest, as in
+    Spark; line comments and text after the last semicolon are kept with their statement. Statements with only
     blanks and comments are left out.
 
     Returns:

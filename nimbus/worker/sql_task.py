@@ -1,7 +1,7 @@
-"""Runs a task of kind `sql`: statements over the outputs of the tasks it needs; the last one is its result.
+"""Runs a task of type `sql`: statements over the outputs of needed tasks; the last one is its result.
 
-Runs in the driver, after go. Each needed task's `data/` folder is a view named like the task, `-` as `_`; the
-result of the last statement is written as Parquet to `data/` in the task's own output. With outputs in a
+Runs in the driver, after go. Each needed task's `data/` folder is a view with the task's name, `_` for `-`;
+the result of the last statement is written as Parquet to `data/` in the task's own output. With outputs in a
 bucket and executors that may be on other hosts, both go through the format `nimbus`.
 """
 
@@ -33,12 +33,12 @@ class SqlTaskError(NimbusError):
 
 
 def render_sql(text: str, task: TaskContext, place: str) -> str:
-    """Fill in a SQL template.
+    """Render a SQL template.
 
-    It sees what the arguments of tasks see.
+    It can use the same names as the arguments of tasks.
 
     Raises:
-        SqlTaskError: the template is broken or names something that is not there.
+        SqlTaskError: the template is invalid or uses an unknown name.
     """
     start, end = task.data_interval_start, task.data_interval_end
     interval = None if start is None or end is None else (start, end)
@@ -50,7 +50,7 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
         "pipeline": {"name": task.pipeline},
         "task": {"name": task.task},
     }
-    # No HTML here; and the sandbox, because a parameter's text must not reach Python.
+    # No HTML escaping; sandboxed, because the text of a parameter must not execute Python.
     environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     try:
         return environment.from_string(text).render(values)
@@ -62,10 +62,10 @@ def render_sql(text: str, task: TaskContext, place: str) -> str:
 
 
 def views(needed: Iterable[str]) -> dict[str, str]:
-    """The needed tasks by the names that SQL can say.
+    """The needed tasks by their names in SQL.
 
     Raises:
-        SqlTaskError: two tasks would get one name.
+        SqlTaskError: two tasks would have the same name.
     """
     named: dict[str, str] = {}
     for task in sorted(needed):
@@ -80,7 +80,7 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     """Run a SQL file as this process's task.
 
     Raises:
-        SqlTaskError: the file cannot be used, or its last statement is no query.
+        SqlTaskError: the file cannot be used, or its last statement is not a query.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
     try:
         place = tables.write(result, task)
     except AnalysisException:
-        if result.columns:  # asked only now: it is a round trip to a Connect server
+        if result.columns:  # read last, because it is a round trip to a Connect server
             raise
         place = ""
     if not place:
@@ -113,13 +113,13 @@ def run_sql(script: Path, args: Sequence[str]) -> None:
 
 
 def _is_remote(spark: SparkSession, task: TaskContext) -> bool:
-    """Executors may be on hosts that have no copies of inputs in a bucket."""
+    """True if executors may be on hosts without the copies of inputs from a bucket."""
     master = spark.conf.get("spark.master", "") or ""
     return task.output_uri.startswith("s3://") and not master.startswith("local")
 
 
 class _LocalTables:
-    """Tables in local folders, which all executors see."""
+    """Tables in local folders that all executors can read."""
 
     @staticmethod
     def find(task: TaskContext, needed: str) -> str | None:
@@ -153,7 +153,7 @@ class _RemoteTables:
 
     @staticmethod
     def write(result: DataFrame, task: TaskContext) -> str:
-        if not result.columns:  # Spark's own formats refuse that
+        if not result.columns:  # Spark's own formats refuse this
             return ""
         place = f"{task.output_uri}/{DATA_FOLDER}"
         result.write.format("nimbus").mode("append").save(place)

@@ -1,4 +1,4 @@
-"""Named places where a task's Spark runs, as a worker uses them. See `spark.targets` of the configuration."""
+"""A worker's view of the named places where a task's Spark runs: `spark.targets` of the configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TargetKind(StrEnum):
-    """What a target is."""
+    """The kind of a target."""
 
     LOCAL = "local"
     CONNECT = "connect"
@@ -28,40 +28,40 @@ class TargetKind(StrEnum):
 
     @property
     def runs_drivers(self) -> bool:
-        """It is a cluster that a driver can be submitted to."""
+        """True for a cluster to which drivers can be submitted."""
         return self not in (TargetKind.LOCAL, TargetKind.CONNECT)
 
 
 class TargetError(NimbusError):
-    """A target cannot be used as it is configured."""
+    """A target's configuration cannot be used."""
 
     code = "spark_target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkTarget:
-    """One place. Checked where the configuration was read, then trusted."""
+    """One place. Checked when the configuration was read, then trusted."""
 
     name: str
     kind: TargetKind
     slots: int = 8
     master: str = ""
-    """Of Spark; empty for a Connect server."""
+    """Spark master; empty for a Connect server."""
     url: str = ""
-    """Of a Connect server, `sc://host:port`."""
+    """URL of a Connect server, `sc://host:port`."""
     rest: tuple[str, ...] = ()
-    """Of standalone's REST servers, or of YARN's ResourceManagers, `http://host:port`."""
+    """URLs of standalone's REST servers, or of YARN's ResourceManagers, `http://host:port`."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Properties, those included that follow from other keys. The worker's yield, the task's own win."""
+    """Properties, including those derived from other keys. They override the worker's."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables that drivers and submissions need."""
+    """Environment variables for drivers and submissions."""
     ca_file: Path | None = None
-    """Of the authority of the Kubernetes API server."""
+    """PEM file with the certificate authority of the Kubernetes API server."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
-    """Read what the target wants to hear, if anything. Raises TargetError when it cannot be read."""
+    """Reads the token for the target, if it has one. Raises TargetError if it cannot be read."""
 
     def plan(self) -> ConnectPlan:
-        """A session on this Connect server.
+        """The plan of a session on this Connect server.
 
         Raises:
             TargetError: its token cannot be read.
@@ -70,7 +70,7 @@ class SparkTarget:
         return RemoteServer(self.url, self.token()).plan()
 
     def reach(self, session: ConnectSession) -> ConnectPlan | None:
-        """How to reach a session; None: it is not on this server, or the token is gone."""
+        """The plan for an existing session; None if it is not on this server, or the token is missing."""
         found = RemoteServer(self.url, None).reach(session) if self.url else None
         try:
             return None if found is None else replace(found, token=self.token())

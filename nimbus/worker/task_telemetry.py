@@ -1,4 +1,4 @@
-"""What a task is told of the trace and the lineage that it belongs to, so that what it sends itself nests."""
+"""Trace and lineage settings for tasks, so that their own spans and events have the right parent."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from nimbus.domain.workers import Assignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTelemetry:
-    """How a worker is set up for it. Holds no secrets."""
+    """A worker's settings. Contains no secrets."""
 
     traces: bool = False
-    """Spans of attempts are sent."""
+    """Whether spans of attempts are sent."""
     namespace: str = ""
-    """Of all jobs in lineage."""
+    """Namespace of all jobs in lineage."""
     transport: Mapping[str, str] = field(default_factory=dict)
-    """Properties of OpenLineage's listener in Spark that say where to send; empty: it is told nothing."""
+    """Properties that tell OpenLineage's listener in Spark where to send; empty: none are set."""
 
     def variables(self, cluster: ClusterId, attempt: AttemptId) -> dict[str, str]:
-        """For the environment of an attempt's driver."""
+        """Variables for the environment of an attempt's driver."""
         return {"TRACEPARENT": traceparent(cluster, attempt)} if self.traces else {}
 
     def spark_properties(self, cluster: ClusterId, order: Assignment) -> dict[str, str]:
-        """For the Spark of an attempt. On a Spark Connect server, which is for many, there are none."""
+        """Properties for the Spark of an attempt; none on a shared Spark Connect server."""
         task = order.task
         if not (self.transport and task.kind.uses_spark and task.spark_mode is SparkMode.CLASSIC):
             return {}

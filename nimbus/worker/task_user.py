@@ -1,4 +1,4 @@
-"""The Linux users that drivers run as: found by name at a worker's start, become in a driver's own process.
+"""The Linux users that drivers run as: looked up at a worker's start; each driver switches to its user.
 
 Standard library only: drivers and their parents import this. See docs/adr/0028.
 """
@@ -27,9 +27,9 @@ _CAPABILITIES = {
     "CAP_SETUID": 7,
     "CAP_SYS_PTRACE": 19,
 }
-"""What a worker needs: to give folders away, to become another user, to see and end that user's processes."""
+"""Capabilities of a worker: change owners of folders, switch users, see and end other users' processes."""
 _NO_UID = 2**32 - 1
-"""To the kernel: leave the user as it is."""
+"""Tells the kernel not to change the user."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,33 +42,33 @@ class TaskUserError(NimbusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskUser:
-    """Whose rights a driver has."""
+    """The user of a driver."""
 
     name: str
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """All, `gid` among them."""
+    """All groups, including `gid`."""
     home: str
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a login sets."""
+        """The variables that a login sets."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def become(self) -> None:
-        """Give up the rights of this process for good. It must have one thread.
+        """Switch this process permanently to the user. It must have one thread.
 
-        A parent's death must be asked for again afterwards: see `nimbus.worker.forked.die_with`.
+        Call `nimbus.worker.forked.die_with` afterwards, because the switch clears that setting.
         """
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-        _prctl(_PR_SET_DUMPABLE, 1)  # as of a program that this user started: its own /proc is its own
+        _prctl(_PR_SET_DUMPABLE, 1)  # as for a program that this user started: it owns its /proc
 
     def may_read(self, file: Path) -> bool:
-        """Whether a file's mode, and the modes of the folders above, let the user read it."""
+        """True if a file's mode, and the modes of its parent folders, permit the user to read it."""
         path = Path(os.path.realpath(file))
         try:
             return self._may(path, 4) and all(self._may(folder, 1) for folder in path.parents)
@@ -84,10 +84,10 @@ class TaskUser:
 
 @dataclass(frozen=True, slots=True)
 class TaskUsers:
-    """Who runs which pipeline's tasks on a worker."""
+    """The users of a worker's tasks, by pipeline."""
 
     of_all: TaskUser | None = None
-    """None: the worker's own user."""
+    """User of all other pipelines; None: the worker's own user."""
     of_pipelines: Mapping[PipelineName, TaskUser] = field(default_factory=dict)
 
     def of(self, pipeline: PipelineName) -> TaskUser | None:
@@ -95,7 +95,7 @@ class TaskUsers:
         return self.of_pipelines.get(pipeline, self.of_all)
 
     def all(self) -> tuple[TaskUser, ...]:
-        """All of them, each once."""
+        """All users, without duplicates."""
         users = (self.of_all, *self.of_pipelines.values())
         return tuple({user.uid: user for user in users if user is not None}.values())
 
@@ -130,8 +130,8 @@ def refuse_readable_secrets(users: TaskUsers, files: Iterable[Path]) -> None:
     """Refuse to run tasks as users that can read a worker's secrets.
 
     Args:
-        users: That tasks run as.
-        files: That hold secrets.
+        users: The users of tasks.
+        files: The files with secrets.
 
     Raises:
         TaskUserError: one of them can be read.

@@ -1,8 +1,8 @@
-"""Fakes with real semantics, shipped: a board and a log store in a folder, shared by processes.
+"""Shipped fakes with real semantics: a board and a log store in a folder that processes share.
 
-For tests, and for trying a worker without ZooKeeper. Slots are filled by link(2), so create-once
-holds between processes as it does in ZooKeeper; two slots at once are filled under a lock. `cut_off` makes
-the board unreachable for all who use it.
+For tests, and for running a worker without ZooKeeper. Slots are filled by link(2), so create-once
+holds between processes as in ZooKeeper; two slots together are filled under a lock. `cut_off` makes
+the board unreachable for all its users.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class FileBoard:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # What a test does as leader.
+    # Methods for a test in the role of the leader.
 
     def add_attempt(self, attempt: str) -> None:
-        """Make the place for an attempt's slots."""
+        """Create an attempt's slots."""
         self._place(attempt).mkdir(parents=True)
 
     def remove_attempt(self, attempt: str) -> None:
-        """Archive an attempt: its slots are not known any more."""
+        """Archive an attempt: its slots do not exist any more."""
         place = self._place(attempt)
         place.rename(place.with_name(f".{attempt}"))
 
@@ -61,15 +61,15 @@ class FileBoard:
         write_atomic(folder / order.attempt, ASSIGNMENT.encode(order))
 
     def unassign(self, worker: str, attempt: str) -> None:
-        """Take an order back."""
+        """Withdraw an order."""
         (self._root / "workers" / worker / attempt).unlink(missing_ok=True)
 
     def request_stop(self, attempt: str) -> None:
-        """Ask for an attempt to be stopped."""
+        """Request that an attempt is stopped."""
         write_atomic(self._place(attempt) / "stop", b"")
 
     def cut_off(self, *, down: bool) -> None:
-        """Make it unreachable, or reachable again."""
+        """Make the board unreachable, or reachable again."""
         if down:
             self._root.mkdir(parents=True, exist_ok=True)
             self._down.touch()
@@ -88,7 +88,7 @@ class FileBoard:
             return self._fill_claim(place, claim)
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
-        """See `nimbus.ports.AttemptBoard`. One after the other."""
+        """See `nimbus.ports.AttemptBoard`. Fills one after the other."""
         return [self._fill_one(record) for record in filled]
 
     def _fill_one(self, record: Claim | End) -> Claim | End | None:
@@ -103,7 +103,7 @@ class FileBoard:
         return standing
 
     def refuse(self, claim: Claim, end: End) -> Claim:
-        """See `nimbus.ports.AttemptBoard`. One step for all who read, but not for a process killed within."""
+        """See `nimbus.ports.AttemptBoard`. Atomic for readers, but not if the process is killed."""
         with self._slots_of(claim.attempt) as place:
             if not (place / "claim").exists() and (place / "end").exists():
                 raise AttemptWithdrawnError(claim.attempt)
@@ -211,13 +211,13 @@ class FileBoard:
 
     @contextmanager
     def _slots_of(self, attempt: str) -> Iterator[Path]:
-        """The place of an attempt that is known, to be changed by nobody else meanwhile."""
+        """The folder of an existing attempt's slots, locked against other writers."""
         with self._alone():
             yield self._known(attempt)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep all other processes and threads from the slots."""
+        """Lock the slots against all other processes and threads."""
         self._root.mkdir(parents=True, exist_ok=True)
         fd = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,6 +1,6 @@
-"""A bench for trying runners and workers without ZooKeeper and S3: folders, orders, and a way to wait.
+"""A test bench for runners and workers without ZooKeeper and S3: folders, orders, and waiting.
 
-For tests. Everything lies below one folder; the board and the logs are the fakes of `testing`.
+Everything is below one folder; the board and the logs are the fakes of `testing`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RELEASE = ReleaseDigest("0" * 64)
 
 
 def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
-    """Ask until the answer is true, and return it.
+    """Call `question` until its result is true, and return the result.
 
     Raises:
         TimeoutError: it was not true before the deadline.
@@ -53,7 +53,7 @@ def eventually(question: Callable[[], T], what: str, deadline_s: float = 30.0) -
 
 
 class Bench:
-    """One machine with a release folder, a data folder, a board, and as many workers as are asked for."""
+    """One machine with a release folder, a data folder, a board, and any number of workers."""
 
     def __init__(self, root: Path, launcher: Launcher = launch) -> None:
         self.root = root
@@ -67,14 +67,14 @@ class Bench:
         self.asked = 0
         self.data_uri: str | None = None
         self.missing: dict[ReleaseDigest, threading.Event] = {}
-        """Releases that are not on the disk; each comes when its event is set."""
+        """Releases that are not on the disk; each arrives when its event is set."""
         self.release.mkdir(parents=True)
         self.connections = Connections(
             board=f"{MEMORY_FILE}{root / 'board'}", logs=f"{MEMORY_FILE}{root / 'logs'}"
         )
 
     def keep_outputs_in(self, uri: str, **server: str) -> None:
-        """Keep outputs in a bucket from now on.
+        """Store outputs in a bucket from now on.
 
         Args:
             uri: `s3://bucket/prefix`.
@@ -86,7 +86,7 @@ class Bench:
 
     @contextmanager
     def pinned(self, pipeline: PipelineName, digest: ReleaseDigest, timeout: timedelta) -> Iterator[Path]:
-        """See `nimbus.worker.preparation.ReleaseProvider`: the release is here, or `trouble` is raised."""
+        """See `nimbus.worker.preparation.ReleaseProvider`: returns the release, or raises `trouble`."""
         del pipeline
         self.asked += 1
         if digest in self.missing:
@@ -110,7 +110,7 @@ class Bench:
     def order(
         self, script: str, *, attempt: str = "run1.task.1", known: bool = True, **more: Any
     ) -> Assignment:
-        """Write an order for an attempt, and make its place on the board unless `known` is false."""
+        """Write an order for an attempt, and create its slots on the board unless `known` is false."""
         parsed = AttemptId.parse(attempt)
         said = ("args", "spark_conf", "spark_mode", "spark_place", "limits", "main_class")
         task: dict[str, Any] = {name: more.pop(name) for name in said if name in more}
@@ -134,7 +134,7 @@ class Bench:
         return Assignment(**(fields | more))
 
     def startup(self, *, worker: str = "w1", stop_grace_s: float = 10.0, **plan: Any) -> RunnerStartup:
-        """What a worker would tell a runner."""
+        """The startup that a worker would send to a runner."""
         environment: Mapping[str, str] = driver_environment(
             os.environ, java_home=_java_home(), extra=plan.pop("extra", {})
         )
@@ -179,17 +179,17 @@ class Bench:
         return Worker(settings=settings, **(parts | more))
 
     def place(self, host: str) -> BucketPlace:
-        """The bucket of outputs, seen from a host, after `keep_outputs_in`."""
+        """The bucket of outputs with a host's own folder of copies, after `keep_outputs_in`."""
         assert self.data_uri is not None  # noqa: S101 - said above
         open_store = partial(open_data, self.connections.data)
         return BucketPlace(self.data_uri, self.root / host / "inputs", open_store)
 
     def reap(self, order: Assignment) -> bool:
-        """Do a REAP order as a worker that has launched nothing."""
+        """Execute a REAP order like a worker that has launched nothing."""
         return settlement.reap(self.board, order, self.worker().executors)
 
     def slots(self, attempt: str = "run1.task.1") -> Slots:
-        """What the board says."""
+        """An attempt's slots on the board."""
         return self.board.read(AttemptId.parse(attempt))
 
     def await_end(self, attempt: str = "run1.task.1", deadline_s: float = 60.0) -> End:
@@ -199,11 +199,11 @@ class Bench:
         return end
 
     def processes(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
-        """Living processes of an attempt, its runner among them."""
+        """Living processes of an attempt, including its runner."""
         return self.driver_tree(attempt) + procfs.with_variable(RUNNER_VARIABLE, self._tag(attempt))
 
     def driver_tree(self, attempt: str = "run1.task.1") -> list[procfs.ProcessId]:
-        """Living processes of an attempt's driver and of all it started, oldest first."""
+        """The living driver of an attempt and its descendants, oldest first."""
         found = procfs.with_variable(ATTEMPT_VARIABLE, self._tag(attempt))
         return sorted(found, key=lambda process: (process.start_ticks, process.pid))
 

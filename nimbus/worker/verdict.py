@@ -1,4 +1,4 @@
-"""How an attempt ended, from what its runner saw. Pure functions; the text is made for people."""
+"""Determines how an attempt ended, from its runner's observations. Pure; reasons are texts for users."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REASON_LIMIT = 500
 _LINE_OF_ERROR = re.compile(
     r'(?:Exception in thread "[^"]*" )?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*)'
 )
-"""Of Python, and of a JVM."""
+"""The first line of an exception in Python and in a JVM."""
 _SERVER_STACK = re.compile(f"^{SERVER_STACK}", re.M)
 _SOME_LINES = 5
 
 
 class Ordered(Enum):
-    """Why the runner itself ended its driver, if it did."""
+    """Why the runner ended its driver, if it did."""
 
     NOT = "not"
     TIMEOUT = "timeout"
@@ -33,20 +33,20 @@ class Ordered(Enum):
     SERVER_GONE = "server_gone"
     """Its Spark Connect server has ended, or does not answer."""
     OUTDATED = "outdated"
-    """END was filled by somebody else, or the attempt is gone: what the driver does is of no use any more."""
+    """Another process filled END, or the attempt is deleted, so the driver's work is useless."""
     LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome, reason for people, exit code (128 + n for signal n, as shells have it), class of failure."""
+    """Outcome, reason as text, exit code (128 + n for signal n, as in shells), class of failure."""
 
     outcome: Outcome
     reason: str
     exit_code: int | None
     failure: FailureClass | None = None
     result: Mapping[str, Any] | None = None
-    """Of a success; see `nimbus.result`."""
+    """The result of a successful task; see `nimbus.result`."""
 
 
 def judge(
@@ -60,21 +60,21 @@ def judge(
     oom_killer: bool = False,
     exceeded: str | None = None,
 ) -> Verdict:
-    """Judge a driver.
+    """Determine the verdict about a driver that has ended.
 
     Args:
         status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
         ordered: Why the runner ended it, if it did.
-        came_to_its_end: The driver wrote its own mark after the task's code had returned.
-        is_program: It has no such mark. One that was asked to end may exit with 0 all the same.
-        timeout: Of the attempt.
+        came_to_its_end: The driver wrote its mark after the task's code had returned.
+        is_program: It writes no such mark. It may exit with 0 even if it was asked to end.
+        timeout: The attempt's timeout.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
         oom_killer: The kernel's OOM killer ended a process of this machine while the driver ran.
         exceeded: Which limit it exceeded, if any.
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and (came_to_its_end or (is_program and ordered is Ordered.NOT)):
-        # Even if a stop or the timeout came at the same moment: the work is done.
+        # Also if a stop or the timeout came at the same moment, because the work is done.
         return Verdict(Outcome.SUCCEEDED, "", 0)
     match ordered:
         case Ordered.TIMEOUT:
@@ -119,7 +119,7 @@ def _signal(number: int) -> str:
 
 
 def error_in(log_tail: str) -> str:
-    """Find the lines that say what went wrong: those of the last exception, or else the last lines."""
+    """Find the lines with the error: those of the last exception, or else the last lines."""
     text = _SERVER_STACK.sub("", without_other_threads(log_tail))
     lines = [line.rstrip() for line in text.splitlines()]
     for at in range(len(lines) - 1, -1, -1):

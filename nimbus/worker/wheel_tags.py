@@ -1,4 +1,4 @@
-"""Tells from a wheel's file name whether this Python can import it, by the rules of pip."""
+"""Checks by a wheel's file name whether this Python can import it, by the rules of pip."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 
 def why_not_here(file_name: str, own: Set[Tag] | None = None) -> str | None:
-    """Say why a wheel cannot be imported here; None when it can, as far as its name tells.
+    """Why a wheel cannot be imported here; None if its name shows no reason.
 
     Args:
         file_name: `name-version(-build)-python-abi-platform.whl`.
-        own: What an interpreter can import; None: this one.
+        own: The tags that an interpreter supports; None: those of this one.
     """
     try:
         *_, tags = parse_wheel_filename(file_name)
@@ -24,7 +24,7 @@ def why_not_here(file_name: str, own: Set[Tag] | None = None) -> str | None:
         return f"has no valid wheel name (name-version-python-abi-platform.whl): {exc}"
     if not tags.isdisjoint(_own_tags() if own is None else own):
         return None
-    # As the name spells them: 250 characters can stand for 20,000 combinations.
+    # As written in the name, because 250 characters can expand to 20,000 combinations.
     needed = "-".join(file_name.removesuffix(".whl").split("-")[-3:])
     return f"is for {needed}, and this is {sysconfig.get_platform()} with Python {platform.python_version()}"
 

@@ -1,9 +1,9 @@
-"""Unpacks a release's wheels, so that a task imports them without installing anything. Any thread.
+"""Unpacks a release's wheels, so that a task can import them without installation. Any thread.
 
-Folders are named by the wheel's digest and shared by all attempts. A wheel is a zip file from outside: each
+Folders are named by the wheel's digest and shared by all attempts. A wheel is an untrusted zip file: each
 member's name is checked before anything is written.
 
-The library `installer` 1.1 does not replace this: it bounds neither bytes nor members, takes names with `..`
+The library `installer` 1.1 cannot replace this: it limits neither bytes nor members, accepts names with `..`
 that stay inside, and writes a link as a file.
 """
 
@@ -36,23 +36,23 @@ class BadWheelError(NimbusError):
 
 
 def find_wheels(release_root: Path) -> tuple[Path, ...]:
-    """The wheels that a release brings along, by path."""
+    """The wheels of a release, ordered by path."""
     return tuple(sorted(path for path in release_root.rglob("*.whl") if path.is_file()))
 
 
 def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> Path:
-    """Unpack a wheel below `root`, unless it is there.
+    """Unpack a wheel below `root`, unless it is already there.
 
     Args:
         wheel: A `.whl` file with a valid name.
-        root: Where unpacked wheels are, one folder each, named by digest.
-        max_total_bytes: Of all its members, unpacked.
+        root: Folder of unpacked wheels, one folder each, named by digest.
+        max_total_bytes: Limit for all its members, unpacked.
 
     Returns:
         The folder to import from.
 
     Raises:
-        BadWheelError: it is no wheel, is for another platform, or holds a name or a size that is not allowed.
+        BadWheelError: it is not a wheel, is for another platform, or has a name or size that is not allowed.
         OSError: the disk is full or cannot be written.
     """
     if reason := why_not_here(wheel.name):
@@ -86,7 +86,7 @@ def _install(part: Path, place: Path) -> None:
     except OSError:
         if not place.is_dir():
             raise
-        return  # another attempt was faster; the digest says that it is the same
+        return  # another attempt was faster; the digest proves that it is the same
     sync_folder(place.parent)
 
 
@@ -127,7 +127,7 @@ def _checked_name(wheel: Path, member: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _importable(path: PurePosixPath) -> PurePosixPath:
-    """Where a member belongs: `<name>.data/purelib/` and `platlib/` are spread over the root (PEP 427)."""
+    """The target path of a member: `<name>.data/purelib/` and `platlib/` are moved to the root (PEP 427)."""
     parts = path.parts
     if len(parts) > 2 and parts[0].endswith(".data") and parts[1] in ("purelib", "platlib"):
         return PurePosixPath(*parts[2:])
@@ -135,9 +135,9 @@ def _importable(path: PurePosixPath) -> PurePosixPath:
 
 
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, left: int) -> int:
-    """Write one member; how many bytes. Stops beyond `left`: the size that a zip file states may be a lie."""
+    """Write one member; return its size. Stops beyond `left`, because the size in a zip file may be wrong."""
     written = 0
-    # O_EXCL: a name that comes twice must not replace what was checked before.
+    # O_EXCL: a repeated name must not replace a file that was already checked.
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file, archive.open(member) as source:
         while written <= left and (chunk := source.read(_CHUNK_BYTES)):

@@ -1,4 +1,4 @@
-"""A worker's folder belongs to one live worker."""
+"""Ensures that only one live worker uses a worker's folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class WorkDirInUseError(NimbusError):
 
 
 def open_to_users(work_dir: Path) -> None:
-    """Let the users of drivers reach the folders of their attempts. Nothing else there is theirs to read."""
+    """Permit the users of drivers to traverse to the folders of their attempts, and to read nothing else."""
     for folder in (work_dir, work_dir / "attempts", work_dir / "executors", work_dir / "wheels"):
         make_passage(folder)
 
 
 def take_work_dir(work_dir: Path) -> int:
-    """Take the folder, made if need be, for as long as the returned descriptor is open.
+    """Lock the folder, created if needed, until the returned descriptor is closed.
 
     Raises:
         WorkDirInUseError: a live worker has it.

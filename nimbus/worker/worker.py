@@ -1,14 +1,17 @@
-"""Takes orders from the leader, launches a runner for each attempt, and reports what a runner cannot.
+"""Takes orders from the leader, launches a runner for each attempt, and ends attempts of dead runners.
 
-What holds:
-  * Stopping, killing or restarting a worker ends no runner and no driver. What they did meanwhile is found in
+Guarantees:
+  * Stopping, killing or restarting a worker ends no runner and no driver. The next worker finds their results
+  in
     their folders.
-  * A runner that dies is noticed at once, by its pidfd; its remains are killed before it is called lost.
+  * The death of a runner is noticed at once, by its pidfd. Its remaining processes are killed before the
+  attempt
+    is reported as lost.
   * An order whose release is on the disk does not wait for orders whose release must be fetched.
   * Nothing is launched twice: the folder's lock and the CLAIM slot decide, not this worker's memory.
 
-Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases that are here), `worker-fetch-*`
-(those that are not), `worker-logs` (leftover logs).
+Threads: `nimbus-worker` (all decisions), `worker-prepare-*` (releases on the disk), `worker-fetch-*`
+(releases that must be fetched), `worker-logs` (leftover logs).
 """
 
 from __future__ import annotations
@@ -70,14 +73,14 @@ from nimbus.worker.work_dir import open_to_users, take_work_dir
 
 _PREPARING_AT_ONCE = 2
 _FETCHING_AT_ONCE = 2
-"""Orders whose release is not on the disk. They have threads of their own: storage may be away for long."""
+"""Threads for orders whose release is not on the disk: storage may be down for a long time."""
 _LOOK_AGAIN_S = 1.0
 _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
-"""At an attempt in a cluster: the worker that was asked to look for it follows it, and ends it."""
+"""Interval for an attempt in a cluster: the worker with its REAP order follows it, and ends it."""
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 _REFILL_S = 0.5
-"""From a Spark task's start to the start of a warm driver for the next one."""
+"""Pause between a Spark task's start and the start of a warm driver for the next one."""
 
 _log = structlog.get_logger(__name__)
 
@@ -86,7 +89,7 @@ _Prepared = tuple[PipelineName, ReleaseDigest, TaskKind]
 
 
 def _prepared(order: Assignment) -> _Prepared:
-    """All that a plan depends on."""
+    """The key of a plan: everything that it depends on."""
     return order.pipeline, order.release, order.task.kind
 
 
@@ -127,13 +130,13 @@ class Worker:
         )
         self._on_failure = on_failure
         self.failure: BaseException | None = None
-        """What ended the worker's thread, if something did."""
+        """The error that ended the worker's thread, if any."""
         self._registration = Registration(settings, registrations, clock, clusters or ())
         self._orders: dict[str, Assignment] = {}
         self._read_at_s: dict[str, float] = {}
-        """When the orders that are not launched yet were read."""
+        """When each order that is not yet launched was read."""
         self._has_looked = False
-        """`_orders` was read."""
+        """True after `_orders` was read."""
         self._leftover_logs = LeftoverLogs(logs, self._loop)
         self._processes = ProcessExecutor(
             context, self._leftover_logs, launcher=self._launcher, connect_launcher=self._connect_forks
@@ -151,20 +154,20 @@ class Worker:
             Holder.APPLICATION: self._applications,
         }
         self._plans: dict[_Prepared, RunnerPlan] = {}
-        """What was prepared for earlier attempts: a release never changes, nor do its wheels."""
+        """Plans of earlier attempts, which can be reused: a release and its wheels never change."""
         self._reaping: set[str] = set()
         self._lock_fd = -1
         self._prepare_pool = ThreadPoolExecutor(_PREPARING_AT_ONCE, thread_name_prefix="worker-prepare")
         self._fetch_pool = ThreadPoolExecutor(_FETCHING_AT_ONCE, thread_name_prefix="worker-fetch")
         self._thread = threading.Thread(target=self._run, name="nimbus-worker", daemon=True)
 
-    # From any thread.
+    # Methods for any thread.
 
     def start(self) -> None:
-        """Look after what an earlier worker left, register, and take orders.
+        """Take over attempts of an earlier worker, register, and accept orders.
 
         Raises:
-            WorkDirInUseError: a live worker has the folder.
+            WorkDirInUseError: a live worker uses the folder.
         """
         self._lock_fd = take_work_dir(self._settings.work_dir)
         if self._settings.users.all():
@@ -173,27 +176,27 @@ class Worker:
         self._thread.start()
 
     def drain(self) -> None:
-        """Ask for no more work; what is there goes on."""
+        """Accept no more work; current attempts continue."""
         self._loop.post(partial(self._context.do, self._drain))
 
     def session_renewed(self) -> None:
-        """Register and read orders anew, on a new ZooKeeper session. Only enqueues: kazoo may call it."""
+        """Register and read orders again, on a new ZooKeeper session. Only enqueues: kazoo may call it."""
         self._loop.post(self._renew)
 
     def attempts(self) -> frozenset[str]:
-        """Attempts that this worker has to do with at the moment, of any phase."""
+        """The worker's current attempts, in any phase."""
         return frozenset(self._phases.copy())
 
     def unended(self) -> frozenset[str]:
-        """Those of them that it is not done with."""
+        """The current attempts that are not done."""
         return self._context.unended
 
     def reaping(self) -> frozenset[str]:
-        """Attempts that it was asked to look for."""
+        """Attempts with a REAP order."""
         return frozenset(self._reaping.copy())
 
     def standing(self) -> WorkerStanding:
-        """How it stands, for metrics."""
+        """The worker's state, for metrics."""
         phases = Counter(self._phases.copy().values())
         return WorkerStanding(
             slots=self._settings.slots,
@@ -204,7 +207,7 @@ class Worker:
         )
 
     def close(self, timeout: timedelta) -> None:
-        """Stop taking orders. Runners and drivers go on; registrations are the caller's to withdraw."""
+        """Stop accepting orders. Runners and drivers continue; the caller withdraws the registration."""
         self._loop.stop()
         if self._thread.ident is not None:
             self._thread.join(timeout.total_seconds())
@@ -222,7 +225,7 @@ class Worker:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    # The worker's thread, from here on.
+    # Methods for the worker's thread.
 
     def _run(self) -> None:
         try:
@@ -249,7 +252,7 @@ class Worker:
         except StoreUnavailableError as exc:
             _log.warning("worker_not_registered", worker=self._settings.id, error=str(exc)[:300])
         except WorkerIdInUseError as exc:
-            # The other one may be our own predecessor, whose session has not run out yet: ask again.
+            # The other one may be our predecessor, whose session has not expired yet: try again.
             _log.error("worker_id_in_use", worker=self._settings.id, error=str(exc))
         else:
             self._context.do(partial(self._look, not was_registered))
@@ -278,7 +281,7 @@ class Worker:
         self._registration.publish_unless_taken()
 
     def _orders_changed(self) -> None:
-        """A watch: on kazoo's thread, so it only enqueues."""
+        """A watch callback on kazoo's thread, so it only enqueues."""
         self._loop.post(partial(self._context.do, partial(self._look, True)))
 
     def _look(self, arm: bool) -> None:
@@ -311,8 +314,8 @@ class Worker:
             self._prepare(order, self._board.cluster(), pauses(1.0, 10.0))
 
     def _plan_of(self, order: Assignment) -> RunnerPlan | None:
-        """What was prepared for an earlier attempt of the release, if it still does."""
-        # Its Java, class archive or Connect server may be another one now; a secret, too.
+        """The plan of an earlier attempt of the release, if it is still valid."""
+        # Java, class archive, Connect server and secrets may have changed.
         if order.task.kind.uses_spark or order.task.secrets:
             return None
         plan = self._plans.get(_prepared(order))
@@ -364,7 +367,7 @@ class Worker:
         elif (plan := done.result()) is not None:
             if len(self._plans) >= _PLANS_KEPT:
                 self._plans.clear()
-            if not plan.secrets:  # those of one task are not for another
+            if not plan.secrets:  # the secrets of one task are not for another
                 self._plans[_prepared(order)] = plan
             self._launch(order, plan)
         else:
@@ -379,7 +382,7 @@ class Worker:
 
     def _start(self, order: Assignment, plan: RunnerPlan) -> None:
         if before := earlier(AttemptId.parse(order.attempt)):
-            # This session has seen the order, so it sees all that was kept until the attempts before ended.
+            # This session has read the order, so it also sees the last checkpoints of earlier attempts.
             found = self._board.read_all(dict.fromkeys(before))
             plan = replace(plan, checkpoint=inherited(found))
         if order.task.env:

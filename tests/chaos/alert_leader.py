@@ -1,4 +1,4 @@
-"""A leader in a process of its own that is killed while it sends alerts: see `test_alert_leader_kills`."""
+"""A leader process that is killed while it sends alerts: see `test_alert_leader_kills`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEC = replace(backfill_leader.SPEC, notify=(NotifyRule(on=(AlertEvent.SUCCEEDED
 
 
 class AlertingRole(EngineRole):
-    """Sends alerts as a scheduler does."""
+    """Sends alerts like a scheduler."""
 
     def __init__(
         self,

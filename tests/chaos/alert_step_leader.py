@@ -37,21 +37,22 @@ POINTS = {
     "before the claim is committed, behind another alert": (1, 2),
     "after the claim is committed, behind another alert": (1, 1),
 }
-"""Where a leader dies, and how many messages follow: of the alert, and of the one that it waits for.
+"""Points at which a leader dies, with the number of messages that follow: for the alert, and for the alert
+that it waits for.
 
-An alert is claimed in the transaction of its cause, unless its target is busy with another one. That one the
-target has accepted already.
+An alert is claimed in the transaction of its cause, unless its target is busy with another alert, which the
+target has then already accepted.
 """
 BEHIND = ", behind another alert"
 
 
 def leader_of(run: str) -> str:
-    """The leader that dies about a run."""
+    """The name of the leader that dies at an alert of this run."""
     return f"leader-of-{run}"
 
 
 def is_about(alert: str, run: str) -> bool:
-    """Whether an alert is about a run: its id says so."""
+    """True if an alert is about a run, by its id."""
     return f".{run}." in alert
 
 
@@ -59,13 +60,13 @@ _STEPS = {AlertState.SENDING: "claim", AlertState.SENT: "mark"}
 
 
 class Doom:
-    """Kills the process at one point, when it is about one run."""
+    """Kills the process at one point of an alert of one run."""
 
     def __init__(self, run: str, at: str, notes: Notes) -> None:
         self._run, self._at, self._notes = run, at, notes
 
     def pass_by(self, point: str, alert: str) -> None:
-        """The leader is at a point with an alert."""
+        """Called when the leader reaches a point with an alert."""
         if point == self._at.removesuffix(BEHIND) and is_about(alert, self._run):
             self._notes.die(leader_of(self._run), self._at)
 
@@ -83,7 +84,7 @@ class DoomedTarget:
 
 
 class DoomedStore(ZooKeeperLeaderStore):
-    """On the way to which the leader dies."""
+    """A store whose requests may kill the leader."""
 
     doom: Doom
 
@@ -123,7 +124,7 @@ class DoomedRole(alert_leader.AlertingRole):
 def lead(*, hosts: str, root: str, url: str, run: str, at: str, notes: str) -> None:
     """Queue for the lead; die at the point `at` of the alert about `run`.
 
-    Nothing but that death makes a message doubtful, however slow the machine is.
+    Only this death can make a message doubtful, even on a slow machine.
     """
     webhook.TIMEOUT_S = LONGEST_S
     role = DoomedRole(hosts, root, leader_of(run), url, Doom(run, at, Notes(Path(notes))))

@@ -1,4 +1,4 @@
-"""Publishes to a bucket, or collects in it, without end, to be killed.
+"""Publishes to a bucket, or collects in it, in an endless loop until it is killed.
 
 Forks a worker for each line on stdin: `<role> <seed>`. Not a test: started by
 `test_blobsync_collection_kills`. Forking spares each worker the start of an interpreter.
@@ -45,11 +45,11 @@ _LEAPS, _WANTED, _PUBLISHED, _DELETING = "leaps", "wanted", "published", "deleti
 
 
 class LeapingStore(TravelledStore):
-    """A store whose clock has leapt at some moments, the same ones for all processes.
+    """A store whose clock has jumped at some moments, which are the same for all processes.
 
     Args:
-        store: With a clock like any.
-        leaps: When, and how far.
+        store: A store with an ordinary clock.
+        leaps: Time and size of each jump.
     """
 
     def __init__(self, store: ObjectStore, leaps: Sequence[tuple[datetime, timedelta]]) -> None:
@@ -64,14 +64,14 @@ class LeapingStore(TravelledStore):
 
 
 class Folder:
-    """What test and workers tell one another. The test writes while no worker lives."""
+    """Shared files of test and workers. The test writes only while no worker lives."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._leaps: list[tuple[datetime, timedelta]] = []
 
     def leap(self, far: timedelta) -> None:
-        """Let time pass. The store tells milliseconds: so nothing is written in that of the leap."""
+        """Advance the clock. The store's times are in milliseconds, so no write may share the jump's."""
         time.sleep(0.005)
         self._leaps.append((datetime.now(UTC), far))
         time.sleep(0.005)
@@ -79,14 +79,14 @@ class Folder:
         (self.path / _LEAPS).write_text(json.dumps(told))
 
     def store(self, s3: S3ObjectStore) -> LeapingStore:
-        """As its clock is now."""
+        """The store with the current clock."""
         told = json.loads((self.path / _LEAPS).read_text())
         leaps = [(datetime.fromisoformat(when), timedelta(seconds=far)) for when, far in told]
         return LeapingStore(s3, leaps)
 
     @property
     def wanted(self) -> frozenset[ReleaseRef]:
-        """What no collection may touch."""
+        """Releases that no collection may delete."""
         return frozenset(ReleaseRef(*pair) for pair in json.loads((self.path / _WANTED).read_text()))
 
     @wanted.setter
@@ -99,17 +99,17 @@ class Folder:
             (self.path / name).write_text("")
 
     def note_published(self, ref: ReleaseRef) -> None:
-        """One line, in one write."""
+        """Append one line in one write."""
         with (self.path / _PUBLISHED).open("a") as file:
             file.write(f"{ref.name} {ref.digest}\n")
 
     def published(self) -> set[ReleaseRef]:
-        """In this round, and told so."""
+        """Releases published and recorded in this round."""
         lines = (self.path / _PUBLISHED).read_text().splitlines()
         return {ReleaseRef(*line.split()) for line in lines}
 
     def note_deleting(self) -> bool:
-        """Asked before each request that deletes."""
+        """Called before each request that deletes."""
         with (self.path / _DELETING).open("a") as file:
             file.write(".")
         return True
@@ -120,7 +120,7 @@ class Folder:
 
 
 def files_of(version: int) -> dict[str, bytes]:
-    """Some are those of other versions; some travel alone."""
+    """The files of one version: some are shared with other versions, some are not packed."""
     dice = random.Random(version)
     files = {f"lib/m{number}.py": b"common %d\n" % number * 50 for number in range(6)}
     files |= {f"data/v{number}": dice.randbytes(dice.randint(0, 9_000)) for number in range(4)}
@@ -130,7 +130,7 @@ def files_of(version: int) -> dict[str, bytes]:
 
 
 def write_versions(folder: Path) -> None:
-    """All of them as folders, to be published from."""
+    """Write all versions as folders to publish from."""
     for version in range(VERSIONS):
         for path, data in files_of(version).items():
             file = folder / str(version) / path
@@ -141,13 +141,13 @@ def write_versions(folder: Path) -> None:
 def publish_version(
     store: ObjectStore, folder: Path, name: str, version: int, *, dry_run: bool = False
 ) -> ReleaseRef:
-    """One of those."""
+    """Publish one version."""
     files = collect(folder / str(version), include=["**"])
     return ReleaseRef(name, publish(store, name=name, files=files, retry=RETRY, dry_run=dry_run).digest)
 
 
 def gather(store: LeapingStore, folder: Folder) -> CollectionReport:
-    """Everything that is not wanted."""
+    """Collect everything that is not wanted."""
     return collect_garbage(
         store,
         folder.wanted,
@@ -160,7 +160,7 @@ def gather(store: LeapingStore, folder: Folder) -> CollectionReport:
 
 
 def publishing(store: LeapingStore, folder: Folder, dice: random.Random) -> None:
-    """Any version, with pauses in which collections come to their turn."""
+    """Publish random versions, with pauses for collections."""
     while True:
         time.sleep(dice.random() * 0.3)
         version = dice.randrange(VERSIONS)
@@ -168,7 +168,7 @@ def publishing(store: LeapingStore, folder: Folder, dice: random.Random) -> None
 
 
 def collecting(store: LeapingStore, folder: Folder, dice: random.Random) -> None:
-    """Again and again, few objects at a time, so that there are many moments to die."""
+    """Collect repeatedly, few objects at a time, so that there are many points to be killed at."""
     deletion.BATCH = dice.choice([1, 2, 5])
     while True:
         try:
@@ -184,7 +184,7 @@ ROLES: dict[str, Callable[[LeapingStore, Folder, random.Random], None]] = {
 
 
 def main() -> None:
-    """Fork workers, and say their process ids and how they ended, until stdin ends."""
+    """Fork workers, and print their process ids and exit statuses, until stdin ends."""
     endpoint, bucket, path = sys.argv[1:]
     folder = Folder(Path(path))
     for line in sys.stdin:
@@ -193,7 +193,7 @@ def main() -> None:
         if pid == 0:
             try:
                 null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, 1)  # the parent's line to the test
+                os.dup2(null, 1)  # stdout is the parent's connection to the test
                 s3 = S3ObjectStore(S3Config(endpoint_url=endpoint, bucket=bucket))
                 ROLES[role](folder.store(s3), folder, random.Random(int(seed)))
             except BaseException:  # noqa: BLE001 - the test sees the exit code; it never ends by itself

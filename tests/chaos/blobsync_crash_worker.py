@@ -1,4 +1,4 @@
-"""Publishes, syncs, scrubs and collects without end, to be killed.
+"""Publishes, syncs, scrubs and collects in an endless loop until it is killed.
 
 Forks a worker for each line on stdin: `<role> <seed> <digest of the release that stays>`. Not a test: started
 by `test_blobsync_crash`. Forking spares each worker the start of an interpreter.
@@ -41,7 +41,7 @@ OFTEN = timedelta(milliseconds=100)
 
 @dataclass(frozen=True)
 class Work:
-    """What one worker has."""
+    """The state of one worker."""
 
     endpoint: str
     bucket: str
@@ -59,12 +59,12 @@ class Work:
 
 
 def releases(store: S3ObjectStore) -> list[ReleaseRef]:
-    """What is visible in the bucket now."""
+    """The releases that are visible in the bucket now."""
     return [ReleaseRef(NAME, digest) for digest in list_releases(store, NAME)]
 
 
 def publishing(work: Work) -> None:
-    """Any version, at times with everything sent anew."""
+    """Publish random versions, sometimes with all files sent again."""
     store = work.connected()
     while True:
         source = work.folder / "src" / str(work.dice.randrange(VERSIONS))
@@ -78,7 +78,7 @@ def publishing(work: Work) -> None:
 
 
 def syncing(work: Work) -> None:
-    """Some releases, as a scheduler wants them, while the scrub goes round and round."""
+    """Sync some releases like a scheduler, while the scrub runs continuously."""
     store = work.connected()
     with work.local() as local:
         syncer = Syncer(
@@ -95,7 +95,7 @@ def syncing(work: Work) -> None:
 
 
 def scrubbing(work: Work) -> None:
-    """Every byte of every release that is kept here."""
+    """Verify every byte of every local release."""
     with work.local() as local:
         while True:
             for ref in local.releases():
@@ -106,7 +106,7 @@ def scrubbing(work: Work) -> None:
 
 
 def collecting(work: Work) -> None:
-    """All but a few releases go, at once; and in the bucket, what has been condemned for long."""
+    """Collect all but a few local releases, and objects in the bucket that were condemned long ago."""
     store = work.connected()
     with work.local() as local:
         while True:
@@ -126,7 +126,7 @@ ROLES: dict[str, Callable[[Work], None]] = {
 
 
 def work_on(role: str, work: Work) -> None:
-    """Until killed."""
+    """Work until killed."""
     while True:
         try:
             ROLES[role](work)
@@ -135,13 +135,13 @@ def work_on(role: str, work: Work) -> None:
 
 
 def say(number: int) -> None:
-    """To the test."""
+    """Send a number to the test."""
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Fork workers, and say their process ids and how they ended, until stdin ends."""
+    """Fork workers, and print their process ids and exit statuses, until stdin ends."""
     endpoint, bucket, folder = sys.argv[1:]
     for line in sys.stdin:
         role, seed, digest = line.split()
@@ -149,7 +149,7 @@ def main() -> None:
         if pid == 0:
             try:
                 null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, 1)  # the parent's line to the test
+                os.dup2(null, 1)  # stdout is the parent's connection to the test
                 dice = random.Random(int(seed))
                 work_on(role, Work(endpoint, bucket, Path(folder), ReleaseRef(NAME, digest), dice))
             except BaseException:  # noqa: BLE001 - the test sees the exit code; it never ends by itself

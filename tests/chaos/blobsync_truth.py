@@ -1,6 +1,6 @@
-"""What the chaos tests of blobsync publish, and a reader of a local store that shares no code with it.
+"""Releases for the chaos tests of blobsync, and an independent reader of a local store.
 
-Not a test. The reader trusts nothing but the format: it hashes all that the store's index calls verified.
+Not a test. The reader relies only on the format: it hashes all files that the store's index calls verified.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAGIC = b"BSPACK1\n"
 
 
 def files_of(version: int) -> dict[str, bytes]:
-    """The files of one version: most are those of other versions, some travel alone, one in chunks."""
+    """The files of one version: most are shared with other versions, some are not packed, one has chunks."""
     dice = random.Random(1000 + version)
     files = {f"lib/m{number}.py": b"common %d\n" % number * 300 for number in range(40)}
     files |= {f"data/v{number}": dice.randbytes(dice.randint(0, 30_000)) for number in range(15)}
@@ -36,7 +36,7 @@ def files_of(version: int) -> dict[str, bytes]:
 
 
 def write_versions(folder: Path) -> None:
-    """All of them as folders, to be published from."""
+    """Write all versions as folders to publish from."""
     for version in range(VERSIONS):
         for path, data in files_of(version).items():
             file = folder / str(version) / path
@@ -45,11 +45,11 @@ def write_versions(folder: Path) -> None:
 
 
 def audit(root: Path, releases: Mapping[str, Mapping[str, bytes]]) -> list[str]:
-    """What is wrong in a store; nothing: all that has a final name has the bytes that it should have.
+    """Faults in a store; empty if every file with a final name has the right bytes.
 
     Args:
-        root: Of the store, which nobody writes now.
-        releases: Files of each release by its digest.
+        root: The store's folder, which must not change now.
+        releases: Files of each release, by digest.
     """
     known = {
         hashlib.sha256(data).hexdigest(): len(data) for files in releases.values() for data in files.values()
@@ -71,7 +71,7 @@ def audit(root: Path, releases: Mapping[str, Mapping[str, bytes]]) -> list[str]:
 
 
 def counted(root: Path) -> Iterator[str]:
-    """Places of files that the index vouches for, as they are now."""
+    """Places of files that the index lists as verified."""
     found: dict[str, tuple[int, ...]] = {}
     for line in (root / "verified").read_bytes().split(b"\n"):
         check, _, words = line.partition(b" ")
@@ -88,7 +88,7 @@ def counted(root: Path) -> Iterator[str]:
 
 
 def _named(root: Path, place: str) -> bool:
-    """Whether the audit reads that file, so that nothing counts that was not hashed by it."""
+    """True if the audit hashes this file, so that no listed file is left out."""
     parts = Path(place).parts
     return len(parts) == 3 and parts[0] in {"packs", "blobs"} and (root / place).is_file()
 

@@ -1,6 +1,6 @@
-"""Holds a finished run against what it promises, from three witnesses that know nothing of each other. Pure.
+"""Checks a finished run against the promises, with three independent sources. Pure.
 
-The API says what the schedulers believe; the journal says what ran; ZooKeeper's log says what was committed.
+The API shows the schedulers' state; the journal shows what ran; ZooKeeper's log shows what was committed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def check_run(
     *,
     silent: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong with a run; empty: nothing.
+    """Faults of a run; empty if there are none.
 
     Args:
-        run: As `GET /api/v1/runs/<id>` answers.
-        executions: The whole journal; other runs are left out here.
+        run: The response of `GET /api/v1/runs/<id>`.
+        executions: The whole journal; other runs are ignored.
         ends: END of each attempt, from ZooKeeper's log.
         silent: Tasks that write no journal.
     """
@@ -44,7 +44,7 @@ def check_run(
 
 
 def check_undisturbed(run: Mapping[str, Any], executions: Sequence[Execution]) -> list[str]:
-    """Whether every task of a run ran once, from beginning to end: nothing killed, nothing repeated."""
+    """Faults if a task of a run did not run exactly once, from beginning to end."""
     found = []
     for name in _tasks(run):
         own = [each for each in executions if each.run == run["id"] and each.task == name]
@@ -77,7 +77,7 @@ def _not_once(run: Mapping[str, Any], ends: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _disagreement(run: Mapping[str, Any], ends: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What the schedulers believe of each attempt must be what was committed."""
+    """The schedulers' state of each attempt must equal the committed one."""
     for name, task in _tasks(run).items():
         for attempt in task["attempts"]:
             attempt_id = f"{run['id']}.{name}.{attempt['number']}"
@@ -100,7 +100,7 @@ def _overlapping(executions: Iterable[Execution]) -> Iterator[str]:
 
 
 def _repeated(executions: Sequence[Execution], ends: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A task that has succeeded runs no more."""
+    """A task that has succeeded must not run again."""
     for attempt in _successful(ends):
         _, task, number = attempt.rsplit(".", 2)
         finished_ns = max((each.last_ns for each in executions if each.attempt == attempt), default=0)
@@ -111,7 +111,7 @@ def _repeated(executions: Sequence[Execution], ends: Mapping[str, Mapping[str, A
 
 
 def _hollow(executions: Sequence[Execution], ends: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A success that was not worked for."""
+    """A success must have an execution that reached its end."""
     for attempt in _successful(ends):
         if not any(each.attempt == attempt and each.ended for each in executions):
             yield f"{attempt} has a successful END and did not come to its end"

@@ -1,4 +1,4 @@
-"""A local stack as the chaos tests use it: ask whoever answers, publish, start runs, wait with a bound."""
+"""A local stack for the chaos tests: requests to any living scheduler, publish, runs, waits with a limit."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ NAME = "chaos"
 SPARK_PIPELINE = Path(__file__).parent / "spark_pipeline"
 SPARK_NAME = "chaos-spark"
 SESSION = timedelta(seconds=3)
-"""The shortest that the configuration's own checks allow with their default margins."""
+"""The shortest timeout that the configuration's checks allow with default margins."""
 FINAL = ("succeeded", "failed", "stopped")
 
 _POLL_S = 0.05
 _ASK_S = 3.0
-"""Of one request: whoever does not answer is passed over."""
+"""Time limit of one request; a scheduler that does not answer is skipped."""
 _COMMAND_S = 60.0
 
 
 class NotInTimeError(AssertionError):
-    """Something that was promised did not happen within its bound."""
+    """A promised event did not happen within its time limit."""
 
 
 def until(what: str, seconds: float, look: Callable[[], Found | None]) -> Found:
-    """Ask again and again until the answer is true, and return it.
+    """Call `look` repeatedly until its result is true, and return the result.
 
     Raises:
         NotInTimeError: it did not become true in time.
@@ -61,7 +61,7 @@ def until(what: str, seconds: float, look: Callable[[], Found | None]) -> Found:
 
 
 def moment(seconds: float) -> None:
-    """Let time pass: the only wait that is not for a condition, since it is itself the fault."""
+    """Sleep: the only wait without a condition, because the delay itself is the fault."""
     threading.Event().wait(seconds)
 
 
@@ -72,15 +72,15 @@ class Cluster:
     stack: LocalStack
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=_ASK_S))
     silent: set[int] = field(default_factory=set)
-    """Numbers of schedulers that were killed or stopped: they are not asked."""
+    """Numbers of schedulers that were killed or stopped, which get no requests."""
 
     @property
     def journal(self) -> Path:
-        """File that all executions write to."""
+        """The file that all executions write to."""
         return self.stack.folder / "journal.jsonl"
 
     def ask(self, path: str, *, within_s: float = 60.0) -> Any:
-        """Read a JSON document below `/api/v1` from the first scheduler that gives one."""
+        """Read a JSON document below `/api/v1` from the first scheduler that answers."""
         return until(f"an answer to GET {path}", within_s, lambda: self._asked(path))
 
     def _asked(self, path: str) -> Any:
@@ -117,12 +117,12 @@ class Cluster:
         return [url for number, url in enumerate(urls, 1) if number not in self.silent]
 
     def participants(self) -> list[dict[str, Any]]:
-        """Every scheduler, as a living one shows them."""
+        """Every scheduler, as reported by a living one."""
         found: list[dict[str, Any]] = self.ask("/participants")["participants"]
         return found
 
     def participant(self, number: int) -> dict[str, Any]:
-        """One scheduler, as shown; empty while nobody has seen it."""
+        """One scheduler, as reported by a living one; empty if it is unknown."""
         return next((each for each in self.participants() if each["id"] == f"scheduler-{number}"), {})
 
     def leader(self, *, above: int = 0, within_s: float = 90.0) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Cluster:
 
         Args:
             within_s: The bound.
-            unready: How many schedulers lack something.
+            unready: How many schedulers may lack files.
         """
         count, workers = len(self.stack.schedulers), len(self.stack.workers)
 
@@ -165,19 +165,19 @@ class Cluster:
     def start_run(
         self, run_id: str, *, pipeline: str = NAME, scale: float = 1.0, gates: Path | None = None
     ) -> str:
-        """Start a run; its id is ours, so that asking twice starts one.
+        """Start a run with a given id, so that a repeated request starts only one.
 
         Args:
             run_id: Its id.
-            pipeline: What is run.
-            scale: Of the tasks in the middle.
-            gates: A folder. Each task in the middle goes on until there is a file of its name.
+            pipeline: The pipeline.
+            scale: Duration factor of the tasks in the middle.
+            gates: A folder. Each task in the middle runs until the folder has a file with its name.
         """
         self.command("/runs", self._wish(run_id, scale, gates, pipeline))
         return run_id
 
     def restart_run(self, run_id: str, *, scale: float = 1.0) -> None:
-        """Ask once more for a run that is there: a command that changes nothing. Waits for nobody."""
+        """Request an existing run again: a command that changes nothing. Does not wait for the decision."""
         wish = self._wish(run_id, scale)
 
         def queued() -> bool:
@@ -214,7 +214,7 @@ class Cluster:
         return until(f"the end of run {run_id}", within_s, look)
 
     def computing(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-        """Attempts of a run that are claimed: id and what the API says."""
+        """Claimed attempts of a run: id and API data."""
         return [
             (f"{run_id}.{task['name']}.{task['attempts'][-1]['number']}", task["attempts"][-1])
             for task in self.run(run_id)["tasks"]
@@ -222,7 +222,7 @@ class Cluster:
         ]
 
     def executions(self) -> list[Execution]:
-        """The journal; a line that is being written is left out."""
+        """The journal, without a line that is being written."""
         text = self.journal.read_text() if self.journal.exists() else ""
         return read_journal(text[: text.rfind("\n") + 1].splitlines())
 
@@ -236,7 +236,7 @@ class Cluster:
         return read_log(self.log_folder)
 
     def ledger(self) -> Ledger:
-        """What the log says of leadership."""
+        """The ledger of leadership from the log."""
         return audit(self.log(), ROOT)
 
     def ends(self) -> Mapping[str, Mapping[str, Any]]:
@@ -244,16 +244,16 @@ class Cluster:
         return ends(self.log(), ROOT)
 
     def logged(self, event: str) -> int:
-        """How many lines of the logs of schedulers and workers are of one event."""
+        """Number of lines of an event in the logs of schedulers and workers."""
         daemons = (*self.stack.schedulers, *self.stack.workers)
         return sum(daemon.log.read_bytes().count(f" {event} ".encode()) for daemon in daemons)
 
     def work_dirs(self) -> dict[str, Path]:
-        """The folder of each worker that is a process of its own, by its name."""
+        """The folder of each standalone worker, by name."""
         return {worker.name: self.stack.folder / worker.name / "worker" for worker in self.stack.workers}
 
     def left_behind(self, run_id: str) -> list[str]:
-        """Processes of attempts of a run: their arguments or their environment name one."""
+        """Processes of attempts of a run, found by their arguments or their environment."""
         return [
             str(found)
             for found in self.stack.leftovers()
@@ -262,7 +262,7 @@ class Cluster:
         ]
 
     def stop_daemons(self) -> None:
-        """Stop workers and schedulers in good order; ZooKeeper and S3 go on."""
+        """Stop workers and schedulers by SIGTERM; ZooKeeper and S3 keep running."""
         daemons = (*self.stack.workers, *self.stack.schedulers)
         for daemon in daemons:
             daemon.terminate()
@@ -270,14 +270,14 @@ class Cluster:
             daemon.stop(timedelta(seconds=20))
 
     def kill_scheduler(self, number: int) -> float:
-        """SIGKILL; the time of it."""
+        """Send SIGKILL; return the time."""
         self.silent.add(number)
         at = time.time()
         self.stack.scheduler(number).kill()
         return at
 
     def stop_scheduler(self, number: int) -> None:
-        """SIGTERM: it leaves in good order."""
+        """Send SIGTERM."""
         self.silent.add(number)
         self.stack.scheduler(number).stop(timedelta(seconds=20))
 
@@ -295,7 +295,7 @@ def number_of(participant: Mapping[str, Any]) -> int:
 
 
 def seconds_after(at: float, shown: str) -> float:
-    """From a moment of ours to one that the API shows."""
+    """Seconds from our time `at` to a time in the API."""
     return datetime.fromisoformat(shown).timestamp() - at
 
 
@@ -303,13 +303,13 @@ def seconds_after(at: float, shown: str) -> float:
 def cluster(
     folder: Path, *, schedulers: int = 3, workers: int = 0, session: timedelta = SESSION
 ) -> Iterator[Cluster]:
-    """A started cluster with the chaos pipeline active; stopped afterwards, whatever happens.
+    """A started cluster with the chaos pipeline active; always stopped afterwards.
 
     Args:
-        folder: Of the stack.
-        schedulers: How many.
-        workers: How many of their own.
-        session: Longer where a leader must not lose its own by the machine being busy.
+        folder: The stack's folder.
+        schedulers: Number of schedulers.
+        workers: Number of standalone workers.
+        session: Session timeout; longer if a busy machine must not depose a leader.
     """
     tuning = StackTuning(slots=3, session_timeout=session, attempt_patience=timedelta(seconds=2))
     with LocalStack(folder, schedulers, workers=workers, tuning=tuning) as stack:

@@ -1,4 +1,4 @@
-"""A leader that kills its process at one step of doing a command: see `test_command_step_kills`."""
+"""A leader that kills its process at one step of executing a command: see `test_command_step_kills`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Steps:
             self._count = 0
 
     def take(self, step: str) -> None:
-        """The next step."""
+        """Count the next step."""
         if self._count is None:
             return
         self._count += 1
@@ -69,7 +69,7 @@ class Steps:
 
 
 class CountedCalls:
-    """Those of a session; each that reads is a step."""
+    """A session's calls; each read is a step."""
 
     def __init__(self, calls: Calls, steps: Steps) -> None:
         self._calls, self._steps = calls, steps
@@ -81,7 +81,7 @@ class CountedCalls:
 
 
 class CountedTransaction(ZooKeeperTransaction):
-    """One that is sent is a step, and its answer is another."""
+    """A transaction whose request is one step and whose response is another."""
 
     steps: Steps
     writes: tuple[w.Write, ...] = ()

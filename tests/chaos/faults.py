@@ -1,4 +1,4 @@
-"""What is done to a cluster in the middle of a run. Each fault undoes itself before it returns."""
+"""Faults that are injected in the middle of a run. Each fault is undone before the function returns."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from nimbus.worker.tags import EXECUTOR_VARIABLE
 from tests.chaos.cluster import FINAL, NAME, SESSION, Cluster, moment, number_of, seconds_after, until
 
 LONGEST_DELAY_S = 5.0
-"""From a run's start to the fault: an undisturbed run takes six to eight seconds."""
+"""Longest time from a run's start to the fault; an undisturbed run takes six to eight seconds."""
 SCALE = 2.0
-"""Of the tasks of such a run."""
+"""Duration factor of the tasks of such a run."""
 DRIVER_DIES_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected:
-    """A fault that was done."""
+    """An injected fault."""
 
     kind: str
     target: str
     takeover_s: float | None = None
-    """From the fault to the moment when the new leader had recovered; None: no leader was harmed."""
+    """Time from the fault until the new leader had recovered; None: the leader was not affected."""
 
 
 Fault = Callable[[Cluster, str, random.Random], Injected | None]
-"""Takes the cluster, the run and the source of chance; None: it could not be done before the run ended."""
+"""Takes the cluster, the run and the random source; None: the run ended before the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault, and the run that it is done to."""
+    """A kind of fault, and the kind of its run."""
 
     fault: Fault
     pipeline: str = NAME
@@ -52,7 +52,7 @@ class Kind:
 
 
 def leader_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL the leader; start it again once another one leads."""
+    """SIGKILL the leader; restart it when another one leads."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     before = _leader_in_the_middle(cluster, run_id)
     if before is None:
@@ -67,7 +67,7 @@ def leader_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 
 
 def leader_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGSTOP the leader for twice its session: another one leads meanwhile. Then wake it: it is a zombie."""
+    """SIGSTOP the leader for twice its session timeout, so that another one leads; then resume the zombie."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     before = _leader_in_the_middle(cluster, run_id)
     if before is None:
@@ -89,17 +89,17 @@ def leader_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 
 
 def leader_deposed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """Raise the epoch while the leader sleeps for a moment, and give it something to decide.
+    """Raise the epoch while the leader is stopped for a moment, and give it something to decide.
 
-    A certain zombie: it wakes with its connection, its session and its own deadline intact, believes that it
-    leads, and writes at once. Only the fence stands between that write and the state.
+    This always creates a zombie: it resumes with its connection, session and deadline intact, still considers
+    itself the leader, and writes at once. Only the fence can refuse that write.
     """
     moment(rng.uniform(0, LONGEST_DELAY_S))
     before = _leader_in_the_middle(cluster, run_id)
     if before is None:
         return None
     scheduler = cluster.stack.scheduler(number_of(before))
-    with _epoch_of(cluster) as raise_epoch:  # connected beforehand: the sleep must be short
+    with _epoch_of(cluster) as raise_epoch:  # connected first, because the stop must be short
         cluster.silent.add(number_of(before))
         at = time.time()
         scheduler.pause()
@@ -117,7 +117,7 @@ def leader_deposed(cluster: Cluster, run_id: str, rng: random.Random) -> Injecte
 
 @contextmanager
 def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
-    """A function that raises the epoch, as a new leader would but for the lock, and returns the new one."""
+    """A function that raises the epoch like a new leader, but without the lock, and returns the new epoch."""
     client = KazooClient(cluster.stack.zookeeper.hosts)
 
     def raise_epoch() -> int:
@@ -136,7 +136,7 @@ def _epoch_of(cluster: Cluster) -> Iterator[Callable[[], int]]:
 
 
 def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL a worker that has a running attempt; start it again at once, while that runs, or later."""
+    """SIGKILL a worker with a running attempt; restart it at once, during the attempt, or later."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     found = victim(cluster, run_id, rng)
     if found is None:
@@ -151,7 +151,7 @@ def worker_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 
 
 def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL a runner. Its driver must go with it."""
+    """SIGKILL a runner. Its driver must die with it."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     while (found := victim(cluster, run_id, rng, isolated=True)) is not None:
         attempt_id, attempt = found
@@ -166,7 +166,7 @@ def runner_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected
 
 
 def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL the fork servers of a worker that has a running attempt. Its runners must go on."""
+    """SIGKILL the fork servers of a worker with a running attempt. Its runners must continue."""
     moment(rng.uniform(0, LONGEST_DELAY_S))
     found = victim(cluster, run_id, rng)
     if found is None:
@@ -181,12 +181,12 @@ def fork_server_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Inj
 
 
 def executor_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL the executor of a worker that has a pooled attempt. Its drivers must go with it."""
+    """SIGKILL the executor of a worker with a pooled attempt. Its drivers must die with it."""
     return _pool_harmed(cluster, run_id, rng, "executor", signal.SIGKILL)
 
 
 def zygote_killed(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGKILL the process that forks pooled drivers. They must go with it."""
+    """SIGKILL the process that forks pooled drivers. They must die with it."""
     return _pool_harmed(cluster, run_id, rng, "zygote", signal.SIGKILL)
 
 
@@ -196,7 +196,7 @@ def pooled_driver_killed(cluster: Cluster, run_id: str, rng: random.Random) -> I
 
 
 def executor_paused(cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """SIGSTOP an executor for twice its session, then wake it. Its attempts are not lost meanwhile."""
+    """SIGSTOP an executor for twice its session timeout, then resume it. Its attempts must not be lost."""
     return _pool_harmed(cluster, run_id, rng, "executor", signal.SIGSTOP)
 
 
@@ -260,7 +260,7 @@ KINDS = tuple(
 
 
 def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | None:
-    """The leader; None when the run has ended already."""
+    """The leader; None if the run has already ended."""
     leader = cluster.leader()
     return None if cluster.run(run_id)["state"] in FINAL else leader
 
@@ -268,9 +268,9 @@ def _leader_in_the_middle(cluster: Cluster, run_id: str) -> Mapping[str, Any] | 
 def victim(
     cluster: Cluster, run_id: str, rng: random.Random, *, isolated: bool | None = None, task: str = ""
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """A computing attempt, of that isolation and that task if they are said.
+    """A computing attempt, optionally of an isolation and a task.
 
-    None when the run ends before there is one.
+    None if the run ends before there is one.
     """
     computing: list[tuple[str, dict[str, Any]]] = []
 
@@ -290,7 +290,7 @@ def victim(
 def runner_and_driver(
     attempt_id: str, attempt: Mapping[str, Any]
 ) -> tuple[psutil.Process, psutil.Process] | None:
-    """The processes of an isolated attempt; None: it has just ended."""
+    """The processes of an isolated attempt; None if it has just ended."""
     try:
         driver = psutil.Process(attempt["pid"])
         runner = driver.parent()

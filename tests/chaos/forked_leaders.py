@@ -1,8 +1,8 @@
-"""Leaders that start in milliseconds, each in a process of its own, to be killed with SIGKILL.
+"""Leader processes that start in milliseconds, for tests that kill them with SIGKILL.
 
-They are forked from a process that has everything imported: `python -m tests.chaos.forked_leaders MODULE`,
-asked by lines of JSON. Each runs `MODULE.lead(**arguments)` until it is killed. A leader notes what it does,
-and at which step it kills itself, in a file that the test reads.
+They are forked from a process that has imported all modules: `python -m tests.chaos.forked_leaders MODULE`,
+which reads requests as lines of JSON. Each leader runs `MODULE.lead(**arguments)` until it is killed. It
+records its actions, and the step at which it kills itself, in a file that the test reads.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.benchmark.engine.child import play
 
 _LOOK_S = 0.005
 LONGEST_S = 180.0
-"""For anything to happen, on a machine that is busy with other things."""
+"""Time limit of every wait, on a busy machine."""
 
 
 def wait(found: Callable[[], object], what: str = "") -> None:
-    """Wait until it is so, at most LONGEST_S."""
+    """Wait until `found` returns true, at most LONGEST_S."""
     until = time.monotonic() + LONGEST_S
     while not found():
         assert time.monotonic() < until, f"not within {LONGEST_S} s: {what or found}"
@@ -42,7 +42,7 @@ class Notes:
     file: Path
 
     def add(self, leader: str, **what: Any) -> None:
-        """Add a line. It is there when the process is killed right after."""
+        """Add a line. It is kept even if the process is killed right after."""
         with self.file.open("ab", buffering=0) as lines:
             lines.write(json.dumps({"leader": leader, **what}).encode() + b"\n")
 
@@ -51,7 +51,7 @@ class Notes:
         return [json.loads(line) for line in self.file.read_bytes().splitlines()]
 
     def wait_for(self, what: str, found: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Wait until the lines are so."""
+        """Wait until `found` is true for the lines."""
         wait(lambda: found(self.all()), what)
 
     def die(self, leader: str, at: str) -> NoReturn:
@@ -69,7 +69,7 @@ class ForkedLeaders:
         self._process = LineProcess("forked leaders", command, log)
 
     def start(self, **arguments: Any) -> int:
-        """Start a leader; its process id."""
+        """Start a leader; return its process id."""
         pid: int = self._process.ask({"do": "fork", "arguments": arguments})["value"]
         return pid
 

@@ -1,6 +1,6 @@
-"""A load balancer for the tests: passes requests on to schedulers that live, and doubts every answer.
+"""A load balancer for the tests, which forwards requests to living schedulers and repeats every write.
 
-Each write gets an `Idempotency-Key`, and is sent to two schedulers, as a client does that has lost an answer.
+Each write gets an `Idempotency-Key`, and is sent to two schedulers, like a client that has lost a response.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 PATIENCE_S = 40.0
-"""Until a request that nobody answers is given up: longer than a takeover."""
+"""How long a request without an answer is retried: longer than a takeover."""
 _PAUSE_S = 0.2
 _READS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _HOPS = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 
 
 class Request(NamedTuple):
-    """A request as it came."""
+    """A request, unchanged."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer as it came."""
+    """A response, unchanged."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -45,20 +45,20 @@ class Answer(NamedTuple):
 
 @dataclass
 class Front:
-    """What went through. `urls`: of the schedulers."""
+    """The balancer, with a record of its traffic. `urls`: the schedulers' URLs."""
 
     urls: Sequence[str]
     seed: int
     statuses: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     keyed: dict[str, tuple[Request, list[dict[str, Any]]]] = field(default_factory=dict)
-    """By its key: each write that became a command, and the answers to it."""
+    """Writes that became commands, by key, with the responses."""
     url: str = ""
 
     def __post_init__(self) -> None:
         self._random, self._lock = random.Random(self.seed), threading.Lock()
 
     def pass_on(self, request: Request) -> Answer:
-        """Send a request to a scheduler that lives; a write to two of them."""
+        """Send a request to a living scheduler; a write to two of them."""
         if request.method in _READS:
             return self._noted(self._sent(request))
         given = {name.lower(): value for name, value in request.headers.items()}
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def __getattr__(self, name: str) -> Any:
-        """Any method is passed on."""
+        """Forward any method."""
         if name.startswith("do_"):
             return self._pass_on
         raise AttributeError(name)
@@ -147,7 +147,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def front(urls: Sequence[str], seed: int) -> Iterator[Front]:
-    """A started one."""
+    """A started balancer."""
     made = Front(urls, seed)
     server = _Server(made)
     made.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""The journal that executions of the chaos pipeline write: when each was alive. Pure."""
+"""The journal of the chaos pipeline's executions: when each was alive. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 
 class BrokenJournalError(Exception):
-    """A line makes no sense: no conclusion may be drawn from the journal."""
+    """A line is invalid, so no conclusion can be drawn from the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One time that a task's code ran."""
+    """One execution of a task's code."""
 
     attempt: str
     """Attempt id: `<run>.<task>.<number>`."""

@@ -1,4 +1,4 @@
-"""The laws of leadership, held against what ZooKeeper has really committed. Pure.
+"""Checks the laws of leadership on ZooKeeper's committed transactions. Pure.
 
 Only who the epoch was raised for last may write what belongs to the leader, and every such write is one
 transaction that begins with a check of the epoch. The epoch names the latch that it was raised for: that of
@@ -59,7 +59,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the log says of leadership."""
+    """The history of leadership from the log."""
 
     raised: list[EpochRaised] = field(default_factory=list)
     named: list[LeaderNamed] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""Uses a local store without end, to be killed. Forks a worker for each line on stdin: `<root> <seed>`.
+"""Uses a local store in an endless loop until it is killed. Forks a worker for each stdin line `<root>
+<seed>`.
 
 Not a test: started by `test_blobsync_local_kills`. Forking spares each worker the start of an interpreter.
 """
@@ -53,7 +54,7 @@ def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> No
 
 
 def work(root: Path, seed: int) -> None:
-    """Until killed. Two that collect at once may each remove what the other has just brought."""
+    """Work until killed. Two that collect together may each remove files that the other has just fetched."""
     known, chance = releases(), random.Random(seed)
     with LocalStore(root) as local:
         while True:

@@ -1,4 +1,4 @@
-"""A disk that loses power: what was not put on it may be gone, in any combination. Not a test.
+"""A disk that loses power: any combination of unflushed data may be lost. Not a test.
 
 A process is forked that works below a folder, and dies before one of its calls that change files. Meanwhile
 it is recorded what a disk must still have then: the bytes of each file at its last fsync, and the names in
@@ -28,14 +28,14 @@ Names = dict[str, int]
 
 @dataclass
 class Kept:
-    """What a disk must have, by inode. Nothing else is sure."""
+    """The flushed data of a disk, by inode. Everything else may be lost."""
 
     files: dict[int, bytes] = field(default_factory=dict)
     folders: dict[int, Names] = field(default_factory=dict)
 
 
 class Recorder:
-    """Stands before calls of `os` in a process of its own.
+    """Intercepts calls of `os` in a separate process.
 
     Args:
         top: The disk.
@@ -122,7 +122,7 @@ _RENAME, _LINK = os.rename, os.link
 
 
 class OnlyWhatIsSure(random.Random):
-    """Of what was not put on the disk, nothing is left."""
+    """All unflushed data are lost."""
 
     def random(self) -> float:
         return 1.0
@@ -176,7 +176,7 @@ def run(work: Callable[[], None], top: Path, aside: Path, dies_at: int, *, fsync
 
 
 def cut(top: Path, aside: Path, dice: random.Random) -> None:
-    """Leave of the disk what may be there after the power was cut."""
+    """Reduce the disk to a possible state after the power cut."""
     kept: Kept = pickle.loads((aside / "kept").read_bytes())
     now: dict[int, Names] = {}
     states: dict[int, os.stat_result] = {}

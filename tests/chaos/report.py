@@ -1,4 +1,4 @@
-"""The record of a chaos test: a line of JSON for each round, and a table for people at the end."""
+"""The record of a chaos test: a line of JSON for each round, and a table at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round did and found."""
+    """The fault and the findings of one round."""
 
     number: int
     kind: str
@@ -26,7 +26,7 @@ class Round:
     repeats: int
     """Attempts beyond the first of each task."""
     faults: list[str] = field(default_factory=list)
-    """What the checker says; empty: nothing is wrong."""
+    """The checker's findings; empty if there are none."""
     zombie_writes_accepted: int = 0
 
 

@@ -1,4 +1,4 @@
-"""One participant in a process of its own: `sentinel_participant.py HOSTS ROOT NAME TIMEOUT_S SENTINEL`.
+"""One participant process: `sentinel_participant.py HOSTS ROOT NAME TIMEOUT_S SENTINEL`.
 
 Says `leads EPOCH SECONDS` once it is confirmed: it has the lock, the epoch is raised and the guard was asked;
 seconds on CLOCK_BOOTTIME. The only file of this test that knows the election's classes.
@@ -31,7 +31,7 @@ def say(words: str) -> None:
 
 
 class Speaking:
-    """Says so when it leads."""
+    """Prints a line when it leads."""
 
     def elected(self, leadership: Leadership) -> None:
         say(f"leads {leadership.epoch} {boottime().total_seconds()}")

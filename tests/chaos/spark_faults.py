@@ -1,4 +1,4 @@
-"""What is done to warm drivers and Spark Connect servers. Each fault undoes itself before it returns."""
+"""Faults for warm drivers and Spark Connect servers. Each fault is undone before the function returns."""
 
 from __future__ import annotations
 

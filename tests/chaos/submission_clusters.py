@@ -1,4 +1,4 @@
-"""Clusters whose submissions are cut at points: what is started for them, and what a task does there."""
+"""Clusters whose submissions are interrupted at points: their processes, and the code of their tasks."""
 
 from __future__ import annotations
 

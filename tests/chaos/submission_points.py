@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 GATEWAY, DOOR, STORE = "gateway", "door", "store"
-"""Who is asked: the manager of the cluster, a scheduler by a driver, or ZooKeeper."""
+"""Receivers of requests: the cluster's manager, a scheduler (from a driver), or ZooKeeper."""
 _LONGEST_HOLD_S = 120.0
 _ANSWER_S = 30.0
 _KEPT_HEADERS = ("Authorization", "Content-Type", "Accept")

@@ -1,4 +1,4 @@
-"""A stack whose drivers are submitted and report through proxies, and rounds in which a process is killed."""
+"""A stack whose submissions and drivers' reports pass through proxies, and rounds that kill a process."""
 
 from __future__ import annotations
 

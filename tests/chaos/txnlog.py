@@ -1,4 +1,4 @@
-"""Reads ZooKeeper's transaction log: what was really written, by which session, in which order.
+"""Reads ZooKeeper's transaction log: all writes in order, with their sessions.
 
 A witness that shares no code with what it watches: the server alone has written these files.
 Source: `org.apache.zookeeper.server.persistence.FileTxnLog`, `zookeeper.jute` of ZooKeeper 3.9.
@@ -36,7 +36,7 @@ BAD_VERSION = -103
 
 
 class UnreadableLogError(Exception):
-    """The log is not what this module takes it for: no conclusion may be drawn from it."""
+    """The log has an unknown format, so no conclusion can be drawn from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,8 +102,8 @@ def test_drain_waits_until_a_worker_has_nothing_open(world: Any, nimbus: Invoke)
     done = nimbus(*drain)
 
     assert late.exit_code == 5
-    assert "still has 1 open attempts; it stays cordoned" in late.stderr
-    assert (done.exit_code, done.stdout) == (0, "worker w1 has nothing open, and is given nothing\n")
+    assert "still has 1 open attempts and stays cordoned" in late.stderr
+    assert (done.exit_code, done.stdout) == (0, "worker w1 has no open attempt, and gets no new tasks\n")
 
 
 def test_cordoned_worker_is_shown_with_its_reason(world: Any, nimbus: Invoke, api_url: str) -> None:

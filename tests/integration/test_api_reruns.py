@@ -133,12 +133,12 @@ def test_mark_is_handed_on_with_its_reason(world: Any, api_url: str, monkeypatch
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("run", "rerun", "r1"), 2, "say what to run"),
+        (("run", "rerun", "r1"), 2, "choose what to run"),
         (("run", "rerun", "r1", "--all", "--from", "load"), 2, "exclude each other"),
         (("run", "rerun", "r1", "--all", "--mark", "load=done"), 2, "TASK=succeeded"),
         (("run", "rerun", "r1", "--all", "--mark", "load=skipped"), 4, "marks need a reason"),
         (("run", "rerun", "absent", "--all"), 3, "neither live nor in history"),
-        (("run", "start", "sums", "--reuse", "r1"), 2, "--reuse goes with"),
+        (("run", "start", "sums", "--reuse", "r1"), 2, "--reuse needs"),
         (("task", "mark", "r1", "load", "failed", "--reason", "x"), 2, "failed"),
         (("task", "mark", "r1", "load", "skipped", "--reason", "x"), 4, "nothing to mark"),
     ],

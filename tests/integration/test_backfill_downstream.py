@@ -99,7 +99,7 @@ def test_what_was_created_before_a_refusal_is_told(
     result = nimbus(*CREATE)
 
     assert result.exit_code == 4
-    assert "created up to b1; to go on after backfill_overlaps, create again with --id b1" in result.stderr
+    assert "created up to b1; to continue after backfill_overlaps, repeat it with --id b1" in result.stderr
 
 
 def test_all_of_them_are_told_as_json(nimbus: Invoke) -> None:

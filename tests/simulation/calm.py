@@ -1,4 +1,4 @@
-"""The calm after the storm: nothing disturbs any more, and everything must end."""
+"""The calm after the storm: there are no more faults, and everything must end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALM_ROUNDS = 250
 
 
 def calm_down(world: World) -> None:
-    """Nothing disturbs any more, though what is broken may stay so: everything must end.
+    """Stop new faults; existing damage may stay. Everything must end.
 
     Raises:
         LawBrokenError: it does not.
@@ -42,7 +42,7 @@ def calm_down(world: World) -> None:
 
 
 def _mend(world: World) -> None:
-    """All that must come back for work to end; at least one scheduler and one worker."""
+    """Restart what is needed for work to end: at least one scheduler and one worker."""
     rng = world.rng
     world.dice.storm = False
     world.storage.available = world.zookeeper.cluster.available = True

@@ -1,4 +1,4 @@
-"""The pipelines of the simulated cluster: small, and each different in what decides how a run ends."""
+"""The pipelines of the simulated cluster: small, and each with a different rule for how a run ends."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.simulation.clocks import START
 
 FIRST, SECOND = ReleaseDigest("1" * 64), ReleaseDigest("2" * 64)
 MISSING = ReleaseDigest("f" * 64)
-"""In no storage."""
+"""A release that storage does not have."""
 
 
 TARGET, TARGET_SLOTS = "big", 1
-"""That all workers have."""
+"""A label that all workers have."""
 
 
 def _task(
@@ -222,7 +222,7 @@ POOLS = {"p": 2, "q": 1}
 
 
 def first_records(schema: int) -> dict[PipelineName, PipelineRecord]:
-    """All pipelines that a cluster of this schema can have, active."""
+    """All pipelines that a cluster of this schema supports, active."""
     return {
         spec.name: PipelineRecord(
             name=spec.name,

@@ -1,4 +1,4 @@
-"""Virtual time: one that all share and never steps, and a wall clock for each process that does."""
+"""Virtual time: one shared clock that never steps, and a wall clock for each process that may step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 @dataclass
 class Time:
-    """What really passes."""
+    """The true elapsed time."""
 
     s: float = 0.0
 
@@ -21,9 +21,9 @@ class ProcessClock:
 
     time: Time
     wall_offset_s: float = 0.0
-    """How far the wall clock is wrong."""
+    """The error of the wall clock."""
     booted_s: float = field(default=0.0)
-    """The elapsed clock counts from some moment of its own."""
+    """The arbitrary zero of the elapsed clock."""
 
     def now(self) -> datetime:
         """The wall clock."""

@@ -1,4 +1,4 @@
-"""The random small things. In calm weather nothing is lost, refused or interrupted."""
+"""Random small faults. In the calm phase nothing is lost, refused or interrupted."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Dice:
         return self.storm and self._rng.random() < chance
 
     def request_is_lost(self) -> bool:
-        """A request of a leader never arrives."""
+        """True if a request of a leader never arrives."""
         return self._falls(0.02)
 
     def reply_is_lost(self) -> bool:
-        """A commit was done, and the leader does not hear so."""
+        """True if a commit was executed but its reply is lost."""
         return self._falls(0.05)
 
     def target_refuses(self) -> bool:
-        """A target of alerts does not accept one."""
+        """True if a target refuses an alert."""
         return self._falls(0.1)
 
     def is_interrupted(self, *, racing: bool) -> bool:
-        """Others act before a request of a leader arrives. `racing`: it fills a slot that others may fill."""
+        """True if others act before a request arrives. `racing`: it fills a slot that others may fill."""
         return self._falls(0.4 if racing else 0.06)
 
     def order_is_refused(self) -> bool:
-        """A worker cannot start an attempt."""
+        """True if a worker cannot start an attempt."""
         return self._falls(0.08)
 
     def failure(self) -> FailureClass:
@@ -43,7 +43,7 @@ class Dice:
         return self._rng.choice(tuple(FailureClass))
 
     def outcome(self, *, stop_requested: bool) -> Outcome | None:
-        """How a driver ends now; None: not yet."""
+        """How a driver ends now; None: it continues."""
         if not self.storm:
             return Outcome.STOPPED if stop_requested else Outcome.SUCCEEDED
         fate = self._rng.random()

@@ -1,4 +1,4 @@
-"""Who leads. The election itself has a simulator of its own; here it only hands out epochs."""
+"""A simplified election, which only assigns epochs. The real election has its own simulator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Election:
         self._world = world
         self.holder: Scheduler | None = None
         self.losers: dict[Scheduler, Leadership | None] = {}
-        """Who has lost its leadership and was not told yet."""
+        """Schedulers that have lost leadership and do not know it yet."""
 
     def elect(self, scheduler: Scheduler) -> None:
-        """Give the next epoch to a scheduler that can be reached, if nobody holds the lock."""
+        """Give the next epoch to a reachable scheduler, if the lock is free."""
         if self.holder is not None or scheduler.inside or not scheduler.reaches_zookeeper():
             return
         self.tell(scheduler)
@@ -36,21 +36,21 @@ class Election:
         scheduler.win(epoch)
 
     def depose(self, scheduler: Scheduler) -> None:
-        """Take the lock away; it hears of that later."""
+        """Take the lock away; the holder is notified later."""
         if self.holder is scheduler:
             self._release(scheduler)
             self.losers[scheduler] = scheduler.leadership
             scheduler.deluded = self._world.rng.random() < 0.6
 
     def resign(self, scheduler: Scheduler, reason: str) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._world.story.note(scheduler.name, "resigns:", reason)
         if self.holder is scheduler:
             self._release(scheduler)
         self.losers[scheduler] = scheduler.leadership
 
     def tell(self, scheduler: Scheduler) -> None:
-        """Tell a scheduler that its leadership is over, if it is."""
+        """Notify a scheduler if its leadership is over."""
         leadership = self.losers.pop(scheduler, None)
         scheduler.deluded = False
         if leadership is not None and leadership is scheduler.leadership:  # else its process is another one

@@ -1,4 +1,4 @@
-"""The laws of a leader's memory: it equals what ZooKeeper holds, and nothing in it is overlooked."""
+"""The laws of a leader's memory: it equals ZooKeeper's content, and no subject is forgotten."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def check(scheduler: Scheduler) -> None:
-    """Judge a leader that has read everything, decided everything, and waits."""
+    """Check a leader that has read everything, decided everything, and waits."""
     reign, ledger = scheduler.engine.reign, scheduler.world.ledger
     state, now_s = reign.state, scheduler.clock.elapsed_s()
     young = {attempt for attempt, grown_s in reign._young.items() if grown_s > now_s}
@@ -79,7 +79,7 @@ def check(scheduler: Scheduler) -> None:
 
 
 def _looks_go_on(state: State, under_way: Set[Look]) -> None:
-    """Whatever a task waits for is being looked at, or will be."""
+    """The leader checks, or will check, everything that a task waits for."""
     for run in state.runs.values():
         for name, task in run.tasks.items():
             if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
@@ -91,7 +91,7 @@ def _looks_go_on(state: State, under_way: Set[Look]) -> None:
 
 
 def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:
-    """Its own records exactly; what others write unless the news of it is in the inbox.
+    """Its own records must be exact; records of others, too, unless the change is still in the inbox.
 
     Args:
         state: What the leader has read.
@@ -115,7 +115,7 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
 
 
 def check_indexes(state: State) -> None:
-    """What is kept up to date step by step is what a look at everything would find."""
+    """Incrementally updated indexes equal a full computation."""
     opened: dict[AttemptId, str] = {}
     for run in state.runs.values():
         hold(Law.INDEXES, not run.state.is_final, run.id)
@@ -174,7 +174,7 @@ def _check_silence(state: State) -> None:
 
 
 def _check_lines(state: State) -> None:
-    """A command whose run could not be built at first stands behind those that came meanwhile."""
+    """A command whose run could not be built at first is behind later commands."""
     lines: defaultdict[str, dict[CommandId, None]] = defaultdict(dict)
     for key, queued in state.commands.items():
         if about_command(key) in state.set_aside:
@@ -214,7 +214,7 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
 
 
 def _is_held_behind(state: State, subject: Subject, now: Instant) -> bool:
-    """Whether a more urgent task waits at a pool of a task."""
+    """True if a more urgent task waits at a pool of a task."""
     ready = [
         (run, task)
         for run in state.runs.values()

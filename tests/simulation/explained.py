@@ -1,4 +1,4 @@
-"""The law of explanations: while a leader rests, what does not move has a reason, and it is the true one."""
+"""The law of explanations: while a leader rests, everything that waits has its true reason."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PROMISES = (
     "starts as soon as the leader has",
     "for the leader, which may have to fetch",
 )
-"""What a leader that rests has done: who reads this of it is told nothing."""
+"""Explanations that a resting leader must not give, because they explain nothing."""
 
 
 def check(scheduler: Scheduler) -> None:
-    """Ask for explanations beside a leader that has decided everything, and starts no run and no task."""
+    """Compare explanations with a leader that has decided everything and starts no run or task."""
     state, world = scheduler.engine.reign.state, scheduler.world
     under_way = any(isinstance(job, BuildRun | RenderTask | PrepareRelease) for job, _ in scheduler.jobs)
     if under_way or not scheduler.engine._inbox.empty():
@@ -56,7 +56,7 @@ def check(scheduler: Scheduler) -> None:
 
 
 def _check_run(scheduler: Scheduler, run: Run, around: Surroundings) -> None:
-    """The run as a whole, what could move, and each task that has not ended."""
+    """The whole run, subjects that could proceed, and each task that has not ended."""
     slots = scheduler.world.zookeeper.world.slots
     reasons = explain_run(run, slots, around)
     hold(Law.EXPLAINED, reasons, run.id, run.state, "has no explanation")

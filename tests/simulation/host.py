@@ -1,4 +1,4 @@
-"""A machine: its disk with the attempts' folders, and the runners that live on it."""
+"""A machine: its disk with the attempts' folders, and its runners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Folder:
-    """What is on the disk of an attempt; outlives every process."""
+    """An attempt's files on the disk, which outlive every process."""
 
     attempt: AttemptId
     worker: WorkerId
@@ -25,11 +25,11 @@ class Folder:
     """Its exit record."""
     delivered: bool = False
     runner: Runner | None = None
-    """The last one; alive or not."""
+    """The last runner, alive or dead."""
 
     @property
     def locked(self) -> bool:
-        """Whether a runner lives in it."""
+        """True if its runner is alive."""
         return self.runner is not None and self.runner.alive
 
 
@@ -42,26 +42,26 @@ class Host:
         self.folders: dict[tuple[WorkerId, AttemptId], Folder] = {}
 
     def reaches_zookeeper(self) -> bool:
-        """Whether a request from here is answered."""
+        """True if requests from this host are answered."""
         return self.up and not self.cut and self.world.zookeeper.available
 
     def runners(self) -> tuple[Runner, ...]:
-        """Those that live."""
+        """The living runners."""
         return tuple(f.runner for f in self.folders.values() if f.runner is not None and f.runner.alive)
 
     def runs(self, attempt: AttemptId) -> bool:
-        """Whether a runner of an attempt lives here, in whosever folder."""
+        """True if a runner of an attempt lives here, in any worker's folder."""
         return any(runner.folder.attempt == attempt for runner in self.runners())
 
     def crash(self) -> None:
-        """The power goes."""
+        """The host loses power."""
         self.up = False
         for runner in self.runners():
             runner.die()
 
 
 class Runner:
-    """The process that runs one attempt: it claims, lets user code run, and says how that ended."""
+    """The process that runs one attempt: it claims, runs user code, and reports the end."""
 
     def __init__(self, host: Host, folder: Folder) -> None:
         self.host, self.folder = host, folder
@@ -75,7 +75,7 @@ class Runner:
         return self.alive and not self.paused and not self.cut and self.host.reaches_zookeeper()
 
     def act(self, outcome: Outcome | None) -> None:
-        """Go on. `outcome`: how its driver ends now; None: it goes on computing."""
+        """Do the next step. `outcome`: how its driver ends now; None: it keeps computing."""
         if not self.alive or self.paused:
             return
         if self.computing and outcome is not None:
@@ -121,7 +121,7 @@ class Runner:
             zookeeper.beat(attempt, beating=True)
 
     def _record(self, outcome: Outcome) -> None:
-        """One item of each fan-out fails at first, so that its retry has something to repeat."""
+        """One item of each fan-out fails at first, so that a retry repeats it."""
         self.computing = False
         if outcome is Outcome.SUCCEEDED and self.folder.attempt.run.endswith(FAILING_CHILD):
             outcome = Outcome.FAILED

@@ -1,4 +1,4 @@
-"""What must hold, and the error that a broken law raises."""
+"""The laws, and the error for a broken law."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Law(Enum):
-    """What every history must obey."""
+    """Laws that every history must obey."""
 
     COMMAND_ONCE = "a command is decided once, in the transaction that acts on it"
     TERMS = "each epoch that decided something has a term; epochs rise, terms do not overlap, ends stand"
@@ -69,6 +69,6 @@ class LawBrokenError(BaseException):
 
 
 def hold(law: Law, holds: object, *note: object) -> None:
-    """Raise if `holds` is false. The note is put together only then."""
+    """Raise if `holds` is false. The note is formatted only then."""
     if not holds:
         raise LawBrokenError(law, " ".join(str(part) for part in note))

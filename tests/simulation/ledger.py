@@ -1,4 +1,4 @@
-"""What was ever committed, and the laws of each write. It believes nobody: it keeps records of its own."""
+"""Records every commit independently of the engine, and checks the laws of each write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ledger:
         self.executions: set[AttemptId] = set()
         self.settings = world.zookeeper.world.settings
         self.abdicated: set[int] = set()
-        """Epochs whose leaders have accepted to give them up."""
+        """Epochs whose leaders have accepted to resign."""
 
     # -- from the workers' side
 
@@ -69,7 +69,7 @@ class Ledger:
     # -- from the leader's side
 
     def committed(self, store: FaultyStore, writes: Sequence[w.Write], before: Records) -> None:
-        """Take in a commit, write by write."""
+        """Record a commit, write by write."""
         who, epoch = store.scheduler.name, store.epoch
         self._world.story.note(who, "commits in epoch", epoch, writes)
         hold(Law.FENCED, epoch == before.epoch, who, "wrote in epoch", epoch, "of", before.epoch)
@@ -122,7 +122,7 @@ class Ledger:
             hold(Law.COMMAND_ONCE, self._is_done(command), "accepted, and not done:", command)
 
     def _is_done(self, command: c.Command) -> bool:
-        """Whether the records say what an accepted command asked for."""
+        """True if the records show the effect of an accepted command."""
         runs, pipelines = self.runs.all, self.schedules.pipelines
         match command:
             case (
@@ -191,11 +191,11 @@ class Ledger:
                 return worker not in self.settings.cordoned
 
     def withdrawn(self, command: CommandId) -> None:
-        """A command was deleted by hand: nobody waits for it."""
+        """A command was deleted by hand, so it needs no outcome."""
         del self.submitted[command]
 
     def close(self) -> None:
-        """After the calm: the records kept here are those of ZooKeeper."""
+        """After the calm: the records here equal those of ZooKeeper."""
         found = self._world.zookeeper.world
         hold(Law.COMMAND_ANSWERED, self.submitted.keys() == self.outcomes.keys(), self._unanswered())
         expected = replace(

@@ -1,4 +1,4 @@
-"""The laws of alerts: raised with their cause, once for an episode; sent, and doubled only with a word."""
+"""The laws of alerts: raised with their cause, once for each episode; a repeated message is marked."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class AlertLaws:
                 pass
 
     def pipeline_written(self, write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord) -> None:
-        """A pipeline that leaves the catalog takes its episode along."""
+        """Removing a pipeline from the catalog removes its episode."""
         if isinstance(write, w.RemovePipelineRecord):
             self._failing.discard(write.record.name)
 
     def run_written(
         self, write: w.CreateRun | w.PutRun | w.RemoveRun, writes: Sequence[w.Write], before: Records
     ) -> None:
-        """If a run ends here, what is to be told of it is in the same transaction."""
+        """If a run ends here, its alerts are in the same transaction."""
         if before.schema < 2 or isinstance(write, w.RemoveRun) or not write.run.state.is_final:
             return
         if isinstance(write, w.PutRun) and write.before.state.is_final:
@@ -79,7 +79,7 @@ class AlertLaws:
         self.arrivals[alert.id] += 1
 
     def close(self) -> None:
-        """After the calm: all have arrived."""
+        """After the calm: all alerts have been sent."""
         missing = self._raised - self.arrivals.keys()
         hold(Law.ALERT_SENT, not missing, "never arrived:", sorted(missing))
 

@@ -45,7 +45,7 @@ class AttemptLaws:
     # -- slots
 
     def slots_changed(self, attempt: AttemptId, before: Slots, after: Slots) -> None:
-        """Somebody other than the leader has filled a slot, or beats, or has ceased to."""
+        """A process other than the leader has filled a slot, or started or stopped to beat."""
         if before.claim != after.claim and after.claim is not None:
             self._claimed(attempt, after.claim)
         hold(Law.SLOT_STANDS, before.end in (None, after.end), attempt, "had an END before")
@@ -68,7 +68,7 @@ class AttemptLaws:
     # -- the leader's writes
 
     def written(self, write: w.Write, store: FaultyStore) -> None:
-        """Take in one write that is about an attempt."""
+        """Record one write about an attempt."""
         match write:
             case w.CreateAttempt(attempt):
                 self._opened(attempt)
@@ -110,14 +110,14 @@ class AttemptLaws:
         hold(Law.RESULTS, order.task.when in ("", "true"), order.attempt, order.task.when)
 
     def given(self, run: RunId, task: TaskName) -> str | None:
-        """What a task has committed as its result, in its run or in the one that it is reused from."""
+        """The committed result of a task, in its run or in the run from which it is reused."""
         reused = self._runs.all[run].tasks[task].reused
         run = run if reused is None else reused.run
         ends = (end for key, end in self.ends.items() if (key.run, key.task) == (run, task))
         return next((end.result["given"] for end in ends if end.result is not None), None)
 
     def _fenced(self, attempt: AttemptId, end: End, store: FaultyStore) -> None:
-        """A leader ends an attempt: not before its grace has passed since this leader first missed it."""
+        """A leader ends an attempt only after its grace has passed since this leader first missed it."""
         timings = self._world.policy.timings
         if end.outcome is Outcome.LOST:
             whom: AttemptId | WorkerId = attempt
@@ -134,7 +134,7 @@ class AttemptLaws:
     # -- what follows from a run's record
 
     def run_written(self, run: Run) -> None:
-        """Take in a run's record: what is open, and how what is closed has ended."""
+        """Record a run's open attempts, and the outcomes of its closed ones."""
         for name, task in run.tasks.items():
             if not task.attempts or task.spec.children is not None:
                 continue
@@ -151,7 +151,7 @@ class AttemptLaws:
                 hold(Law.END_IS_THE_OUTCOME, same, attempt, last.outcome, "and END:", end)
 
     def check_orders(self) -> None:
-        """After each commit: one order for each open attempt, no worker or target has more than its slots."""
+        """After each commit: one order for each open attempt; no worker or target exceeds its slots."""
         ordered = Counter(attempt for _, attempt in self._world.zookeeper.world.orders)
         once = ordered == Counter(self.open.keys())
         hold(Law.ONE_ORDER, once, "open:", sorted(map(str, self.open)), "ordered:", sorted(map(str, ordered)))

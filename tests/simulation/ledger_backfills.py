@@ -1,4 +1,4 @@
-"""The laws of backfills: each date is dealt with once, with its run in one transaction, and few at once."""
+"""The laws of backfills: each date is handled once, in its run's transaction, within the parallel limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BackfillLaws:
         """The run of each date."""
 
     def written(self, write: w.Write, then: Sequence[w.Write]) -> None:
-        """Take in one write. `then`: those that follow it in its transaction."""
+        """Record one write. `then`: the later writes of its transaction."""
         match write:
             case w.PutBackfill(backfill, None):
                 self._all[backfill.id], self.started[backfill.id] = backfill, {}
@@ -43,13 +43,13 @@ class BackfillLaws:
                 self._created(run)
 
     def is_done(self, command: c.CreateBackfill | c.SteerBackfill) -> bool:
-        """Whether the records say what an accepted command asked for."""
+        """True if the records show the effect of an accepted command."""
         if isinstance(command, c.SteerBackfill):
             return self._all[command.backfill].state is command.to
         return command.backfill in self._all
 
     def check(self) -> None:
-        """After a commit: the counts are those of the runs."""
+        """After a commit: the counts equal those of the runs."""
         for backfill in self._all.values():
             runs = [self._runs.all[run.id] for run in self.started[backfill.id].values()]
             states = [run.state.value for run in runs]

@@ -1,4 +1,4 @@
-"""The laws of child runs: each is created once, its end is taken in as it is, its parent ends after it."""
+"""The laws of child runs: each is created once, its end is recorded correctly, its parent ends after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChildLaws:
         self.created: set[tuple[RunId, TaskName, int, int]] = set()
         """By run, task, attempt and item."""
         self._promised: set[RunId] = set()
-        """Child runs that a parent's record says are there, in the transaction under way."""
+        """Child runs in a parent's record, in the current transaction."""
 
     def written(self, write: w.Write) -> None:
         """Take in one write."""
@@ -50,7 +50,7 @@ class ChildLaws:
             hold(Law.PARENT_LAST, not left, write.run.id, "ends before", left)
 
     def committed(self) -> None:
-        """The transaction is done: what parents say of their child runs is true."""
+        """After a transaction: the parents' records of their child runs are true."""
         missing = self._promised - self._runs.all.keys()
         hold(Law.CHILD_ONCE, not missing, "never created:", missing)
         self._promised.clear()

@@ -1,4 +1,4 @@
-"""The law of the index of intervals: it says how the last run of each interval ended, at every moment."""
+"""The law of the index of intervals: it always shows how the last run of each interval ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class IntervalLaws:
                 self._last = {key: run for key, run in self._last.items() if key[0] != record.name}
 
     def check_wait(self, run: Run, task: TaskRun) -> None:
-        """A wait for runs has ended: each moment that it wants has a success, or something failed there."""
+        """A wait for runs ends only if each required moment has a success, or a failure."""
         (wait,) = task.spec.waits_for
         if not isinstance(wait, PipelineWait) or wait.is_self or run.data_interval is None:
             return
@@ -59,7 +59,7 @@ class IntervalLaws:
             hold(Law.WAITS, bare, name, "was not ended by what it waits for")
 
     def check(self) -> None:
-        """Compare with what ZooKeeper holds after a commit."""
+        """Compare with ZooKeeper's content after a commit."""
         indexes = self._world.zookeeper.world.intervals
         for (pipeline, interval), run in self._last.items():
             found = indexes[pipeline].last(interval) if pipeline in indexes else None

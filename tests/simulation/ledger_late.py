@@ -1,4 +1,4 @@
-"""The law of what is late: told once, not too early, and at the latest when it ends."""
+"""The law of late alerts: each is raised once, not too early, and at the latest when the subject ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LateLaws:
             hold(Law.LATE, what == "expect_soon" or limits[what], alert.id, "is told too early")
 
     def run_written(self, run: Run, writes: Sequence[w.Write]) -> None:
-        """If a run ends here, all that took too long in it was told, or is so now."""
+        """If a run ends here, alerts for all that took too long were raised, or are raised now."""
         if run.layout == 1 or not run.state.is_final or run.state is RunState.STOPPED:
             return
         told = self.told | {write.alert.id for write in writes if isinstance(write, w.CreateAlert)}

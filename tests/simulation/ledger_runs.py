@@ -36,14 +36,14 @@ class RunLaws:
     def __init__(self, world: World) -> None:
         self._world = world
         self.all: dict[RunId, Run] = {}
-        """Every run that there ever was, as it was written last."""
+        """The last written version of every run."""
         self.live: dict[RunId, Run] = {}
-        """Those that are in ZooKeeper."""
+        """Runs in ZooKeeper."""
         self.found: dict[Look, float] = {}
-        """When a leader found what tasks wait for, the last time."""
+        """When a leader last found the data that tasks wait for."""
         self._created_s: dict[RunId, float] = {}
         self.queued: set[RunId] = set()
-        """Those that ever were."""
+        """All runs that ever existed."""
 
     def written(
         self,
@@ -176,7 +176,7 @@ class RunLaws:
             hold(Law.RETRIES_COUNT, self._may_fail(run, task), name, "failed with retries left")
 
     def _is_marked(self, run: Run, task: TaskRun) -> bool:
-        """Whether a task ended without being run since a person said so."""
+        """True if a person ended a task without running it."""
         if task.settled is None or task.settled.by != "ann":
             return False
         name = run.id, task.spec.name
@@ -188,7 +188,7 @@ class RunLaws:
         return True
 
     def _ended_as_it_waited(self, run: Run, task: TaskRun) -> None:
-        """An approval ends by one command, a wait for data by a look; both after their time."""
+        """An approval ends by one command, a wait for data by a check; both also at their timeout."""
         name, settled = f"{run.id}.{task.spec.name}", task.settled
         hold(Law.WAITS, not task.attempts, name, "was given to a worker")
         ended = task.state in (TaskState.SUCCEEDED, TaskState.FAILED)
@@ -233,7 +233,7 @@ class RunLaws:
         )
 
     def may_try(self, task: TaskRun) -> bool:
-        """Whether one more attempt is within the bounds. Not by the record's own count."""
+        """True if one more attempt is permitted, without using the record's own count."""
         outcomes = [attempt.outcome for attempt in task.attempts]
         failures = sum(outcome in (Outcome.FAILED, Outcome.TIMED_OUT) for outcome in outcomes)
         mishaps = sum(outcome in _MISHAPS for outcome in outcomes)
@@ -243,7 +243,7 @@ class RunLaws:
 
 
 def _was_left(run: Run, task: TaskRun) -> bool:
-    """Whether a task did not run though all that it needs has ended as it asks."""
+    """True if a task did not run although all its needs were met."""
     asked = task.spec.requirements
     states = {need: run.tasks[need].state for need in task.spec.needs}
     met = all(

@@ -1,4 +1,4 @@
-"""The laws of schedules: each move of a pipeline's position deals with the fire times that it passes."""
+"""The laws of schedules: each move of a pipeline's position handles all fire times that it passes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ScheduleLaws:
             hold(Law.FIRE_ONCE, fire in self._fired, run.id, "starts apart from the position")
 
     def _asked(self, before: PipelineRecord, record: PipelineRecord) -> None:
-        """Take in what a command changed: what passed while a pipeline was paused is not made up for."""
+        """Record a command's change: fire times during a pause are not caught up."""
         old, new, now = before.schedule_position, record.schedule_position, record.updated_at
         if record.state is PipelineState.ACTIVE and before.state is not PipelineState.ACTIVE:
             kept = new is not None and new == (now if old is None else max(now, old))
@@ -100,7 +100,7 @@ class ScheduleLaws:
             hold(Law.FIRE_ONCE, newest, name, "fires", new, "though", later, "had passed")
 
     def _listed(self, before: PipelineRecord, record: PipelineRecord, expected: int) -> bool:
-        """Take in what a move lists as skipped. Returns whether that was too old to be made up for."""
+        """Record the skipped fire times of a move. True if they were too old to be caught up."""
         counted = record.skips.total - before.skips.total
         hold(Law.FIRE_LISTED, counted == expected, record.name, "lists", counted, "of", expected)
         if not counted or "catchup_window" not in record.skips.listed[-1].reason:
@@ -122,7 +122,7 @@ class ScheduleLaws:
         self._fired = {fired for fired in self._fired if fired[0] != name}
 
     def check_none_missed(self, now: datetime, begun: Collection[PipelineName]) -> None:
-        """While a leader rests: no schedule that fires is behind its clock, unless its run is being built."""
+        """While a leader rests, no active schedule is behind its clock, unless its run is being built."""
         for name, record in self.pipelines.items():
             if name in begun:
                 continue

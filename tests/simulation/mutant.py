@@ -1,4 +1,4 @@
-"""How a fault is built into the real code for a while; the faults are listed in `mutants`.
+"""Temporarily builds a fault into the real code; the faults are listed in `mutants`.
 
 Each is a context manager that replaces a function or two of the real code. What is replaced must be there: a
 mutant of something that was renamed fails, and does not pass for found. Its docstring names whose fault it
@@ -24,7 +24,7 @@ def mutant(make: Make) -> Make:
 
 @contextmanager
 def replaced(owner: Any, **others: Any) -> Iterator[None]:
-    """Put other functions in place for a while."""
+    """Temporarily replace functions."""
     before = [(found := _definer(owner, name), name, vars(found)[name]) for name in others]
     for found, name, _ in before:
         setattr(found, name, others[name])

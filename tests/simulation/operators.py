@@ -1,4 +1,4 @@
-"""People who ask things of the leader, sometimes the same thing twice."""
+"""Users who send commands to the leader, sometimes the same command twice."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Operators:
         self._runs = self._backfills = 0
 
     def ask(self) -> None:
-        """Ask for something."""
+        """Send a random command."""
         command = self._command(self._world.rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0])
         self.submit(command)
         if self._world.rng.random() < 0.1:
             self.submit(command)
 
     def delete_one(self) -> None:
-        """Take a waiting command away by hand."""
+        """Delete a waiting command by hand."""
         waiting = self._world.zookeeper.world.commands
         if waiting:
             key = self._world.rng.choice(list(waiting))
@@ -61,7 +61,7 @@ class Operators:
             self._world.zookeeper.delete_command(key)
 
     def submit(self, command: c.Command) -> None:
-        """Queue a command: durable, so accepted."""
+        """Queue a command; it is durable, so it counts as accepted."""
         self._numbers += 1
         key = CommandId(f"cmd-{self._numbers:010d}")
         self._world.ledger.submitted[key] = command
@@ -77,7 +77,7 @@ class Operators:
         return c.CordonWorker(worker=worker, reason="asked")
 
     def _decision(self) -> c.Command:
-        """About an approval that waits, if there is one."""
+        """A command for a waiting approval, if there is one."""
         rng = self._world.rng
         waiting = [
             (run.id, task.spec.name)
@@ -162,7 +162,7 @@ class Operators:
                 return c.StopRun(run_id=self._pending_rerun() or run, reason="asked")
 
     def _pending_rerun(self) -> RunId | None:
-        """Now and then one that has not begun."""
+        """Sometimes a run that has not begun."""
         ledger, rng = self._world.ledger, self._world.rng
         pending = [
             command.run_id

@@ -1,4 +1,4 @@
-"""Many seeds, on several processes; the last steps of one that breaks a law; the search for mutants."""
+"""Runs many seeds on several processes, prints the last steps of a failing seed, and searches for mutants."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CHUNK = 50
 
 @dataclass(slots=True)
 class Tally:
-    """What came of some seeds."""
+    """The results of some seeds."""
 
     seeds: int = 0
     steps: int = 0
     met: Counter[str] = field(default_factory=Counter)
-    """How often what happened."""
+    """How often each kind of event happened."""
     bad: dict[int, str] = field(default_factory=dict)
 
     def note(self, outcome: Outcome) -> None:
@@ -58,7 +58,7 @@ class Tally:
 
 
 def run_seeds(seeds: Sequence[int]) -> Tally:
-    """Play some seeds here, one after the other, without logs."""
+    """Run some seeds in this process, one after the other, without logs."""
     tally = Tally()
     with quiet():
         for seed in seeds:
@@ -67,7 +67,7 @@ def run_seeds(seeds: Sequence[int]) -> Tally:
 
 
 def run_many(first: int, count: int, jobs: int) -> Iterator[Tally]:
-    """Play seeds on `jobs` processes; a tally for each few of them, in order."""
+    """Run seeds on `jobs` processes; yield a tally for each few of them, in order."""
     chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
     if jobs == 1:
         yield from map(run_seeds, chunks)
@@ -77,7 +77,7 @@ def run_many(first: int, count: int, jobs: int) -> Iterator[Tally]:
 
 
 def find(mutant: str, seeds: int) -> tuple[int, Law] | None:
-    """The first seed below `seeds` that finds a mutant, and the law that it breaks.
+    """The first seed below `seeds` that finds a mutant, and the broken law.
 
     NEVER_FAILS does not count: a mutant that no longer fits the real code raises, and shows nothing.
     """
@@ -90,7 +90,7 @@ def find(mutant: str, seeds: int) -> tuple[int, Law] | None:
 
 
 def find_all(seeds: int, jobs: int, out: TextIO) -> int:
-    """Find every mutant, and say how. 0 if all were found."""
+    """Find every mutant, and print how. 0 if all were found."""
     missed = 0
     with ProcessPoolExecutor(jobs) as pool:
         for name, found in zip(MUTANTS, pool.map(find, MUTANTS, [seeds] * len(MUTANTS)), strict=True):
@@ -102,7 +102,7 @@ def find_all(seeds: int, jobs: int, out: TextIO) -> int:
 
 
 def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None = 40) -> int:
-    """Play a seed and print its last steps (`lines` None: all) and the law that it breaks. 0 if none."""
+    """Run a seed and print its last steps (`lines` None: all) and the broken law. 0 if none was broken."""
     mutated: AbstractContextManager[None] = nullcontext() if mutant is None else MUTANTS[mutant]()
     with quiet(), mutated:
         outcome = simulate(seed, lines=lines)

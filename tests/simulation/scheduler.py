@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 
 TEMPLATES = InProcessTemplates()
 PREPARE_TIMEOUT_S = 60.0
-"""A release that storage does not give within it is refused."""
+"""Time limit after which a missing release is refused."""
 
 
 def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
-    """The bounds of all schedulers."""
+    """The limits of all schedulers."""
     return Policy(
         timings=Timings(claim_timeout=claim_timeout),
         keep_finished=keep_finished,
@@ -72,7 +72,7 @@ def policy_with(keep_finished: timedelta, claim_timeout: timedelta) -> Policy:
 
 
 class WatchedEngine(Engine):
-    """Lets the simulator look at the reign. Its thread is never started."""
+    """Gives the simulator access to the reign. Its thread is never started."""
 
     reign: Reign
 
@@ -82,14 +82,14 @@ class WatchedEngine(Engine):
 
 
 class Scheduler:
-    """One process. Killed and started again it is a new engine under the same name."""
+    """One process. After a kill and restart it has a new engine and the same name."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.clock = ProcessClock(world.time, booted_s=-world.rng.uniform(0, 1e6))
         self.boot = 0
         self.alive = self.paused = self.cut = self.inside = self.deluded = False
-        """`inside`: its engine is in the middle of a call. `deluded`: it takes itself for the leader."""
+        """`inside`: its engine is in a call. `deluded`: it wrongly considers itself the leader."""
         self.start()
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Scheduler:
         self.store: FaultyStore | None = None
         self.session: Session | None = None
         self.leadership: Leadership | None = None
-        """The last one that was won."""
+        """The last epoch that it won."""
         self.engine = WatchedEngine(
             store_for=self._open_store,
             still_leads=self.still_leads,
@@ -127,22 +127,22 @@ class Scheduler:
     # -- what befalls it
 
     def kill(self) -> None:
-        """SIGKILL, at whatever it is doing."""
+        """SIGKILL, at any point."""
         self.alive = False
         if self.session is not None and self.world.rng.random() < 0.5:  # else the server notices later
             self.world.zookeeper.end_session(self.session)
 
     def die_if_killed(self) -> None:
-        """Called where the process would go on."""
+        """Raises if the process was killed in the meantime."""
         if not self.alive:
             raise ProcessKilledError
 
     def acts(self) -> bool:
-        """Whether it does anything."""
+        """True if it runs and is not stopped."""
         return self.alive and not self.paused
 
     def reaches_zookeeper(self) -> bool:
-        """Whether a request of it is answered."""
+        """True if its requests are answered."""
         return self.acts() and not self.cut and self.world.zookeeper.available
 
     # -- election
@@ -155,19 +155,19 @@ class Scheduler:
         self.engine.elected(self.leadership)
 
     def still_leads(self) -> bool:
-        """Usually true only of the leader; a deluded one is stopped by the fence alone."""
+        """Usually true only for the leader; only the fence stops a deluded one."""
         if self.deluded:
             return True
         return self.world.election.holder is self and self.reaches_zookeeper()
 
     def _leads_in(self, epoch: int) -> bool:
-        """As `Switchboard.leads_in`."""
+        """Like `Switchboard.leads_in`."""
         return self.still_leads() and self.leadership is not None and self.leadership.epoch == epoch
 
     # -- the engine
 
     def act(self) -> None:
-        """Let the engine hear the news, or its timer."""
+        """Let the engine process its inbox or timer."""
         if not self.acts() or self.inside:
             return
         batch = self.engine.collect(0.0)
@@ -185,7 +185,7 @@ class Scheduler:
             engine_laws.check(self)
 
     def leads_soundly(self) -> bool:
-        """Whether it leads and has read everything since the last trouble."""
+        """True if it leads and has read everything since the last failure."""
         store, leadership = self.store, self.leadership
         return (
             store is not None
@@ -212,7 +212,7 @@ class Scheduler:
                 self.jobs.append((effect, self.world.time.s))
 
     def work(self) -> None:
-        """Do the oldest job, or put it off."""
+        """Do the oldest job, or postpone it."""
         if not self.jobs or not self.acts():
             return
         job, since_s = self.jobs.popleft()
@@ -251,7 +251,7 @@ class Scheduler:
         return True
 
     def _build(self, subject: Subject, draft: Draft) -> bool:
-        """What is active is on every disk, the guard sees to it; but it can be damaged, and fetched again."""
+        """The guard ensures active releases on every disk; but they can be damaged and fetched again."""
         release = ReleaseOf(draft.pipeline, draft.release)
         if not self.world.storage.available and self.world.rng.random() < 0.5:
             self.world.ledger.schedules.waited.add(draft.id)
@@ -288,7 +288,7 @@ class Scheduler:
         return begin(run, draft.asked_at)
 
     def _render(self, run: Run, task: TaskName) -> bool:
-        """The helper can be gone for a while, and ZooKeeper too."""
+        """The helper may be missing for a while, and ZooKeeper, too."""
         if not self.reaches_zookeeper() or self.world.rng.random() < 0.1:
             error = TemplateHelperError("it ended")
             self.engine.tell(n.RenderingFailed(run.id, task, error))
@@ -325,7 +325,7 @@ class Scheduler:
         return True
 
     def _send(self, alert: Alert) -> bool:
-        """As `AlertSender`: the target may refuse, or accept without a word."""
+        """Like `AlertSender`: the target may refuse, or accept without a response."""
         if not self._leads_in(alert.epoch):
             self.engine.tell(n.AlertTried(alert.claim, Failure("not sure")))
             return True

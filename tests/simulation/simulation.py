@@ -14,7 +14,7 @@ STEPS = (150, 350)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a seed went."""
+    """The result of a seed."""
 
     seed: int
     broken: LawBrokenError | None
@@ -27,7 +27,7 @@ class Outcome:
 
 
 def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
-    """Play a seed to its end, or until a law is broken."""
+    """Run a seed to its end, or until a law is broken."""
     world = World(seed, lines=lines)
     storm = Storm(world)
     world.act = storm.act
@@ -42,7 +42,7 @@ def simulate(seed: int, *, lines: int | None = 80) -> Outcome:
 
 
 def _begin(world: World) -> None:
-    """Workers are there, somebody leads, and there is something to do."""
+    """Start workers, elect a leader, and submit some work."""
     for worker in world.workers:
         worker.read()
     world.election.elect(world.schedulers[0])

@@ -1,4 +1,4 @@
-"""S3, as far as the leader needs it: finished runs and releases. It can be away."""
+"""A simulated S3 with the leader's data: finished runs and releases. It can be unavailable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Storage:
         self.refusals: dict[CommandId, CommandOutcome] = {}
 
     def keep(self, run: Run) -> None:
-        """Store a finished run; again is the same."""
+        """Store a finished run. Safe to repeat."""
         hold(Law.ARCHIVED, run.state.is_final, run.id, "went to history while", run.state)
         before = self.history.setdefault(run.id, run)
         hold(Law.ARCHIVED, before == run, run.id, "went to history twice, with different contents")

@@ -1,4 +1,4 @@
-"""The leader's door to ZooKeeper: the shipped store, with everything that can happen between two requests."""
+"""The leader's store: the shipped in-memory store, with random events between two requests."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 LARGEST_BATCH = 12
-"""Writes of one transaction, so that a turn takes several."""
+"""Most writes in one transaction; small, so that a turn needs several."""
 
 
 class ProcessKilledError(BaseException):
-    """The process died at this moment. Not an Exception, so that nothing in it can go on."""
+    """The process died at this point. Not an Exception, so that the engine cannot catch it."""
 
 
 class SmallTransaction(MemoryTransaction):
-    """One that is full soon."""
+    """A transaction with a small limit."""
 
     def add(self, writes: Sequence[w.Write]) -> bool:
-        """Take in more writes, unless there are too many."""
+        """Add writes, unless there are too many."""
         if self._writes and len(self._writes) + len(writes) > LARGEST_BATCH:
             return False
         return super().add(writes)
 
 
 class FaultyStore:
-    """See `nimbus.ports.LeaderStore`. Before any request its process can be stopped, cut off or killed."""
+    """See `nimbus.ports.LeaderStore`. Before each request its process can be stopped, cut off or killed."""
 
     def __init__(self, scheduler: Scheduler, epoch: int) -> None:
         self.scheduler = scheduler
@@ -67,12 +67,12 @@ class FaultyStore:
         self._on: dict[str, Enqueue] = {}
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
         self.doubtful = True
-        """A request failed, and not everything was read since."""
+        """True if a request failed, and the whole state was not read since."""
         self.missed_s: dict[AttemptId | WorkerId, float] = {}
         """When this leader first missed a runner or a worker that it has not seen since."""
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
-        """Say whom to wake."""
+        """Set the callbacks for changes."""
         self._on, self._on_attempt = {"commands": commands, "workers": workers}, attempt
 
     def told(self, what: Watched) -> None:
@@ -162,7 +162,7 @@ class FaultyStore:
         return self._inner.read_alerts()
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        """How pipelines fare."""
+        """The health records of pipelines."""
         self._reach()
         return self._inner.read_health()
 
@@ -237,7 +237,7 @@ class FaultyStore:
             self.missed_s.setdefault(whom, self._world.time.s)
 
     def _reach(self, *, racing: bool = False) -> None:
-        """The request is on its way: much can happen before it arrives, or it never does."""
+        """Simulate the time until a request arrives; others may act, or it may be lost."""
         self._world.interlude(self.scheduler, racing=racing)
         self.scheduler.die_if_killed()
         if not self.scheduler.reaches_zookeeper():
@@ -251,7 +251,7 @@ class FaultyStore:
 
 
 def _watched(writes: Sequence[w.Write]) -> dict[Watched, None]:
-    """What the writes change of that which can be watched; each once, in order."""
+    """The watchable nodes that the writes change; each once, in order."""
     changed: dict[Watched, None] = {}
     for write in writes:
         match write:

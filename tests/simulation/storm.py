@@ -1,4 +1,4 @@
-"""The storm: what can happen at each step, and how often."""
+"""The storm: the random events of each step, with their frequencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_WORKERS = 6
 
 
 class Storm:
-    """One random thing at each step."""
+    """Causes one random event at each step."""
 
     def __init__(self, world: World) -> None:
         self._world, self._rng = world, world.rng
@@ -21,7 +21,7 @@ class Storm:
         self._weights = list(accumulate(weight for weight, _ in acts))
 
     def act(self) -> None:
-        """One thing happens."""
+        """Cause one random event."""
         self._world.story.step += 1
         self._rng.choices(self._do, cum_weights=self._weights)[0]()
 

@@ -1,4 +1,4 @@
-"""What happened, for people: the last steps before a law was broken."""
+"""A readable record of the last steps before a law was broken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.clocks import Time
 
 
 class Story:
-    """Keeps the last `lines` (None: all) as they were told; they are put into words only when asked for."""
+    """Keeps the last `lines` events (None: all); they are formatted only when they are printed."""
 
     def __init__(self, time: Time, lines: int | None = 80) -> None:
         self._time = time
@@ -18,7 +18,7 @@ class Story:
         self._lines: deque[tuple[int, float, str, tuple[object, ...]]] = deque(maxlen=lines)
 
     def note(self, who: str, *what: object) -> None:
-        """Something happens."""
+        """Add an event."""
         self._lines.append((self.step, self._time.s, who, what))
 
     def tell(self) -> list[str]:
@@ -29,7 +29,7 @@ class Story:
         ]
 
     def digest(self) -> str:
-        """One short text for all that was kept: equal for equal histories."""
+        """A digest of all kept events: equal for equal histories."""
         return blake2b("\n".join(self.tell()).encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A worker: reads its orders, launches runners, and says what they cannot say themselves.
+"""A worker: reads its orders, launches runners, and ends the attempts of dead runners.
 
 It acts on what it read last, which may have been taken back since: CLAIM and END decide, as in reality.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """One worker process. Killed, it can start again under its own id or another one."""
+    """One worker process. After a kill it can restart with the same or another id."""
 
     def __init__(self, world: World, host: Host, name: str, slots: int) -> None:
         self.world, self.host, self.id, self.slots = world, host, WorkerId(name), slots
@@ -32,15 +32,15 @@ class Worker:
         self._orders: dict[AttemptId, Assignment] = {}
 
     def reaches_zookeeper(self) -> bool:
-        """Whether a request of it is answered."""
+        """True if its requests are answered."""
         return self.acts() and self.host.reaches_zookeeper()
 
     def acts(self) -> bool:
-        """Whether it does anything."""
+        """True if it runs and is not stopped."""
         return self.alive and not self.paused and self.host.up
 
     def die(self) -> None:
-        """SIGKILL. Its runners go on."""
+        """SIGKILL. Its runners continue."""
         self.alive = False
         self._orders = {}
         if self._session is not None and self.world.rng.random() < 0.5:
@@ -53,19 +53,19 @@ class Worker:
             self.world.zookeeper.end_session(self._session)
 
     def start_again(self) -> None:
-        """As a new process with the same id and folders."""
+        """Start as a new process with the same id and folders."""
         self.alive, self.paused, self.draining = True, False, False
         self._boot += 1
         self._session = None
 
     def drain(self) -> None:
-        """Ask for no more work."""
+        """Accept no more work."""
         self.draining = True
         if self._session is not None and self._session.alive and self.reaches_zookeeper():
             self._publish()
 
     def read(self) -> None:
-        """Register if need be, and read the orders."""
+        """Register if needed, and read the orders."""
         if not self.reaches_zookeeper():
             return
         if self._session is None or not self._session.alive:
@@ -96,7 +96,7 @@ class Worker:
         self.world.zookeeper.register(info)
 
     def work(self) -> None:
-        """Act on the orders that were read, and settle what runners left behind."""
+        """Execute the orders, and settle attempts of dead runners."""
         if not self.reaches_zookeeper():
             return
         for attempt, order in self._orders.items():
@@ -116,7 +116,7 @@ class Worker:
             Runner(self.host, folder)
 
     def _settle(self, folder: Folder) -> None:
-        """Say how an attempt ended whose runner is dead."""
+        """Report how an attempt with a dead runner ended."""
         if folder.record is None:
             self._fence(folder, "its runner died")
         if folder.record is not None:
@@ -124,7 +124,7 @@ class Worker:
         folder.delivered = True
 
     def _fence(self, folder: Folder, why: str) -> None:
-        """Fill CLAIM so that no driver can start; record what follows from what stands there."""
+        """Fill CLAIM so that no driver can start; record the result."""
         now = self.world.worker_now()
         ours = Claim(
             attempt=str(folder.attempt), fenced_by_epoch=0, worker=self.id, host=self.host.id, claimed_at=now
@@ -137,7 +137,7 @@ class Worker:
         folder.record = self._end(folder.attempt, outcome, why)
 
     def _reap(self, attempt: AttemptId, order: Assignment) -> None:
-        """Look for what is left of another worker's attempt on this host."""
+        """Search for processes of another worker's attempt on this host."""
         if order.claim is None or order.claim.host != self.host.id or self.host.runs(attempt):
             return
         records = [f.record for f in self.host.folders.values() if f.attempt == attempt and f.record]

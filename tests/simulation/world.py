@@ -1,4 +1,4 @@
-"""All parts of one simulated cluster, and what happens while one of them is interrupted."""
+"""All parts of one simulated cluster, and the events while one of them is interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.simulation.zookeeper import Ensemble
 KEEP_FINISHED = timedelta(seconds=60)
 CLAIM_TIMEOUT = timedelta(seconds=90)
 DEEPEST = 2
-"""Interruptions within interruptions."""
+"""Deepest nesting of interruptions."""
 
 
 @cache
@@ -89,12 +89,12 @@ class World:
             Worker(self, second, "w3", 2),
         ]
         self.act: Callable[[], None] = lambda: None
-        """One thing happens; set by whoever makes the weather."""
+        """Causes one random event; set by the current phase, storm or calm."""
         self._pids = 0
         self._depth = 0
 
     def interlude(self, whom: Scheduler, *, racing: bool) -> None:
-        """Others act while `whom` waits for an answer, or is stopped."""
+        """Let others act while `whom` waits for a response, or is stopped."""
         if self._depth >= DEEPEST or not self.dice.is_interrupted(racing=racing):
             return
         self._depth += 1
@@ -108,11 +108,11 @@ class World:
         self._depth -= 1
 
     def runners(self) -> Sequence[Runner]:
-        """All that live."""
+        """All living processes."""
         return [runner for host in self.hosts for runner in host.runners()]
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and sessions with it."""
+        """Advance time, and expire sessions."""
         self.time.s += seconds
         self.zookeeper.tick()
 
@@ -121,10 +121,10 @@ class World:
         return START + timedelta(seconds=self.time.s)
 
     def next_pid(self) -> int:
-        """Of a process that is started now."""
+        """The clock of a process that is started now."""
         self._pids += 1
         return self._pids
 
     def slots_of(self, worker: WorkerId) -> int:
-        """Of a worker that there is or was."""
+        """The host of a current or former worker."""
         return next(one.slots for one in self.workers if one.id == worker)

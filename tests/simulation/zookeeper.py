@@ -1,4 +1,4 @@
-"""ZooKeeper as the cluster sees it: the shipped store in memory, with one-shot watches and sessions."""
+"""The simulated ZooKeeper: the shipped in-memory store, with one-shot watches and sessions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Watched = AttemptId | EndOf | Literal["commands", "workers"]
 
 
 class Watcher(Protocol):
-    """Who armed a watch."""
+    """The owner of a watch."""
 
     def told(self, what: Watched) -> None:
         """It fired."""
@@ -45,7 +45,7 @@ class Session:
 
 
 class Ensemble:
-    """The shared state, and everybody's doors to it but the leader's, which is `store`."""
+    """The shared state, and all access to it except the leader's, which is `store`."""
 
     def __init__(self, time: Time) -> None:
         self.time = time
@@ -61,13 +61,13 @@ class Ensemble:
 
     @property
     def available(self) -> bool:
-        """Whether it answers anybody."""
+        """True if it answers requests."""
         return self.cluster.available
 
     # -- watches
 
     def arm(self, what: Watched, watcher: Watcher) -> None:
-        """Tell `watcher` of the next change."""
+        """Notify `watcher` of the next change."""
         self._watches.setdefault(what, {})[watcher] = None
 
     def fire(self, what: Watched) -> None:
@@ -84,13 +84,13 @@ class Ensemble:
         return session
 
     def end_session(self, session: Session) -> None:
-        """Its process closed it, or died in a way that the server noticed."""
+        """The process closed it, or died in a way that the server noticed."""
         if self._sessions.pop(session, self) is None:
             session.alive = False
             session.on_end()
 
     def tick(self) -> None:
-        """Expire the sessions that were not heard of for too long; an ensemble that is away expires none."""
+        """Expire sessions without contact for too long; an unavailable ensemble expires none."""
         for session in tuple(self._sessions):
             if not self.available or session.connected():
                 session.seen_s = self.time.s
@@ -100,7 +100,7 @@ class Ensemble:
     # -- workers and runners
 
     def register(self, info: WorkerInfo) -> None:
-        """Write a worker's registration. Watches tell of those that come, not of what they say anew."""
+        """Write a worker's registration. Watches fire for new registrations, not for updates."""
         comes = info.id not in self.world.workers
         self.cluster.change(workers={**self.world.workers, info.id: info})
         if comes:

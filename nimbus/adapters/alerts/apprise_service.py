@@ -1,4 +1,4 @@
-"""Any service that Apprise knows, by its URL.
+"""Sends alerts to any service that Apprise supports, by its URL.
 
 Apprise is an extra, and takes 0.3 s of processor time and 43 MB: it is imported when it is first used.
 """
@@ -17,7 +17,7 @@ from nimbus.domain.notify import AlertEvent
 from nimbus.ports import AlertNotSentError
 
 TIMEOUT_S = 5.0
-"""To connect, and to get an answer, whatever the URL asks for."""
+"""Time limit to connect, and to get an answer; overrides the URL's settings."""
 _WEIGHTS = {
     AlertEvent.FAILED.value: "failure",
     AlertEvent.TIMED_OUT.value: "failure",
@@ -25,16 +25,16 @@ _WEIGHTS = {
     AlertEvent.SUCCEEDED.value: "success",
     "test": "info",
 }
-"""Apprise's word for how bad an event is; any other event is a warning."""
+"""Apprise's type for each event; any other event is a warning."""
 _log = logging.getLogger("apprise")
 _STATUS = re.compile(r"error=(\d{3})\b")
 
 
 class AppriseService:
-    """See `nimbus.ports.AlertTarget`. One recipient: who has accepted is not told again for another."""
+    """See `nimbus.ports.AlertTarget`. One recipient, so that a retry never repeats an accepted message."""
 
     def __init__(self, url: Callable[[], str | None]) -> None:
-        """`url` is asked at each try, so that a changed file counts. It is a secret."""
+        """`url` is called at each try, so that a changed file is used. It is a secret."""
         self._url = url
 
     def send(self, message: AlertMessage) -> None:
@@ -53,12 +53,12 @@ def service_of(url: str) -> Any:
     """The service of a URL, an `apprise.NotifyBase`. Sends nothing.
 
     Raises:
-        AlertNotSentError: Apprise does not know it, or it has several recipients. The URL is not shown.
+        AlertNotSentError: Apprise does not support it, or it has several recipients. The URL is not shown.
     """
     import apprise
 
     _log.setLevel(logging.WARNING)
-    _log.propagate = False  # what it logs may hold tokens
+    _log.propagate = False  # its log may contain tokens
     service: Any = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(async_mode=False))
     if service is None:
         raise AlertNotSentError("Apprise knows no service of this URL: see https://github.com/caronc/apprise")
@@ -70,7 +70,7 @@ def service_of(url: str) -> Any:
 
 @contextmanager
 def _answers() -> Iterator[list[str]]:
-    """Collect the HTTP statuses that Apprise complains of in this thread; it tells them to its log alone."""
+    """Collect the HTTP statuses of Apprise's errors in this thread, which only its log contains."""
     thread, statuses = threading.get_ident(), list[str]()
 
     class Statuses(logging.Handler):

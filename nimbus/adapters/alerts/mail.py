@@ -19,14 +19,14 @@ _REFUSALS = (
     *(ConnectionRefusedError, socket.gaierror, ssl.SSLError),
     *(smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused, smtplib.SMTPNotSupportedError),
 )
-"""After any of these the server has certainly not accepted the message."""
+"""After any of these errors the server has certainly not accepted the message."""
 TIMEOUT_S = 5.0
 """For each answer of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """See `nimbus.ports.AlertTarget`. A message counts as accepted if the server took one recipient."""
+    """See `nimbus.ports.AlertTarget`. A message is accepted if the server accepted one recipient."""
 
     host: str
     port: int
@@ -35,7 +35,7 @@ class Mailbox:
     recipients: Sequence[str]
     username: str | None
     password: Callable[[], str | None]
-    """Asked at each try, so that a changed file counts."""
+    """Called at each try, so that a changed file is used."""
 
     def send(self, message: AlertMessage) -> None:
         """Send one mail to all recipients."""

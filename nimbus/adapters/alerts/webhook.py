@@ -13,7 +13,7 @@ from nimbus.domain.alert_text import AlertMessage
 from nimbus.ports import AlertNotSentError
 
 TIMEOUT_S = 5.0
-"""For each step: to connect, to send, to get the answer's head."""
+"""Time limit of each step: to connect, to send, to get the response headers."""
 ID_HEADER = "Idempotency-Key"
 SIGNATURE_HEADER = "Nimbus-Signature"
 
@@ -25,10 +25,10 @@ def signature(secret: bytes, at_s: int, body: bytes) -> str:
 
 
 class Webhook:
-    """See `nimbus.ports.AlertTarget`. Any answer from 200 to 299 accepts; redirections are not followed."""
+    """See `nimbus.ports.AlertTarget`. Any status from 200 to 299 accepts; redirects are not followed."""
 
     def __init__(self, url: str, secret: Callable[[], str | None]) -> None:
-        """`secret` is asked at each try, so that a changed file counts."""
+        """`secret` is called at each try, so that a changed file is used."""
         self._url, self._secret = url, secret
 
     def send(self, message: AlertMessage) -> None:
@@ -44,7 +44,7 @@ class Webhook:
             with httpx.stream(
                 "POST", self._url, content=body, headers=headers, timeout=TIMEOUT_S, trust_env=False
             ) as answer:
-                status = answer.status_code  # its body is of no interest, and may be endless
+                status = answer.status_code  # the body is not read: it may be endless
         except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
             why = str(exc) or "it took too long"
             raise AlertNotSentError(f"{where} cannot be reached: {why}", doubtful=False) from exc

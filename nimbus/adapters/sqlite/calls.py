@@ -1,4 +1,4 @@
-"""The calls that the adapters need, answered by SQLite. A refusal is the error of kazoo that they expect."""
+"""The adapters' store calls, on SQLite. Refusals raise kazoo's errors, which the adapters expect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.ports import FencedOutError as TermOverError
 
 
 class SqliteCalls(Calls):
-    """See `nimbus.adapters.zookeeper.calls.Calls`. Reads of one call are of one moment."""
+    """See `nimbus.adapters.zookeeper.calls.Calls`. All reads of one call see the same state."""
 
     def __init__(self, session: SqliteSession) -> None:
         self._store = session
@@ -35,7 +35,7 @@ class SqliteCalls(Calls):
             return data
 
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
-        """Whether a node is there."""
+        """True if a node exists."""
         with self._store.reading() as tree:
             self._watch(tree, Watch.NODE, path, changed)
             return tree.stat(path) is not None
@@ -46,7 +46,7 @@ class SqliteCalls(Calls):
             return self._list(tree, path, changed)
 
     def children_zxid(self, path: str) -> int | None:
-        """Operation that last made or removed a child."""
+        """The last operation that created or removed a child."""
         with self._store.reading() as tree:
             stat = tree.stat(path)
             return None if stat is None else stat.pzxid
@@ -74,7 +74,7 @@ class SqliteCalls(Calls):
             return [self._list(tree, parent, changed) for parent, changed in parents.items()]
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
-        """Whether some nodes are there, with a watch on each."""
+        """Whether each of some nodes exists, with a watch on each."""
         with self._store.reading() as tree:
             for path, enqueue in changed.items():
                 self._watch(tree, Watch.NODE, path, enqueue)
@@ -89,7 +89,7 @@ class SqliteCalls(Calls):
             return names, [tree.get(node) for node in nodes]
 
     def await_watches(self) -> None:
-        """Call the watches of what is done already."""
+        """Call the watches for all operations that are done."""
         self._store.tell()
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
@@ -106,12 +106,12 @@ class SqliteCalls(Calls):
             return tree.create(path, data, sequence=True)
 
     def transact(self, what: str, build: Callable[[Any], None]) -> None:  # noqa: ARG002 - the errors name it
-        """Do all that `build` adds, or nothing."""
+        """Execute all operations that `build` adds, or none."""
         with self._store.writing() as tree:
             build(_Transaction(tree, self.session_id))
 
     def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
-        """The same, while the token's term lasts."""
+        """Like `transact`, if the token's term is not over."""
         with self._store.writing() as tree:
             try:
                 tree.check(token.path, token.version)
@@ -126,7 +126,7 @@ class SqliteCalls(Calls):
 
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents."""
-        if self.exists(path):  # what is nearly always so needs no disk
+        if self.exists(path):  # the usual case, which needs no disk write
             return
         with self._store.writing() as tree:
             tree.ensure(path)
@@ -157,7 +157,7 @@ class SqliteCalls(Calls):
             return None if stat is None else stat.owner
 
     def origin(self, path: str) -> tuple[int, int] | None:
-        """Operation that made a node, and its time."""
+        """The operation that created a node, and its time."""
         with self._store.reading() as tree:
             stat = tree.stat(path)
             return None if stat is None else (stat.czxid, stat.ctime_ms)
@@ -174,12 +174,12 @@ class SqliteCalls(Calls):
 
 
 class _Transaction:
-    """What kazoo's transaction is to those who add operations; each is done at once."""
+    """Replaces kazoo's transaction; each added operation is executed at once."""
 
     def __init__(self, tree: Tree, session_id: int) -> None:
         self._tree, self._session_id = tree, session_id
         self.index = -1
-        """Of the operation that was added last."""
+        """Index of the last added operation."""
         self.path = ""
 
     def create(self, path: str, data: bytes = b"", ephemeral: bool = False) -> None:
@@ -204,20 +204,20 @@ class _Transaction:
 
 
 def last_term(session: SqliteSession, path: str) -> int:
-    """The highest epoch that a term has begun with here, by its node; 0: there was none."""
+    """The highest epoch of a term in this store, from its node; 0 if there was none."""
     with session.reading() as tree:
         stat = tree.stat(path)
     return 0 if stat is None else stat.version
 
 
 def begin_term(session: SqliteSession, token: FencingToken) -> FencingToken:
-    """Fence all terms before the one that `token` is of; what fences it in this store.
+    """Fence all terms before that of `token`; return this store's fencing token for the term.
 
-    The version of the node is the epoch, so no two terms have the same one, of whatever process they are.
+    The version of the node is the epoch, so no two terms of any process have the same one.
 
     Args:
-        session: Of the scheduler that leads.
-        token: As its election gave it.
+        session: The leader's session.
+        token: The token from the election.
 
     Raises:
         nimbus.ports.FencedOutError: a later term has begun here.

@@ -1,4 +1,4 @@
-"""What changes in the database of a single scheduler, by topic."""
+"""The feed of changes in a single scheduler's database, by topic."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class SqliteChanges:
         self._gathered = Gathered(self._topics, lambda: None)
         self._upto = 0
         self._lost = True
-        """Set by the thread that tells of changes."""
+        """Set by the thread that delivers changes."""
 
     def version(self) -> int:
-        """The last operation that this process was told of."""
+        """The last operation that was delivered to this process."""
         return self._session.told
 
     def start(self, told: Enqueue) -> None:
@@ -30,7 +30,7 @@ class SqliteChanges:
         self._session.follow(self._on_changes)
 
     def take(self, *, beats: bool) -> Changed:
-        """What has changed."""
+        """The changes since the last call."""
         self._session.tell()
         version, lost = self._session.told, self._lost
         self._lost = False
@@ -38,7 +38,7 @@ class SqliteChanges:
         return Changed(found, version, max(version, self._upto), lost=lost)
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._session.unfollow(self._on_changes)
 
     def _on_changes(self, changes: Sequence[Change] | None) -> None:

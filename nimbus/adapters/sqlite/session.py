@@ -1,10 +1,10 @@
-"""One process's session with the state in SQLite: its connection, its watches, and whether it lives.
+"""One process's session with the state in SQLite: its connection, its watches, and its liveness.
 
-A session lives as long as its process, which pid, start and boot tell apart from all others: no time limit,
-no beats. Each session looks every second for others whose process has ended, and removes their ephemeral
-nodes.
+A session lives as long as its process, which is identified by pid, start time and boot; it has no timeout and
+no beats. Every second each session checks the processes of the others, and removes the ephemeral nodes of
+dead ones.
 
-Thread `nimbus-store`: tells of changes that other processes have made, within `LOOK_S`.
+Thread `nimbus-store`: delivers changes of other processes, within `LOOK_S`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nimbus.adapters.sqlite.tree import CHANGED, SCHEMA, Change, Tree, parent_of
 from nimbus.ports import Enqueue, StoreUnavailableError
 
 LAYOUT = 1
-"""Of the tables; records in them have schemas of their own."""
+"""Version of the tables; the records in them have their own schemas."""
 LOOK_S = 0.02
 REAP_S = 1.0
 
@@ -34,11 +34,11 @@ _log = structlog.get_logger(__name__)
 
 
 Follower = Callable[[Sequence[Change] | None], None]
-"""Is told of all changes, in order; None: some are not known any more. It must only enqueue."""
+"""Called with all changes, in order; None: some changes were lost. It must only enqueue."""
 
 
 class Watch(Enum):
-    """What of a node is watched."""
+    """Which part of a node is watched."""
 
     NODE = "node"
     CHILDREN = "children"
@@ -48,7 +48,7 @@ class SqliteSession:
     """See the module. Any thread. All processes must see the same pids: no containers that share the file.
 
     Args:
-        file: The database; it and its folder are made when first used. On a local disk: SQLite's log needs
+        file: The database; it and its folder are created on first use. On a local disk: SQLite's log needs
             memory that processes share.
         call_timeout: Longest wait for other writers.
     """
@@ -60,12 +60,12 @@ class SqliteSession:
         self._database: sqlite3.Connection | None = None
         self._id, self._pid = 0, os.getpid()
         self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
-        """Each with the last operation that its reader has seen."""
+        """Watches, each with the last operation that its reader has seen."""
         self._told = 0
         self._followers: list[Follower] = []
         self._telling = threading.Lock()
         self._due: deque[Enqueue] = deque()
-        """Watches that have fired and were not called yet."""
+        """Fired watches whose callbacks were not called yet."""
         self._wake, self._closing = threading.Event(), threading.Event()
         self._teller = threading.Thread(target=self._run, name="nimbus-store", daemon=True)
 
@@ -76,7 +76,7 @@ class SqliteSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is open."""
+        """True while the session is open."""
         return self._database is not None
 
     def add_listener(self, listener: Callable[[SessionState], None]) -> None:
@@ -98,14 +98,14 @@ class SqliteSession:
         self._teller.start()
 
     def close(self, timeout: timedelta) -> None:
-        """End the session: its ephemeral nodes go. Safe to repeat."""
+        """End the session and remove its ephemeral nodes. Safe to repeat."""
         self._closing.set()
         self._wake.set()
         if self._teller.is_alive():
             self._teller.join(timeout.total_seconds())
         if self._database is None:
             return
-        with suppress(StoreUnavailableError), self.writing() as tree:  # others find out without it
+        with suppress(StoreUnavailableError), self.writing() as tree:  # other sessions detect the end anyway
             tree.end_sessions([self._id])
         with self._lock:
             self._database.close()
@@ -113,18 +113,18 @@ class SqliteSession:
 
     @contextmanager
     def reading(self) -> Iterator[Tree]:
-        """The nodes as they are at one moment.
+        """A consistent snapshot of the nodes.
 
         Raises:
             StoreUnavailableError: they cannot be read.
-            ForkedError: the session is that of the process which this one was forked from.
+            ForkedError: the session belongs to the process from which this one was forked.
         """
         with self._transaction("BEGIN") as tree:
             yield tree
 
     @contextmanager
     def writing(self) -> Iterator[Tree]:
-        """Change nodes: all of it, on disk when this ends, or, when it raises, nothing.
+        """Change nodes in a transaction: durable when the block ends, rolled back if it raises.
 
         Raises:
             StoreUnavailableError: they cannot be written.
@@ -152,16 +152,16 @@ class SqliteSession:
                 raise
 
     def watch(self, tree: Tree, kind: Watch, path: str, changed: Enqueue) -> None:
-        """Call `changed` once after the next change of what was read from `tree`. It must only enqueue."""
+        """Call `changed` once after the next change of data read from `tree`. It must only enqueue."""
         self._watches.setdefault((kind, path), {})[changed] = tree.last()
 
     @property
     def told(self) -> int:
-        """The last operation that watches and followers were told of."""
+        """The last operation that was delivered to watches and followers."""
         return self._told
 
     def follow(self, follower: Follower) -> None:
-        """Tell `follower` of all changes from now on."""
+        """Deliver all changes from now on to `follower`."""
         with self._telling:
             self._followers = [*self._followers, follower]
 
@@ -171,7 +171,7 @@ class SqliteSession:
             self._followers = [one for one in self._followers if one != follower]
 
     def tell(self) -> None:
-        """Call the watches of all that was done until now, and that no thread has told of."""
+        """Call the watches for all operations that were not delivered yet."""
         with self._telling:
             with self.reading() as tree:
                 changes, last = tree.changes(self._told), tree.last()
@@ -223,7 +223,7 @@ class SqliteSession:
 
 
 def concerned(change: Change) -> list[tuple[Watch, str]]:
-    """Which watches a change is told to: those that ZooKeeper would tell."""
+    """The watches that a change fires: the same as in ZooKeeper."""
     node = (Watch.NODE, change.path)
     if change.what == CHANGED:
         return [node]
@@ -231,7 +231,7 @@ def concerned(change: Change) -> list[tuple[Watch, str]]:
 
 
 def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
-    with suppress(FileExistsError):  # closing one that is there would drop the locks that SQLite holds on it
+    with suppress(FileExistsError):  # closing an existing file would drop SQLite's locks on it
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(
         file, timeout=call_timeout.total_seconds(), isolation_level=None, check_same_thread=False
@@ -243,10 +243,10 @@ def _opened(file: Path, call_timeout: timedelta) -> sqlite3.Connection:
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Make the tables, and the root of the tree, unless they are there.
+    """Create the tables and the root of the tree, unless they exist.
 
     Raises:
-        sqlite3.DatabaseError: the file was made by a newer release.
+        sqlite3.DatabaseError: a newer release created the file.
     """
     database.execute("BEGIN IMMEDIATE")
     (found,) = database.execute("PRAGMA user_version").fetchone()
@@ -264,7 +264,7 @@ def prepare(database: sqlite3.Connection) -> None:
 
 
 def _start_of(pid: int) -> str | None:
-    """When a process of this boot began, and which boot it is; None: there is none, or it has ended."""
+    """Start time of a process, and the boot id; None if there is no such process, or it has ended."""
     with suppress(OSError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
         if state not in "ZXx":

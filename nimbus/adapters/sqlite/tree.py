@@ -1,6 +1,6 @@
-"""A tree of nodes in a database of SQLite, with the answers that ZooKeeper gives. No threads, no locks.
+"""A tree of nodes in an SQLite database, with ZooKeeper's semantics. No threads, no locks.
 
-Each operation gets the next number, `zxid`, and leaves a row in the table `changes`, for watches.
+Each operation gets the next number, `zxid`, and adds a row to the table `changes`, for watches.
 The caller begins and ends transactions.
 """
 
@@ -20,7 +20,7 @@ from kazoo.exceptions import (
 )
 
 CHANGES_KEPT = 10_000
-"""A session that reads the changes later than that must read everything."""
+"""How many changes are kept. A session that falls further behind must read everything."""
 
 CREATED, CHANGED, DELETED = "created", "changed", "deleted"
 
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS sessions (
 
 
 class Stat(NamedTuple):
-    """What is known of a node beside its data."""
+    """The metadata of a node."""
 
     version: int
     owner: int
@@ -47,7 +47,7 @@ class Stat(NamedTuple):
     czxid: int
     ctime_ms: int
     pzxid: int
-    """Of the last child that came or went."""
+    """Operation that last created or removed a child."""
 
 
 class Change(NamedTuple):
@@ -65,26 +65,26 @@ class Tree:
         self._do = database.execute
 
     def get(self, path: str) -> bytes | None:
-        """Data of a node; None if it is not there."""
+        """Data of a node; None if it does not exist."""
         row = self._do("SELECT data FROM nodes WHERE path = ?", (path,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def stat(self, path: str) -> Stat | None:
-        """What else is known of a node; None if it is not there."""
+        """Metadata of a node; None if it does not exist."""
         row = self._do(
             "SELECT version, owner, czxid, ctime_ms, pzxid FROM nodes WHERE path = ?", (path,)
         ).fetchone()
         return None if row is None else Stat(*row)
 
     def children(self, path: str) -> tuple[str, ...] | None:
-        """Names of the children, sorted; None if the node is not there."""
+        """Names of the children, sorted; None if the node does not exist."""
         rows = self._do("SELECT path FROM nodes WHERE parent = ? ORDER BY path", (path,)).fetchall()
         if not rows and self.stat(path) is None:
             return None
         return tuple(row[0].rpartition("/")[2] for row in rows)
 
     def create(self, path: str, data: bytes = b"", *, owner: int = 0, sequence: bool = False) -> str:
-        """Make a node. Returns its path. NodeExistsError, NoNodeError and others of the parent."""
+        """Create a node and return its path. NodeExistsError, NoNodeError and other errors of the parent."""
         parent = parent_of(path)
         row = self._do("SELECT made, owner FROM nodes WHERE path = ?", (parent,)).fetchone()
         if row is None:
@@ -105,13 +105,13 @@ class Tree:
         return path
 
     def ensure(self, path: str) -> None:
-        """Make a persistent node and its parents, unless it is there."""
+        """Create a persistent node and its parents, unless it exists."""
         if path != "/" and self.stat(path) is None:
             self.ensure(parent_of(path))
             self.create(path)
 
     def set_data(self, path: str, data: bytes, *, version: int | None = None) -> None:
-        """Replace a node's data; `version` is the one it has then, the next one if not given. NoNodeError."""
+        """Replace a node's data and set its version; default: the next version. NoNodeError."""
         if not self._do(
             "UPDATE nodes SET data = ?, version = coalesce(?, version + 1) WHERE path = ?",
             (data, version, path),
@@ -129,7 +129,7 @@ class Tree:
         self._do("UPDATE nodes SET pzxid = ? WHERE path = ?", (zxid, parent_of(path)))
 
     def check(self, path: str, version: int = -1) -> None:
-        """Refuse unless a node is there, in this version; -1: in any. NoNodeError, BadVersionError."""
+        """Check that a node exists in this version; -1: in any version. NoNodeError, BadVersionError."""
         stat = self.stat(path)
         if stat is None:
             raise NoNodeError(path)
@@ -142,7 +142,7 @@ class Tree:
         return int(found or 0)
 
     def changes(self, after: int) -> list[Change] | None:
-        """What was done since the operation `after`; None: not all of it is known any more."""
+        """The changes since the operation `after`; None if some of them were removed."""
         found = [
             Change(*row)
             for row in self._do("SELECT zxid, path, what FROM changes WHERE zxid > ? ORDER BY zxid", (after,))
@@ -150,7 +150,7 @@ class Tree:
         return None if found and found[0].zxid > after + 1 else found
 
     def forget_old_changes(self) -> None:
-        """Keep the last CHANGES_KEPT."""
+        """Remove all but the last CHANGES_KEPT."""
         self._do("DELETE FROM changes WHERE zxid <= ?", (self.last() - CHANGES_KEPT,))
 
     def begin_session(self, pid: int, started: str) -> int:
@@ -163,7 +163,7 @@ class Tree:
         return self._do("SELECT id, pid, started FROM sessions").fetchall()
 
     def end_sessions(self, sessions: Iterable[int]) -> None:
-        """Forget sessions, with all nodes of theirs. Safe to repeat."""
+        """Remove sessions and their ephemeral nodes. Safe to repeat."""
         for session in sessions:
             owned = self._do("SELECT path FROM nodes WHERE owner = ?", (session,)).fetchall()
             for (path,) in owned:

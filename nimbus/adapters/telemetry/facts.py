@@ -1,4 +1,4 @@
-"""What traces and lineage say of a run beside its record. Read on the threads that send them."""
+"""Data for traces and lineage that are not in a run's record. Read on the threads that send them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nimbus.domain.slots import Slots
 from nimbus.domain.telemetry_ids import attempt_uuid, run_uuid
 
 MOST_PLACES = 10_000
-"""Runs of which it is remembered whose children they are."""
+"""Most runs whose parents are cached."""
 
 
 @dataclass(kw_only=True)
@@ -30,21 +30,21 @@ class RunFacts:
     read_slots: Callable[[Iterable[AttemptId]], Mapping[AttemptId, Slots]]
     owner: Callable[[PipelineName], str | None]
     sql: Callable[[ReleaseOf, str], str | None]
-    """Text of a file of a release; None: it is not to be had on this host."""
+    """Text of a file of a release; None if it is not on this host."""
     _places: OrderedDict[RunId, tuple[PipelineName, Parent | None]] = field(default_factory=OrderedDict)
 
     @cached_property
     def cluster(self) -> ClusterId:
-        """Whose runs they are."""
+        """The cluster of the runs."""
         return self.read_cluster()
 
     def dropped(self, before: Run | None, run: Run) -> Dropped:
-        """Attempts that the record does not hold any more, from their slots."""
+        """Attempts that the record does not contain any more, from their slots."""
         wanted = tuple(dropped(before, run))
         return from_slots(self.read_slots(wanted)) if wanted else {}
 
     def family(self, run: Run) -> Family:
-        """What a run belongs to. An ancestor that is gone is left out, with all above it."""
+        """The ancestors of a run. An ancestor that is missing is left out, with all above it."""
         root, parent = LineageRun(run_uuid(self.cluster, run.id), run.pipeline), None
         link = run.parent
         for _ in range(DEEPEST):
@@ -60,7 +60,7 @@ class RunFacts:
         return Family(parent, root)
 
     def _place(self, run_id: RunId) -> tuple[PipelineName, Parent | None] | None:
-        """The pipeline and the parent of a run: neither changes."""
+        """The pipeline and the parent of a run, which never change."""
         if run_id in self._places:
             self._places.move_to_end(run_id)
         elif (run := self.read_run(run_id)) is not None:

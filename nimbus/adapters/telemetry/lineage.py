@@ -25,7 +25,7 @@ from nimbus.domain.run import Run
 
 PRODUCER = f"urn:nimbus-scheduler:{__version__}"
 MOST_UNFINISHED = 1000
-"""Runs of which it is remembered what was accepted."""
+"""Most runs whose accepted events are remembered."""
 
 
 class LineageSink:
@@ -54,10 +54,10 @@ class LineageSink:
         self._headers: dict[str, str] = {}
         self._transport: Transport | None = None
         self._accepted: dict[RunId, set[tuple[str, EventType]]] = {}
-        """Events of runs of which another one was refused."""
+        """Accepted events of runs with a refused event."""
 
     def send(self, before: Run | None, run: Run) -> int:
-        """Send what has happened to a run, one event after the other."""
+        """Send the events of a run's changes, one after the other."""
         transport = self._current()
         cluster, dropped = self._facts.cluster, self._facts.dropped(before, run)
         accepted = self._accepted.pop(run.id, set())
@@ -84,7 +84,7 @@ class LineageSink:
             transport.close()
 
     def _current(self) -> Transport:
-        """What events are given to, made anew when the file of headers has changed."""
+        """The transport, recreated when the file of headers has changed."""
         from openlineage.client.event_v2 import set_producer
         from openlineage.client.transport.file import FileConfig, FileTransport
         from openlineage.client.transport.http import HttpConfig, HttpSslContextConfig, HttpTransport

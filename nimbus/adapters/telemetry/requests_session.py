@@ -12,7 +12,7 @@ from nimbus.ports import TelemetryNotSentError
 
 
 def new_session() -> Session:
-    """One that takes a redirection for an error, and no proxies or passwords from the environment."""
+    """A session that treats redirects as errors, and ignores proxies and passwords of the environment."""
     import requests
 
     session = requests.Session()
@@ -22,17 +22,17 @@ def new_session() -> Session:
 
 
 def _refuse_redirection(response: Response, **_named: object) -> None:
-    """The exporter of traces would take it for acceptance, the client of lineage would follow it."""
+    """Raise for a redirect, which the trace exporter would accept and the lineage client would follow."""
     if 300 <= response.status_code < 400:
         response.close()
         raise TelemetryNotSentError(f"answered {response.status_code}: redirections are not followed")
 
 
 def read_headers(file: Path | None) -> dict[str, str]:
-    """The headers of a file: `Name: value`, one in a line.
+    """The headers of a file: `Name: value`, one on each line.
 
     Raises:
-        TelemetryNotSentError: it cannot be read, or a line is no header. No value is shown.
+        TelemetryNotSentError: it cannot be read, or a line is not a header. No value is shown.
     """
     if file is None:
         return {}

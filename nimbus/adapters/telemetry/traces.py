@@ -22,9 +22,9 @@ from nimbus.domain.spans import Span, spans
 from nimbus.ports import TelemetryNotSentError
 
 AT_ONCE = 500
-"""Spans of one request."""
+"""Most spans in one request."""
 MOST_UNFINISHED = 1000
-"""Runs of which it is remembered how much was accepted."""
+"""Most runs whose accepted spans are remembered."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,14 +43,14 @@ class TraceSink:
         timeout: timedelta,
         service: str,
     ) -> None:
-        """`timeout`: of one request, with the library's own repetitions. `service`: name of the cluster."""
+        """`timeout`: for one request, including the library's retries. `service`: name of the cluster."""
         self._facts, self._service = facts, service
         self._endpoint, self._timeout = endpoint, timeout
         self._headers_file, self._ca_file = headers_file, ca_file
         self._headers: dict[str, str] = {}
         self._exporter: SpanExporter | None = None
         self._accepted: dict[RunId, int] = {}
-        """Spans of runs of which a later one was refused."""
+        """Number of accepted spans of runs with a refused span."""
 
     def send(self, before: Run | None, run: Run) -> int:
         """Send the trace of a run, once it has finished."""
@@ -75,13 +75,13 @@ class TraceSink:
             exporter.shutdown()
 
     def _current(self) -> SpanExporter:
-        """The exporter, made anew when the file of headers has changed."""
+        """The exporter, recreated when the file of headers has changed."""
         from opentelemetry.exporter.otlp.proto.http import Compression
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         headers = read_headers(self._headers_file)
         if self._exporter is None or headers != self._headers:
-            logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what fails is logged by us
+            logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # we log failures ourselves
             self.close()
             self._headers = headers
             self._exporter = OTLPSpanExporter(
@@ -103,7 +103,7 @@ def _readable(batch: list[Span], service: str) -> list[ReadableSpan]:
 
 
 def _span(one: Span, resource: Resource) -> ReadableSpan:
-    """As the exporter takes it. It is not recorded by a tracer: those make up ids and times of their own."""
+    """A span for the exporter. Not from a tracer, which would generate its own ids and times."""
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link

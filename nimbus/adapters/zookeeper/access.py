@@ -1,4 +1,4 @@
-"""What schedulers share to know who asks."""
+"""The tokens and the session key that schedulers share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.ports import Enqueue
 
 
 class ZooKeeperAccess:
-    """See `nimbus.ports.AccessStore`. For one thread, but for the watches."""
+    """See `nimbus.ports.AccessStore`. One thread, except for the watches."""
 
     def __init__(self, session: StoreSession, root: str) -> None:
         self._calls, self._paths = calls_on(session), Paths(root)
@@ -27,7 +27,7 @@ class ZooKeeperAccess:
         return read_settings(self._calls, self._paths, changed).tokens
 
     def session_key(self) -> bytes:
-        """Read the secret, or make one. Of several who make one, the first one wins."""
+        """Read the secret, or create it. If several schedulers create it, the first one wins."""
         self._calls.ensure(self._paths.root)
         while (key := self._calls.get(self._paths.session_key)) is None:
             with suppress(NodeExistsError):

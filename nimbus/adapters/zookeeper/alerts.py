@@ -1,4 +1,4 @@
-"""Alerts in the store, and how pipelines fare."""
+"""Alerts, and the health records of pipelines, in the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.domain.pipeline_health import PipelineHealth
 
 
 def change(paths: Paths, write: w.AlertWrite) -> Operation:
-    """What a write does."""
+    """The operation for a write."""
     match write:
         case w.CreateAlert(alert):
             return Operation("create", paths.alert(alert.id), records.ALERT.encode(alert))
@@ -32,11 +32,11 @@ def change(paths: Paths, write: w.AlertWrite) -> Operation:
 
 
 def read_alerts(calls: Calls, paths: Paths) -> tuple[Alert, ...]:
-    """All readable alerts, those that were raised first at the front."""
+    """All readable alerts, oldest first."""
     found = readable(records.ALERT, calls.records(paths.alerts), paths.alerts)
     return tuple(sorted(found, key=lambda alert: (alert.raised_at, alert.id)))
 
 
 def read_health(calls: Calls, paths: Paths) -> tuple[PipelineHealth, ...]:
-    """How pipelines fare of which something is known."""
+    """All readable health records of pipelines."""
     return tuple(readable(records.HEALTH, calls.records(paths.health), paths.health))

@@ -1,4 +1,4 @@
-"""Attempts as workers and runners see them: slots that are created once, orders, and the sign of life."""
+"""The attempt board of workers and runners: create-once slots, orders, and beats."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from nimbus.records import UnreadableRecordError
 _log = structlog.get_logger(__name__)
 
 UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
-"""Of records that cannot be read."""
+"""Time in records that cannot be read."""
 
 
 Part = Callable[[Any], None]
-"""Adds operations to a transaction of kazoo, which has no types."""
+"""Adds operations to a transaction of kazoo, which is untyped."""
 
 
 def _nothing(_transaction: Any) -> None:
@@ -50,12 +50,12 @@ class ZooKeeperAttemptBoard:
         self._calls = calls_on(session)
         self._paths = Paths(root)
         self._decoded: dict[bytes, Assignment] = {}
-        """Orders that stood when they were read last."""
+        """The decoded orders of the last read."""
 
     def cluster(self) -> ClusterId:
-        """Told by when and by which transaction the attempts' parent was made.
+        """Identified by the time and transaction in which the attempts' parent node was created.
 
-        Not by addresses: they differ between hosts, and change under a runner that lives on.
+        Not by addresses, which differ between hosts, and may change while a runner lives.
         """
         path = self._paths.attempts
         while (origin := self._calls.origin(path)) is None:
@@ -63,7 +63,7 @@ class ZooKeeperAttemptBoard:
         return ClusterId(f"{origin[0]:x}-{origin[1]:x}")
 
     def claim(self, claim: Claim) -> Claim:
-        """Fill CLAIM, or learn who did."""
+        """Fill CLAIM, or return the existing one."""
         return self._fill_claim(claim, _nothing)
 
     def fill(self, filled: Sequence[Claim | End]) -> Sequence[Claim | End | None]:
@@ -103,16 +103,16 @@ class ZooKeeperAttemptBoard:
         return standing
 
     def refuse(self, claim: Claim, end: End) -> Claim:
-        """Fill both slots, or learn who has CLAIM."""
+        """Fill both slots, or return the existing CLAIM."""
         path, data = self._paths.end(AttemptId.parse(end.attempt)), records.END.encode(end)
         check_size(path, len(data))
         return self._fill_claim(claim, lambda transaction: transaction.create(path, data))
 
     def end(self, end: End) -> End:
-        """Fill END, or learn who did.
+        """Fill END, or return the existing one.
 
-        A version says nothing of a node that was removed and made again; whether the node with the claim's
-        nonce in its name is there does, and is checked in the transaction that fills END.
+        A version cannot show that a node was removed and created again. So the transaction that fills END
+        checks that the node with the claim's nonce in its name exists.
         """
         attempt = AttemptId.parse(end.attempt)
         path = self._paths.end(attempt)
@@ -131,9 +131,9 @@ class ZooKeeperAttemptBoard:
         return _claim(self._fill(path, records.CLAIM.encode(claim), attempt, with_nonce), attempt, path)
 
     def _fill(self, path: str, data: bytes, attempt: AttemptId, beside: Part) -> bytes:
-        """Create-once, with what `beside` adds to the transaction.
+        """Create a slot once, with the operations that `beside` adds.
 
-        After a lost reply the second try finds the first one's node: read, never assume.
+        After a lost reply the second try finds the node of the first one, so the node is always read.
         """
 
         def build(transaction: Any) -> None:
@@ -145,7 +145,7 @@ class ZooKeeperAttemptBoard:
             self._calls.transact(f"create {path}", build)
         except NodeExistsError:
             standing = self._calls.get(path)
-            if standing is None:  # removed between the two calls: the run is over
+            if standing is None:  # removed between the two calls, because the run is over
                 raise AttemptWithdrawnError(str(attempt)) from None
             return standing
         except NoNodeError as exc:
@@ -161,7 +161,7 @@ class ZooKeeperAttemptBoard:
         return read_slots(self._calls, self._paths, attempts)
 
     def beat(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write the runner's ephemeral node; one of an older session of ours is replaced."""
+        """Write the runner's ephemeral node; replaces one of our older session."""
         path = self._paths.beat(attempt)
         data = _beat(progress)
         if len(data) > LARGEST_PROGRESS:
@@ -180,9 +180,9 @@ class ZooKeeperAttemptBoard:
             self._calls.set(path, data)
 
     def keep_checkpoint(self, attempt: AttemptId, nonce: str, checkpoint: str) -> None:
-        """Write it in a transaction that is refused if END is there: it makes END, and removes it.
+        """Write it in a transaction that fails if END exists, because it creates END and removes it again.
 
-        So the watch of an attempt fires at each checkpoint, too; the extra read finds nothing.
+        So each checkpoint also fires the watch of the attempt; the extra read finds no change.
         """
         path, end = self._paths.checkpoint(attempt), self._paths.end(attempt)
         data = json.dumps({"schema": records.SCHEMA, "checkpoint": checkpoint}).encode()
@@ -196,13 +196,13 @@ class ZooKeeperAttemptBoard:
         try:
             try:
                 self._calls.transact(f"write {path}", partial(build, "set_data"))
-            except NoNodeError:  # the first one, or the claim does not stand
+            except NoNodeError:  # the first checkpoint, or the claim does not exist
                 self._calls.transact(f"create {path}", partial(build, "create"))
         except (NoNodeError, NodeExistsError) as exc:
             raise AttemptWithdrawnError(str(attempt)) from exc
 
     def note_submitted(self, attempt: AttemptId, driver: ClusterDriver) -> datetime:
-        """Make the mark, unless it is there; ZooKeeper knows since when."""
+        """Create the mark, unless it exists; return ZooKeeper's creation time."""
         path = self._paths.submitted(attempt, driver)
         try:
             with suppress(NodeExistsError):
@@ -214,13 +214,13 @@ class ZooKeeperAttemptBoard:
         return datetime.fromtimestamp(origin[1] / 1000, UTC)
 
     def report(self, attempt: AttemptId, progress: Mapping[str, object]) -> None:
-        """Write into the beat, whose session stays its owner."""
+        """Write into the beat, which still belongs to its own session."""
         data = _beat(progress)
         if len(data) <= LARGEST_PROGRESS:
             self._calls.set(self._paths.beat(attempt), data)
 
     def attempt_key(self) -> bytes:
-        """Read the secret, or make one. Of several who make one, the first one wins."""
+        """Read the secret, or create it. If several processes create it, the first one wins."""
         while (key := self._calls.get(self._paths.attempt_key)) is None:
             with suppress(NodeExistsError):
                 self._calls.create(self._paths.attempt_key, secrets.token_bytes(32))
@@ -253,14 +253,13 @@ def _beat(progress: Mapping[str, object]) -> bytes:
 def read_slots(
     calls: Calls, paths: Paths, changed: Mapping[AttemptId, Enqueue | None], *, progress: bool = True
 ) -> Mapping[AttemptId, Slots]:
-    """Read what there is of some attempts, together; one that is not there has empty slots.
+    """Read the slots of some attempts together; a missing attempt has empty slots.
 
     Args:
         calls: The session's calls.
         paths: The cluster's paths.
-        changed: The attempts, each with what is called once when it changes.
-        progress: Read how far the drivers are, and their checkpoints, too. The leader does without: that they
-            beat is enough for it.
+        changed: The attempts, each with a callback for its next change.
+        progress: Also read progress and checkpoints. The leader does not need them, only the beats.
     """
     parents = [paths.attempt(attempt) for attempt in changed]
     read = (CLAIM, END, BEAT) if progress else (CLAIM, END)
@@ -274,7 +273,7 @@ def read_slots(
 
 
 def read_ends(calls: Calls, paths: Paths, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-    """Read CLAIM and END of those of some attempts that have ended, in one request if they are few."""
+    """Read CLAIM and END of the ended ones of some attempts, in one request if they are few."""
     nodes = [place for attempt in attempts for place in (paths.claim(attempt), paths.end(attempt))]
     _, data = calls.list_and_read((), (), nodes)
     found = dict(zip(nodes, data, strict=True))
@@ -304,7 +303,7 @@ def _submitted(name: str) -> ClusterDriver:
 
 
 def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:
-    """A claim that cannot be read is one all the same: of a driver on a host that nobody knows."""
+    """Decode a claim. An unreadable claim counts as that of a driver on an unknown host."""
     try:
         return records.CLAIM.decode(data, place)
     except UnreadableRecordError as exc:
@@ -313,7 +312,7 @@ def _claim(data: bytes, attempt: AttemptId, place: str) -> Claim:
 
 
 def _end(data: bytes, attempt: AttemptId, place: str) -> End:
-    """An END that cannot be read is filled all the same: its attempt can commit no more, and failed."""
+    """Decode an END. An unreadable END is still filled: its attempt has failed, and cannot commit."""
     try:
         return records.END.decode(data, place)
     except UnreadableRecordError as exc:

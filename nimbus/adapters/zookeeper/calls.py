@@ -1,4 +1,4 @@
-"""The few ZooKeeper calls that the adapters need, in our words: a timeout on each, None for "not there"."""
+"""The ZooKeeper calls of the adapters: each has a timeout, returns None for "no node", raises our errors."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _log = structlog.get_logger(__name__)
 
 Item = TypeVar("Item")
 Request = Callable[[], Any]
-"""Sends a request; gives kazoo's answer to come."""
+"""Sends a request; returns kazoo's future."""
 
 MOST_TOGETHER = 1000
-"""Requests that are sent before the first answer is waited for: each has the call's timeout to itself."""
+"""Most requests that are sent without waiting; each has the full timeout of the call."""
 MOST_IN_ONE = 100
-"""Nodes that one request reads. Most have less than 2 KiB; those of schema 1 can have 1 MB."""
+"""Most nodes that one request reads. Most have less than 2 KiB; those of schema 1 can have 1 MB."""
 LARGEST_REQUEST = 1_000_000
-"""Bytes of one request: a little less than ZooKeeper's `jute.maxbuffer`, which it enforces by hanging up."""
+"""Most bytes of one request, below ZooKeeper's `jute.maxbuffer`: above it ZooKeeper closes the connection."""
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of at most `size` items. `itertools.batched` comes with Python 3.12."""
+    """Lists of at most `size` items. `itertools.batched` needs Python 3.12."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
@@ -44,7 +44,7 @@ def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @contextmanager
 def in_our_words(what: str) -> Iterator[None]:
-    """Translate what `leader` and kazoo raise when ZooKeeper does not answer."""
+    """Translate errors of `leader` and kazoo to ours."""
     try:
         yield
     except LeaderError as exc:
@@ -65,10 +65,10 @@ def in_our_words(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _LookAgain:
-    """A watch that says "look again" whatever it saw; kazoo's own thread runs it, so it only enqueues.
+    """A watch that ignores the event and only enqueues, because kazoo's own thread calls it.
 
-    Equal for equal functions: kazoo keeps a set of watches for each path, and a path that is read many times
-    before it changes must not gather as many.
+    Equal for equal functions: kazoo keeps a set of watches for each path, which must not grow if a path is
+    read many times before it changes.
     """
 
     changed: Enqueue
@@ -82,17 +82,17 @@ def _watch(changed: Enqueue | None) -> dict[str, Any]:
 
 
 def check_size(what: str, size_bytes: int, most_bytes: int = LARGEST_REQUEST) -> None:
-    """Refuse to send what would cost us the connection, and with it, perhaps, leadership.
+    """Refuse a request that would make ZooKeeper close the connection, which could end leadership.
 
     Raises:
-        RecordTooLargeError: it is larger than that.
+        RecordTooLargeError: it is larger than `most_bytes`.
     """
     if size_bytes > most_bytes:
         raise RecordTooLargeError(what, size_bytes, most_bytes)
 
 
 def readable(codec: Codec[T], found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[T]:
-    """The records among what was found below `parent`; a broken one is reported and left out."""
+    """Decode records below `parent`; an unreadable one is logged and left out."""
     for name, data in found:
         try:
             yield codec.decode(data, f"{parent}/{name}")
@@ -108,7 +108,7 @@ class Calls:
 
     @property
     def session_id(self) -> int | None:
-        """Of the present session, which owns the ephemeral nodes that are made now."""
+        """Id of the current session, which owns ephemeral nodes that are created now."""
         return self.session.session_id
 
     def get(self, path: str, changed: Enqueue | None = None) -> bytes | None:
@@ -121,12 +121,12 @@ class Calls:
             return data
 
     def exists(self, path: str, changed: Enqueue | None = None) -> bool:
-        """Whether a node is there; the watch also fires when it appears."""
+        """True if a node exists; the watch also fires when it is created."""
         with in_our_words(f"look for {path}"):
             return self.session.call(self.session.client.exists_async, path, **_watch(changed)) is not None
 
     def children(self, path: str, changed: Enqueue | None = None) -> tuple[str, ...] | None:
-        """Names of a node's children, sorted; None if the node is not there."""
+        """Names of a node's children, sorted; None if the node does not exist."""
         with in_our_words(f"list {path}"):
             try:
                 names = self.session.call(self.session.client.get_children_async, path, **_watch(changed))
@@ -135,17 +135,17 @@ class Calls:
             return tuple(sorted(names))
 
     def children_zxid(self, path: str) -> int | None:
-        """Transaction that last made or removed a child of a node; None if the node is not there."""
+        """Transaction that last created or removed a child; None if the node does not exist."""
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.pzxid)
 
     def records(self, parent: str, changed: Enqueue | None = None) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of all children; those that vanish meanwhile are left out."""
+        """Name and data of all children, without those that are removed in the meantime."""
         return self.read_all(parent, self.children(parent, changed) or ())
 
     def read_all(self, parent: str, names: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
-        """Name and data of some children, read together; those that are not there are left out."""
+        """Name and data of some children, read together; missing ones are left out."""
         wanted = tuple(names)
         with in_our_words(f"read all below {parent}"):
             answers = self._together(self._reads(f"{parent}/{name}" for name in wanted))
@@ -153,7 +153,7 @@ class Calls:
         return tuple((name, data) for name, data in found if data is not None)
 
     def read_watched(self, parent: str, changed: Mapping[str, Enqueue]) -> tuple[tuple[str, bytes], ...]:
-        """Like `read_all`, with a watch on each: `changed` says by name what is called once."""
+        """Like `read_all`, with a watch on each: `changed` has the callbacks by name."""
         get = self.session.client.get_async
         with in_our_words(f"read all below {parent}"):
             answers = self._together(
@@ -163,13 +163,13 @@ class Calls:
         return tuple((name, answer[0]) for name, answer in found if answer is not None)
 
     def list_watched(self, parents: Mapping[str, Enqueue]) -> list[tuple[str, ...] | None]:
-        """Names of the children of some nodes, with a watch on each; None for a node that is not there."""
+        """Names of the children of some nodes, with a watch on each; None for a missing node."""
         with in_our_words("list several nodes"):
             answers = self._together(self._lists(parents.keys(), parents.values()))
         return [None if names is None else tuple(sorted(names)) for names in answers]
 
     def await_all(self, changed: Mapping[str, Enqueue]) -> list[bool]:
-        """Whether some nodes are there, with a watch on each; it also fires when the node appears."""
+        """Whether each of some nodes exists, with a watch on each, which also fires when it is created."""
         exists = self.session.client.exists_async
         with in_our_words("look for several nodes"):
             answers = self._together(
@@ -182,7 +182,7 @@ class Calls:
     ) -> tuple[list[tuple[str, ...]], list[bytes | None]]:
         """Names of the children of `parents`, then data of `nodes`, in one round trip.
 
-        No data are older than the names, or than the watches. A node that is not there has no names, and None
+        No data are older than the names, or than the watches. A missing node has no names, and None
         for data.
         """
         lists = self._lists(parents, changed)
@@ -192,9 +192,9 @@ class Calls:
         return names, list(chain.from_iterable(answers[len(lists) :]))
 
     def await_watches(self) -> None:
-        """Wait until kazoo has called the watches that came before the last answer.
+        """Wait until kazoo has called the watches that arrived before the last response.
 
-        Its connection thread queues them before it reads that answer; another thread calls them, in order.
+        Its connection thread queues them before it reads the response; another thread calls them, in order.
 
         Raises:
             StoreUnavailableError: that thread is stuck, or the session is closed.
@@ -215,7 +215,7 @@ class Calls:
         return (partial(multi_read_async, self.session.client, some) for some in batched(nodes, MOST_IN_ONE))
 
     def _together(self, requests: Iterable[Request]) -> list[Any]:
-        """Send requests without waiting between them. An answer is None where the node is not there."""
+        """Send requests without waiting between them. A result is None if the node does not exist."""
         answers: list[Any] = []
         for some in batched(requests, MOST_TOGETHER):
             pending = [request() for request in some]
@@ -236,7 +236,7 @@ class Calls:
             return made
 
     def create_with(self, path: str, data: bytes, other: str, other_data: bytes) -> str:
-        """Create a sequential node and another one, or neither. NodeExistsError: the other is there."""
+        """Create a sequential node and another one, or neither. NodeExistsError: the other one exists."""
         check_size(path, len(data))
         transaction = self.session.client.transaction()
         transaction.create(other, other_data)
@@ -250,9 +250,9 @@ class Calls:
             return made
 
     def transact(self, what: str, build: Callable[[Any], None]) -> None:
-        """Do all that `build` adds to kazoo's transaction, or nothing.
+        """Execute all operations that `build` adds to kazoo's transaction, or none.
 
-        NodeExistsError and NoNodeError pass through: they are those of the first operation that was refused.
+        NodeExistsError and NoNodeError of the first refused operation pass through.
         """
         transaction = self.session.client.transaction()
         build(transaction)
@@ -262,16 +262,16 @@ class Calls:
                 raise refused[1]
 
     def fenced(self, token: FencingToken, build: Callable[[Any], None]) -> None:
-        """Do all that `build` adds, or nothing; only in the term of `token`. See `fenced_transaction`."""
+        """Like `transact`, but only in the term of `token`. See `fenced_transaction`."""
         fenced_transaction(self.session, token, build)
 
     def ensure(self, path: str) -> None:
-        """Create a persistent node and its parents, unless it is there."""
+        """Create a persistent node and its parents, unless it exists."""
         with in_our_words(f"create {path}"):
             self.session.call(self.session.client.ensure_path_async, path)
 
     def set(self, path: str, data: bytes) -> bool:
-        """Replace a node's data; False if it is not there."""
+        """Replace a node's data; False if it does not exist."""
         check_size(path, len(data))
         with in_our_words(f"write {path}"):
             try:
@@ -281,7 +281,7 @@ class Calls:
             return True
 
     def delete(self, path: str) -> bool:
-        """Delete a node; False if it is not there."""
+        """Delete a node; False if it does not exist."""
         with in_our_words(f"delete {path}"):
             try:
                 self.session.call(self.session.client.delete_async, path)
@@ -290,13 +290,13 @@ class Calls:
             return True
 
     def owner(self, path: str) -> int | None:
-        """Session that an ephemeral node belongs to; None if it is not there, 0 if it is persistent."""
+        """Session that owns an ephemeral node; None if it does not exist, 0 if it is persistent."""
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else int(stat.ephemeralOwner)
 
     def origin(self, path: str) -> tuple[int, int] | None:
-        """Transaction that made a node, and its time in milliseconds; None if it is not there."""
+        """Transaction that created a node, and its time in milliseconds; None if it does not exist."""
         with in_our_words(f"look for {path}"):
             stat = self.session.call(self.session.client.exists_async, path)
             return None if stat is None else (int(stat.czxid), int(stat.ctime))

@@ -1,4 +1,4 @@
-"""Pipelines in ZooKeeper: what is written of one, and how one, some or all are read."""
+"""Writes and reads pipelines in ZooKeeper: one, several or all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def creation(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
-    """What makes a pipeline."""
+    """The operations that create a pipeline."""
     yield Operation("create", paths.pipeline(record.name), pipeline_record.encode(record))
     position = pipeline_record.encode_position(record)
     if position is not None:
@@ -29,7 +29,7 @@ def creation(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
 
 
 def change(paths: Paths, record: PipelineRecord, before: PipelineRecord) -> Iterator[Operation]:
-    """What makes a later version of a pipeline out of an earlier one; a fire moves the position alone."""
+    """The operations that update a pipeline from an earlier version; a fire only moves the position."""
     data, position = pipeline_record.encode(record), pipeline_record.encode_position(record)
     if data != pipeline_record.encode(before):
         yield Operation("set", paths.pipeline(record.name), data)
@@ -39,14 +39,14 @@ def change(paths: Paths, record: PipelineRecord, before: PipelineRecord) -> Iter
 
 
 def removal(paths: Paths, record: PipelineRecord) -> Iterator[Operation]:
-    """What removes a pipeline."""
+    """The operations that remove a pipeline."""
     yield Operation("delete", paths.pipeline(record.name))
     if pipeline_record.encode_position(record) is not None:
         yield Operation("delete", paths.schedule(record.name))
 
 
 def read_pipeline(calls: Calls, paths: Paths, name: PipelineName) -> PipelineRecord | None:
-    """One pipeline; None if it is not there.
+    """One pipeline; None if it does not exist.
 
     Raises:
         UnreadableRecordError: it cannot be read.
@@ -57,7 +57,7 @@ def read_pipeline(calls: Calls, paths: Paths, name: PipelineName) -> PipelineRec
 def readable_pipelines(
     calls: Calls, paths: Paths, names: Iterable[str] | None = None
 ) -> Iterator[PipelineRecord]:
-    """Some pipelines, or all; a broken record harms only itself: it is reported and left out."""
+    """Some pipelines, or all; an unreadable record is logged and left out."""
     for found in _read(calls, paths, names):
         if isinstance(found, UnreadableRecordError):
             _log.error("record_unreadable", place=found.place, error=str(found))
@@ -80,7 +80,7 @@ def all_pipelines(calls: Calls, paths: Paths, names: Iterable[str] | None = None
 def _read(
     calls: Calls, paths: Paths, names: Iterable[str] | None
 ) -> Iterator[PipelineRecord | UnreadableRecordError]:
-    """All records, then all positions: a position is made with its record, or after it."""
+    """Read all records, then all positions, because a position is created with its record or later."""
     wanted = (calls.children(paths.pipelines) or ()) if names is None else names
     records = calls.read_all(paths.pipelines, wanted)
     positions = dict(calls.read_all(paths.schedules, [name for name, _ in records]))
@@ -93,7 +93,7 @@ def _read(
 
 
 class ZooKeeperCatalog:
-    """See `nimbus.ports.Catalog`. For one thread, but for the watches."""
+    """See `nimbus.ports.Catalog`. One thread, except for the watches."""
 
     def __init__(self, session: StoreSession, root: str) -> None:
         self._calls, self._paths = calls_on(session), Paths(root)
@@ -101,7 +101,7 @@ class ZooKeeperCatalog:
         self._tell: Enqueue | None = None
 
     def read(self, changed: Enqueue | None = None) -> tuple[PipelineRecord, ...]:
-        """All pipelines, without their positions. Only those are read that changed since the last time."""
+        """All pipelines, without their positions. Reads only those that changed since the last call."""
         self._tell = changed
         self._calls.ensure(self._paths.pipelines)
         names = self._calls.children(self._paths.pipelines, changed) or ()

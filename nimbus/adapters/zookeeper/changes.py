@@ -1,7 +1,7 @@
-"""What changes in the live state, by topic, for streams of events.
+"""The feed of changes of the live state, by topic, for event streams.
 
-A stream may tell thousands of changes a second, so they arrive over a session of its own: the one that the
-leader writes over is not held up, and its watches are left alone (see `watch_below_async` in
+There may be thousands of changes per second, so they arrive over a separate session: the session of the
+leader's writes is not delayed, and its watches are not affected (see `watch_below_async` in
 `leader.zookeeper.kazoo_client`).
 """
 
@@ -25,7 +25,7 @@ _CLOSE = timedelta(seconds=1)
 
 
 class Topics:
-    """Which topics a node belongs to."""
+    """Maps nodes to topics."""
 
     def __init__(self, root: str) -> None:
         paths, election = Paths(root), ElectionPaths(root)
@@ -58,11 +58,11 @@ class Topics:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The nodes below which something has a topic."""
+        """The nodes whose children have topics."""
         return (*self._general, *self._special)
 
     def of(self, path: str) -> tuple[str, ...]:
-        """The topics of a node; none for one that no page shows."""
+        """The topics of a node; none if no page shows it."""
         first, _, below = path.removeprefix(f"{self._root}/").partition("/")
         parent = f"{self._root}/{first}"
         if parent in self._general:
@@ -71,7 +71,7 @@ class Topics:
         return () if special is None or not below else special(below.partition("/")[0])
 
     def is_beat(self, path: str) -> bool:
-        """Whether a change of a node's data only says that somebody is alive, or how far it is."""
+        """True if a change of a node's data is only a beat or progress."""
         return path.endswith(f"/{BEAT}") or path.startswith(self._alive)
 
 
@@ -94,7 +94,7 @@ def _of_attempt(attempt: str) -> tuple[str, ...]:
 
 
 class Gathered:
-    """Nodes that have changed, until they are taken. One thread adds, another takes."""
+    """Collects changed nodes until they are taken. One thread adds, another takes."""
 
     def __init__(self, topics: Topics, told: Enqueue) -> None:
         self._topics, self._told = topics, told
@@ -103,7 +103,7 @@ class Gathered:
         self._has_told = False
 
     def add(self, path: str, *, is_change: bool) -> None:
-        """Note a node; `is_change`: it was there before, and is still."""
+        """Add a node; `is_change`: its data changed, it was not created or removed."""
         if is_change and self._topics.is_beat(path):
             self._beats.append(path)
             return
@@ -113,8 +113,8 @@ class Gathered:
             self._told()
 
     def take(self, *, beats: bool) -> frozenset[str]:
-        """Topics of what was noted."""
-        self._has_told = False  # before: what comes from now on is told of again
+        """Return the topics of the added nodes, and clear them."""
+        self._has_told = False  # first, so that later changes are reported again
         found = set(_drained(self._changed))
         if beats:
             found.update(_drained(self._beats))
@@ -130,9 +130,9 @@ class ZooKeeperChanges:
     """See `nimbus.ports.ChangeFeed`.
 
     Args:
-        connect: Begins a session of our own. Raises LeaderError.
-        root: Of the cluster.
-        version: As of the port.
+        connect: Opens a separate session. Raises LeaderError.
+        root: The cluster's root.
+        version: See the port.
     """
 
     def __init__(
@@ -154,13 +154,13 @@ class ZooKeeperChanges:
         self._session.add_listener(lambda _state: told())
 
     def take(self, *, beats: bool) -> Changed:
-        """What has changed."""
+        """The changes since the last call."""
         session = self._session
         if session is None:
             raise StoreUnavailableError("changes are not followed.")
         with in_our_words("follow changes"):
             generation, armed = session.generation, self._armed
-            self._armed = None  # if one of these fails, the next look begins anew
+            self._armed = None  # if one of these fails, the next call starts again
             lost = generation != armed
             if lost:
                 self._arm(session, self._topics.parents)
@@ -181,10 +181,10 @@ class ZooKeeperChanges:
             session.watch_below(parent)
 
     def _look(self, session: ZooKeeperSession) -> int:
-        """How far the server is. It has told us of all changes before that."""
+        """The server's last transaction. All earlier changes have been delivered."""
         session.call(session.client.exists_async, self._root)
         return session.last_zxid
 
     def _on_event(self, event: WatchedEvent) -> None:
-        """Kazoo's connection thread."""
+        """Called on kazoo's connection thread."""
         self._gathered.add(event.path, is_change=event.type == EventType.CHANGED)

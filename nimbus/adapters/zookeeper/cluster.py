@@ -1,4 +1,4 @@
-"""What any process may do with the live state: read it, queue commands, register itself."""
+"""Access of any process to the live state: read it, queue commands, register."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ZooKeeperClusterReader:
         self._calls = calls_on(session)
         self._paths = Paths(root)
         self._run_names: tuple[int | None, tuple[str, ...]] = (None, ())
-        """As of a transaction, or later."""
+        """Names of runs, with the transaction as of which (or later) they are current."""
         self._listed = WatchedNodes(self._calls, self._read_listed)
         self._workers = WatchedNodes(self._calls, self._read_workers)
         self._orders = WatchedNodes(self._calls, self._list_orders)
@@ -194,17 +194,17 @@ class ZooKeeperCommandQueue:
         return CommandId(made.rpartition("/")[2])
 
     def keyed(self, key_hash: str) -> KeyedCommand | None:
-        """What is known by a key."""
+        """The command with an idempotency key."""
         path = self._paths.key(key_hash)
         data = self._calls.get(path)
         return None if data is None else records.KEY.decode(data, path)
 
     def outcome(self, command: CommandId, changed: Enqueue | None = None) -> CommandOutcome | None:
-        """What became of a command; with a watch while it waits."""
+        """The outcome of a command; with a watch while there is none."""
         path = self._paths.outcome(command)
         data = self._calls.get(path)
         if data is None and changed is not None and self._calls.exists(path, changed):
-            data = self._calls.get(path)  # it came between the two calls
+            data = self._calls.get(path)  # it was created between the two calls
         return None if data is None else records.OUTCOME.decode(data, path)
 
     def refused_start(self, run: RunId) -> CommandOutcome | None:
@@ -239,14 +239,14 @@ class ZooKeeperRegistrations:
             if standing is not None:
                 try:
                     other = records.WORKER.decode(standing, path)
-                except UnreadableRecordError as exc:  # of a newer version, perhaps: it is alive all the same
+                except UnreadableRecordError as exc:  # perhaps of a newer version, but alive
                     raise WorkerIdInUseError(info.id, f"an unknown host ({exc})") from exc
-                if other.host != info.host:  # on one host the lock on the work folder has decided already
+                if other.host != info.host:  # on the same host the lock on the work folder decides
                     raise WorkerIdInUseError(info.id, other.hostname)
         self._publish(path, records.WORKER.encode(info))
 
     def withdraw(self) -> None:
-        """Delete what this object published, if it is still ours."""
+        """Delete the registrations of this object, if they still belong to our session."""
         for path in sorted(self._published):
             if self._calls.owner(path) == self._calls.session_id:
                 self._calls.delete(path)
@@ -255,7 +255,7 @@ class ZooKeeperRegistrations:
     def _publish(self, path: str, data: bytes) -> None:
         owner = self._calls.owner(path)
         if owner is not None and owner != self._calls.session_id:
-            self._calls.delete(path)  # a session of ours that is over, or of the process before us
+            self._calls.delete(path)  # of our earlier session, or of our predecessor
             owner = None
         if owner is None:
             try:

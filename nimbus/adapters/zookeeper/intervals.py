@@ -31,7 +31,7 @@ _HEAD: RecordCodec[_Head] = RecordCodec(TypeAdapter(_Head), schema=2)
 
 
 def change(paths: Paths, write: PutIntervals) -> Iterator[Operation]:
-    """What makes the later version of an index out of the earlier one."""
+    """The operations that update an index from an earlier version."""
     name, index, before = write.pipeline, write.index, write.before
     old = {page.name: page.data for page in before.pages} if before is not None else {}
     new = {page.name: page.data for page in index.pages} if index is not None else {}
@@ -78,7 +78,7 @@ def _read(calls: Calls, paths: Paths, names: Sequence[str]) -> dict[PipelineName
 
 
 def _decoded(head: bytes, pages: Iterable[Page], place: str) -> IntervalIndex:
-    """An index. A part that cannot be read is as if it were empty, and nothing is known of the past."""
+    """Decode an index. An unreadable part counts as empty, and then the past is unknown."""
     read = next(readable(_HEAD, [("", head)], place), None)
     sound = [page if _is_sound(page, place) else Page(page.name, b"") for page in pages]
     if read is None or not all(page.data for page in sound):

@@ -1,4 +1,4 @@
-"""What the leader reads and writes: one fenced transaction for each decision."""
+"""The leader's reads and writes: one fenced transaction for each decision."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ _log = structlog.get_logger(__name__)
 
 
 MOST_COMMANDS = 1000
-"""Commands that are read at once, the oldest; the others when one comes or goes."""
+"""Most commands that are read at once, oldest first; the others when the queue changes."""
 
 RUNS_AT_ONCE = 250
-"""Runs that a new leader reads before it decides about them: with their slots, some 0.1 s."""
+"""Runs that a new leader reads before it decides about them: with their slots, about 0.1 s."""
 
 MOST_PRUNED = 500
-"""Outcomes that are looked at in one go: the reads take milliseconds, the deletions are one transaction."""
+"""Most outcomes that are examined at once: reads take milliseconds, deletions are one transaction."""
 
 
 def _nobody() -> None:
-    """Nobody to wake."""
+    """The callback before `subscribe`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tell:
-    """Says that an attempt changed; equal for equal attempts, see `calls`."""
+    """Watch callback of an attempt; equal for equal attempts, see `calls`."""
 
     whom: Callable[[AttemptId], None]
     attempt: AttemptId
@@ -83,20 +83,20 @@ class _Tell:
 
 
 class ZooKeeperLeaderStore:
-    """See `nimbus.ports.LeaderStore`. Engine thread only, but for the watches, which only enqueue."""
+    """See `nimbus.ports.LeaderStore`. Engine thread only, except for the watches, which only enqueue."""
 
     def __init__(self, session: StoreSession, root: str, token: FencingToken) -> None:
         self._calls = calls_on(session)
         self._paths = Paths(root)
         self._token = token
         self._keys_left = deque[str]()
-        """Names of keys that were not looked at since they were listed."""
+        """Listed names of keys that were not examined yet."""
         self._on_commands: Enqueue = _nobody
         self._on_workers: Enqueue = _nobody
         self._on_attempt: Callable[[AttemptId], None] = lambda _attempt: None
 
     def subscribe(self, *, commands: Enqueue, workers: Enqueue, attempt: Callable[[AttemptId], None]) -> None:
-        """Say whom to wake."""
+        """Set the callbacks for changes."""
         self._on_commands, self._on_workers, self._on_attempt = commands, workers, attempt
 
     def load(self) -> Iterator[LoadedPart]:
@@ -125,7 +125,7 @@ class ZooKeeperLeaderStore:
         )
 
     def read_commands(self, known: Collection[CommandId], most: int) -> tuple[QueuedCommand, ...]:
-        """Commands that wait and are not `known`, oldest first."""
+        """Waiting commands that are not `known`, oldest first."""
         names = self._calls.children(self._paths.commands, self._on_commands) or ()
         new = [name for name in names if name not in known][:most]
         return queued_commands(self._paths, self._calls.read_all(self._paths.commands, new))
@@ -148,19 +148,19 @@ class ZooKeeperLeaderStore:
         return tuple(_readable(self._calls, self._paths.schedulers, records.SCHEDULER))
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """What there is of some attempts."""
+        """The slots of some attempts."""
         changed = {attempt: _Tell(self._on_attempt, attempt) for attempt in attempts}
         return read_slots(self._calls, self._paths, changed, progress=False)
 
     def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Watch for the ENDs of some attempts; those that are there already."""
+        """Watch for the ENDs of some attempts; return the attempts that have ended already."""
         there = self._calls.await_all(
             {self._paths.end(attempt): _Tell(self._on_attempt, attempt) for attempt in attempts}
         )
         return [attempt for attempt, ended in zip(attempts, there, strict=True) if ended]
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """CLAIM and END of those that have ended."""
+        """CLAIM and END of the ended attempts."""
         return read_ends(self._calls, self._paths, attempts)
 
     def read_run(self, run: RunId) -> Run | None:
@@ -182,7 +182,7 @@ class ZooKeeperLeaderStore:
         return intervals.read(self._calls, self._paths, name)
 
     def prune_outcomes(self, before: datetime, most: int) -> Pruned:
-        """Look at the oldest outcomes, at most MOST_PRUNED at once; one that cannot be read stays."""
+        """Examine the oldest outcomes, at most MOST_PRUNED at once; unreadable ones stay."""
         names = self._calls.children(self._paths.outcomes) or ()
         looked_at, beyond = names[:MOST_PRUNED], set(names[: max(0, len(names) - most)])
         found = readable(
@@ -196,7 +196,7 @@ class ZooKeeperLeaderStore:
         return Pruned(tuple(o for o in old if o.command not in lost), more=len(old) == MOST_PRUNED)
 
     def forget_outcomes(self, commands: Sequence[CommandId]) -> None:
-        """Forget some outcomes, in one transaction."""
+        """Delete some outcomes, in one transaction."""
         try:
             self._write([Operation("delete", self._paths.outcome(command)) for command in commands])
         except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
@@ -207,14 +207,14 @@ class ZooKeeperLeaderStore:
         return terms.read_old(self._calls, self._paths, most)
 
     def forget_terms(self, epochs: Sequence[int]) -> None:
-        """Forget some terms, in one transaction."""
+        """Delete some terms, in one transaction."""
         try:
             self._write([Operation("delete", self._paths.term(epoch)) for epoch in epochs])
         except StaleStateError as exc:  # somebody else deleted one: the next time finds the rest
             _log.info("terms_not_pruned", error=str(exc))
 
     def prune_keys(self, before: datetime, most: int) -> None:
-        """Forget old keys among the next ones; the names are listed again once all were looked at."""
+        """Delete old keys among the next ones; the names are listed again after all were examined."""
         if not self._keys_left:
             self._keys_left.extend(self._calls.children(self._paths.keys) or ())
         looked_at = [self._keys_left.popleft() for _ in range(min(most, len(self._keys_left)))]
@@ -231,7 +231,7 @@ class ZooKeeperLeaderStore:
         return alerts.read_alerts(self._calls, self._paths)
 
     def read_health(self) -> tuple[PipelineHealth, ...]:
-        """How pipelines fare."""
+        """The health records of pipelines."""
         return alerts.read_health(self._calls, self._paths)
 
     def begin(self) -> ZooKeeperTransaction:
@@ -364,17 +364,17 @@ def _readable(
     codec: records.Codec[records.T],
     changed: Enqueue | None = None,
 ) -> Iterator[records.T]:
-    """All records below `parent`; a broken one harms only itself: it is reported and left out."""
+    """All records below `parent`; an unreadable one is logged and left out."""
     yield from readable(codec, calls.records(parent, changed), parent)
 
 
 def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:
-    """Waiting commands in the order of their numbers, also those that cannot be read."""
+    """Waiting commands in the order of their numbers, including unreadable ones."""
     return queued_commands(paths, calls.records(paths.commands))
 
 
 def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
-    """Commands from their nodes, also those that cannot be read."""
+    """Commands from their nodes, including unreadable ones."""
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
 
 
@@ -404,7 +404,7 @@ def _is_old_key(name: str, data: bytes, before: datetime) -> bool:
 
 
 def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) -> ClusterSettings:
-    """Pools and cordoned workers; those of a broken record are as if they were not there."""
+    """Pools and cordoned workers; an unreadable record counts as empty."""
     data = calls.get(paths.settings, changed)
     found = [("settings", data)] if data else []
     return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())

@@ -1,7 +1,7 @@
-"""The state of a cluster as it was at one moment, and a new cluster that is made of it.
+"""Reads a consistent snapshot of a cluster's state, and creates a new cluster from it.
 
-What a term or a process owns is no part of it: election, registrations, beats, and the key that tokens are
-made from. The epoch and the schema are, so that those of the new cluster go on from them.
+Data of a term or a process are not part of it: election, registrations, beats, and the key of tokens. The
+epoch and the schema are part of it, so that the new cluster continues from them.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from nimbus.adapters.zookeeper.tree import IMPORT, ClusterInUseError, ClusterTre
 from nimbus.domain.schema import NEWEST_SCHEMA
 
 TRIES = 5
-"""How often the state is read until two readings in a row are the same."""
+"""How often the state is read until two consecutive reads are equal."""
 NODES_TOGETHER, BYTES_TOGETHER = 500, LARGEST_REQUEST // 2
-"""What one transaction creates at most."""
+"""Limits of one transaction that creates nodes."""
 
 PARTS = tuple(
     path.removeprefix("/")
     for path in Paths("").always()
     if path not in (Paths("").schedulers, Paths("").workers)
 )
-"""Names right below the root of all that is moved."""
+"""Names directly below the root of all moved nodes."""
 DEPTH = 2
-"""How far below such a name records lie; to ask each of them for children takes most of the time."""
+"""Depth of records below such a name; reading the children of every record would take most of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """All that is moved."""
+    """The moved state."""
 
     nodes: Mapping[str, bytes]
     """Data by path below the root, such as `runs/r`, sorted."""
     epoch: int
-    """The last one; 0: nobody has led yet."""
+    """The last epoch; 0 if there was no leader yet."""
     schema: int = field(compare=False)
-    """Of the cluster. That of a single scheduler is always the newest."""
+    """The cluster's schema. A single scheduler always has the newest."""
 
     def part(self, name: str) -> dict[str, bytes]:
-        """The nodes below one name, and its own."""
+        """The node of a name and all nodes below it."""
         return {path: data for path, data in self.nodes.items() if path.partition("/")[0] == name}
 
 
 def read_state(session: StoreSession, root: str) -> ClusterState:
-    """The state as it was at one moment: it is read until two readings in a row are the same.
+    """A consistent snapshot: the state is read until two consecutive reads are equal.
 
     Raises:
-        ClusterInUseError: it changes all the time.
-        ClusterUnfinishedError: the cluster is half made or half removed.
+        ClusterInUseError: it changes continuously.
+        ClusterUnfinishedError: the cluster is partly created or removed.
         StoreUnavailableError: the store does not answer.
     """
     ClusterTree(session, root).check_finished()
@@ -69,15 +69,15 @@ def read_state(session: StoreSession, root: str) -> ClusterState:
 
 
 def _settled(state: ClusterState) -> tuple[Mapping[str, bytes], int]:
-    """All but the records of terms: a leader gives a sign of life there, also while nothing else goes on."""
+    """The state without the records of terms, which a leader updates even when nothing else changes."""
     nodes = {path: data for path, data in state.nodes.items() if not path.startswith("terms/")}
     return nodes, state.epoch
 
 
 def make_cluster(session: StoreSession, root: str, state: ClusterState) -> None:
-    """Make a cluster of a state below an empty root. Until it has ended, no daemon of it starts.
+    """Create a cluster from a state below an empty root. Until it has ended, no daemon of it starts.
 
-    Safe to repeat after any error: what was made by then is removed first.
+    Safe to repeat after any error: nodes of the earlier try are removed first.
 
     Raises:
         ClusterInUseError: the root is not empty, or a scheduler or worker runs.
@@ -105,7 +105,7 @@ def make_cluster(session: StoreSession, root: str, state: ClusterState) -> None:
 
 
 def write_nodes(calls: Calls, root: str, nodes: Mapping[str, bytes]) -> None:
-    """Create nodes below a root that is there, parents first."""
+    """Create nodes below an existing root, parents first."""
     for some in _batches(nodes):
         found = [(f"{root}/{path}", data) for path, data in some]
         calls.transact(f"create nodes of {root}", _creating(found))
@@ -142,7 +142,7 @@ def _last_term(session: StoreSession, root: str) -> EpochRecord:
 
 
 def _go_on_from(session: StoreSession, root: str, state: ClusterState) -> None:
-    """Let epochs go on from those that records name: each term must have one of its own."""
+    """Let epochs continue from the highest one in the records, because each term needs a new one."""
     path = ElectionPaths(root).epoch
     if not state.epoch:
         return
@@ -154,9 +154,10 @@ def _go_on_from(session: StoreSession, root: str, state: ClusterState) -> None:
 
 
 def _skip_numbers(calls: Calls, paths: Paths, nodes: Mapping[str, bytes]) -> None:
-    """Use up the numbers of commands that were moved, or whose outcomes were.
+    """Use up the numbers of moved commands and outcomes.
 
-    The store counts the children that a node ever had, and there is no other way to raise the count. It is 0.
+    The store counts the children that a node ever had. The count starts at 0, and only creating children
+    raises it.
     """
     names = [path.rpartition("/")[2] for path in nodes if path.startswith(("commands/", "outcomes/"))]
     missing = max((int(name.removeprefix(COMMAND_PREFIX)) + 1 for name in names), default=0)

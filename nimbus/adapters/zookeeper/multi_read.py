@@ -1,6 +1,6 @@
-"""Reads the data of many nodes in one request, which kazoo cannot: ZooKeeper's `multiRead`, since 3.6.
+"""Reads the data of many nodes in one request: ZooKeeper's `multiRead` (since 3.6), which kazoo lacks.
 
-A request of its own for each node costs kazoo's thread 0.1 ms. No watch can be armed this way.
+One request for each node would cost kazoo's thread 0.1 ms each. No watch can be armed this way.
 
 Source: `org.apache.zookeeper.MultiOperationRecord`, `MultiResponse`.
 """
@@ -25,22 +25,22 @@ from kazoo.protocol.serialization import (
 
 @dataclass(frozen=True)
 class MultiRead:
-    """The request, in the form in which kazoo's connection wants it."""
+    """The request, in the form of kazoo's requests."""
 
     paths: Sequence[str]
     type: ClassVar[int] = 22
 
     def serialize(self) -> bytes:
-        """As a transaction is, with reads in place of writes."""
+        """Serialize like a transaction, with reads instead of writes."""
         written: bytes = Transaction([GetData(path, None) for path in self.paths]).serialize()
         return written
 
     @classmethod
     def deserialize(cls, answer: bytes, offset: int) -> list[bytes | None]:
-        """The data of each node, None where it is not there.
+        """The data of each node; None if a node does not exist.
 
         Raises:
-            kazoo.exceptions.ZookeeperError: one may not be read.
+            kazoo.exceptions.ZookeeperError: permission to read one is missing.
         """
         found: list[bytes | None] = []
         header, offset = MultiHeader.deserialize(answer, offset)

@@ -1,4 +1,4 @@
-"""Every ZooKeeper path of the scheduler, spelled once. docs/zookeeper.md says who owns which.
+"""Every ZooKeeper path of the scheduler, in one place. docs/zookeeper.md lists their owners.
 
 The election's own paths (`leader-lock`, `epoch`, `leader`) belong to the package `leader`.
 """
@@ -63,16 +63,16 @@ class Paths:
 
     @property
     def outcomes(self) -> str:
-        """What became of recent commands."""
+        """Parent of the outcomes of recent commands."""
         return f"{self.root}/outcomes"
 
     @property
     def keys(self) -> str:
-        """Parent of what is known of commands by the keys of their requests."""
+        """Parent of the idempotency keys of requests, with their commands."""
         return f"{self.root}/keys"
 
     def key(self, key_hash: str) -> str:
-        """What is known by one key."""
+        """The record of one key."""
         return f"{self.keys}/{key_hash}"
 
     @property
@@ -96,7 +96,7 @@ class Paths:
 
     @property
     def alerts(self) -> str:
-        """Parent of alerts: what waits to be sent, and what was lately."""
+        """Parent of alerts: waiting ones, and recently sent ones."""
         return f"{self.root}/alerts"
 
     def alert(self, alert: str) -> str:
@@ -105,30 +105,30 @@ class Paths:
 
     @property
     def health(self) -> str:
-        """Parent of what is known of how pipelines fare."""
+        """Parent of the health records of pipelines."""
         return f"{self.root}/health"
 
     def health_of(self, name: PipelineName) -> str:
-        """How one pipeline fares."""
+        """The health record of one pipeline."""
         return f"{self.health}/{name}"
 
     def submitted(self, attempt: AttemptId, driver: ClusterDriver) -> str:
-        """Mark of a driver that was given to a cluster. Its name says all, so that a listing is enough."""
+        """Mark of a submitted driver. Its name contains all data, so that a listing is enough."""
         return f"{self.attempt(attempt)}/{SUBMITTED}{driver.target}:{quote(driver.id, safe='')}"
 
     @property
     def attempt_key(self) -> str:
-        """The secret that tokens for attempts in clusters are made from."""
+        """The secret key for tokens of attempts in clusters."""
         return f"{self.root}/attempt-key"
 
     @property
     def session_key(self) -> str:
-        """The secret that sessions of browsers are signed with."""
+        """The secret key that signs browser sessions."""
         return f"{self.root}/session-key"
 
     @property
     def unfinished(self) -> str:
-        """While the cluster is being made or removed by a command: which. No daemon starts then."""
+        """The running command that creates or removes the cluster. While it exists, no daemon starts."""
         return f"{self.root}/unfinished"
 
     @property
@@ -147,7 +147,7 @@ class Paths:
         return f"{self.root}/attempts"
 
     def always(self) -> tuple[str, ...]:
-        """Persistent nodes that must be there before anything else is written."""
+        """Persistent nodes that must exist before anything else is written."""
         return (
             self.schedulers,
             self.workers,
@@ -189,7 +189,7 @@ class Paths:
         return f"{self.backfills}/{backfill}"
 
     def interval_index(self, name: PipelineName) -> str:
-        """One pipeline's index of intervals: from when on it is complete. Its pages are below."""
+        """One pipeline's index of intervals: the time since which it is complete. Its pages are below."""
         return f"{self.intervals}/{name}"
 
     def interval_page(self, name: PipelineName, page: str) -> str:
@@ -202,11 +202,11 @@ class Paths:
 
     @property
     def new_command(self) -> str:
-        """What a new command's path begins with; ZooKeeper appends the number."""
+        """Prefix of a new command's path; ZooKeeper appends the number."""
         return f"{self.commands}/{COMMAND_PREFIX}"
 
     def outcome(self, command: CommandId) -> str:
-        """What became of one command."""
+        """The outcome of one command."""
         return f"{self.outcomes}/{command}"
 
     def run(self, run: RunId) -> str:
@@ -222,7 +222,7 @@ class Paths:
         return f"{self.assignments}/{worker}"
 
     def order(self, worker: WorkerId, attempt: AttemptId) -> str:
-        """One order: what to do with an attempt."""
+        """One order for an attempt."""
         return f"{self.assignments}/{worker}/{attempt}"
 
     def attempt(self, attempt: AttemptId) -> str:
@@ -234,7 +234,7 @@ class Paths:
         return f"{self.attempts}/{attempt}/{CLAIM}"
 
     def nonce(self, attempt: AttemptId, nonce: str) -> str:
-        """Created and removed with CLAIM, so that a transaction can check whose claim stands."""
+        """Created and removed with CLAIM, so that a transaction can check which claim exists."""
         return f"{self.attempts}/{attempt}/{CLAIM}-{nonce}"
 
     def end(self, attempt: AttemptId) -> str:
@@ -242,11 +242,11 @@ class Paths:
         return f"{self.attempts}/{attempt}/{END}"
 
     def beat(self, attempt: AttemptId) -> str:
-        """The runner's sign of life and its progress; ephemeral."""
+        """The runner's beat and progress; ephemeral."""
         return f"{self.attempts}/{attempt}/{BEAT}"
 
     def checkpoint(self, attempt: AttemptId) -> str:
-        """The checkpoint that the attempt kept last; persistent."""
+        """The attempt's last checkpoint; persistent."""
         return f"{self.attempts}/{attempt}/{CHECKPOINT}"
 
     def stop(self, attempt: AttemptId) -> str:

@@ -1,4 +1,4 @@
-"""Refuses a run at its start if ZooKeeper might refuse its record later: then nobody could finish it."""
+"""Refuses a run at its start if its record could later exceed ZooKeeper's limit, and so block the run."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from nimbus.domain.workers import AssignmentKind
 
 LARGEST_NODE = 128 * 1024
 BESIDE = 16 * 1024
-"""Bytes of one transaction beside the run's record and an order: paths, CLAIM, END."""
+"""Bytes of a transaction in addition to the run's record and an order: paths, CLAIM, END."""
 
 
 def check_growth(run: Run) -> None:
-    """Count what the largest transaction about a new run can hold.
+    """Check the size of the largest possible transaction for a new run.
 
     Raises:
-        RecordTooLargeError: it could be more than ZooKeeper takes.
+        RecordTooLargeError: it could exceed ZooKeeper's limit.
     """
     order = _order_bytes(largest(run))
     if run.layout == 1:
         size = grown_bytes(run) + order + BESIDE
         check_size(f"run {run.id}, once its {len(run.tasks)} tasks were tried,", size, LARGEST_REQUEST)
-    else:  # its pages are bounded by the attempts that they keep, its plan when it is encoded
+    else:  # pages are limited by their number of attempts, the plan when it is encoded
         check_size(f"an order for a task of run {run.id}", order, LARGEST_NODE)
 
 
 def grown_bytes(run: Run) -> int:
-    """Bytes of the largest record that a run of layout 1 can become, without making it."""
+    """Bytes of the largest possible record of a run of layout 1, computed without encoding it."""
     least, more = (len(records.RUN.encode(largest(run, extra=count))) for count in (0, 1))
     return least + max(0, MOST_ATTEMPTS - len(run.tasks)) * (more - least)
 
@@ -45,7 +45,7 @@ def _order_bytes(run: Run) -> int:
 
 
 def _weight(task: TaskRun) -> int:
-    """About what a task adds to its order: its own texts, and where each of its inputs lies."""
+    """Approximate size of a task's part of its order: its own texts, and the place of each input."""
     spec = task.spec
     texts = (*spec.args, *spec.spark_conf, *spec.spark_conf.values())
     return sum(map(len, texts)) + sum(2 * len(need) + 200 for need in spec.needs)

@@ -1,4 +1,4 @@
-"""Runs in ZooKeeper: what is written of one, and how one, some or all are read."""
+"""Writes and reads runs in ZooKeeper: one, several or all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 def creation(paths: Paths, run: Run) -> Iterator[Operation]:
-    """What makes a run.
+    """The operations that create a run.
 
     Raises:
         RecordTooLargeError: it is too large, or could become so.
@@ -33,7 +33,7 @@ def creation(paths: Paths, run: Run) -> Iterator[Operation]:
 
 
 def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
-    """What makes a later version of a run out of an earlier one."""
+    """The operations that update a run from an earlier version."""
     if run.layout == 1:
         yield Operation("set", paths.run(run.id), records.RUN.encode(run))
     else:
@@ -42,14 +42,14 @@ def change(paths: Paths, run: Run, before: Run) -> Iterator[Operation]:
 
 
 def removal(calls: Calls, paths: Paths, run: RunId) -> Iterator[Operation]:
-    """What removes a run."""
+    """The operations that remove a run."""
     for part in calls.children(paths.run(run)) or ():
         yield Operation("delete", paths.run_part(run, part))
     yield Operation("delete", paths.run(run))
 
 
 def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
-    """One run; None if it is not there.
+    """One run; None if it does not exist.
 
     Raises:
         UnreadableRecordError: its record cannot be read.
@@ -58,7 +58,7 @@ def read_run(calls: Calls, paths: Paths, run: RunId) -> Run | None:
 
 
 def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
-    """Some runs, or all; a broken one harms only itself: it is reported and left out."""
+    """Some runs, or all; an unreadable one is logged and left out."""
     for found in _read(calls, paths, runs):
         if isinstance(found, UnreadableRecordError):
             _log.error("record_unreadable", place=found.place, error=str(found))
@@ -67,7 +67,7 @@ def readable_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None)
 
 
 def readable_list(found: Iterable[tuple[str, bytes]], paths: Paths) -> Iterator[ListedRun]:
-    """What the runs' own nodes say for lists; a broken one is reported and left out."""
+    """List entries from the runs' own nodes; an unreadable one is logged and left out."""
     for name, data in found:
         try:
             yield run_record.listed(data, paths.run(RunId(name)))
@@ -76,7 +76,7 @@ def readable_list(found: Iterable[tuple[str, bytes]], paths: Paths) -> Iterator[
 
 
 def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> Iterator[Run]:
-    """Some runs, or all, those that are there.
+    """Some runs, or all; missing ones are left out.
 
     Raises:
         UnreadableRecordError: a record cannot be read.
@@ -88,7 +88,7 @@ def all_runs(calls: Calls, paths: Paths, runs: Iterable[str] | None = None) -> I
 
 
 def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Run | UnreadableRecordError]:
-    """Read in two rounds, however many there are: their own nodes, then the parts that these name."""
+    """Read any number of runs in two rounds: their own nodes, then the parts that these name."""
     names = (calls.children(paths.runs) or ()) if runs is None else runs
     heads = dict(calls.read_all(paths.runs, names))
     parts = {name: _parts(data) for name, data in heads.items()}
@@ -99,7 +99,7 @@ def _read(calls: Calls, paths: Paths, runs: Iterable[str] | None) -> Iterator[Ru
         place = paths.run(RunId(name))
         below = {part: found[f"{name}/{part}"] for part in parts[name] if f"{name}/{part}" in found}
         if len(below) < len(parts[name]) and not calls.exists(place):
-            continue  # it was removed meanwhile
+            continue  # it was removed in the meantime
         try:
             yield _decoded(head, below, place)
         except UnreadableRecordError as exc:
@@ -110,7 +110,7 @@ def _parts(head: bytes) -> tuple[str, ...]:
     try:
         return run_record.children_of(head, "") if run_record.is_header(head) else ()
     except UnreadableRecordError:
-        return ()  # `_decoded` says so, with the place
+        return ()  # `_decoded` reports it, with the place
 
 
 def _decoded(head: bytes, below: Mapping[str, bytes], place: str) -> Run:

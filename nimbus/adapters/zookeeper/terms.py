@@ -10,12 +10,12 @@ from nimbus.domain import writes as w
 from nimbus.domain.terms import Term
 
 NEWEST = 2
-"""That a new leader needs: the one before, and its own if it reads the state again."""
+"""How many a new leader needs: the previous one, and its own if it reads the state again."""
 OLD_AT_ONCE = 100
 
 
 def change(paths: Paths, write: w.CreateTerm | w.PutTerm) -> Operation:
-    """What a write does."""
+    """The operation for a write."""
     data = records.TERM.encode(write.term)
     return Operation(
         "create" if isinstance(write, w.CreateTerm) else "set", paths.term(write.term.epoch), data

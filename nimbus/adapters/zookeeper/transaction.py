@@ -1,4 +1,4 @@
-"""Writes of the leader, collected until they are done as one transaction."""
+"""Collects writes of the leader, and executes them as one transaction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nimbus.adapters.zookeeper.calls import check_size
 from nimbus.domain import writes as w
 
 OVERHEAD_BYTES = 100
-"""Of one operation beside path and data (at most: lengths, version, access list)."""
+"""Most bytes of one operation in addition to path and data: lengths, version, access list."""
 LARGEST_BATCH = 512 * 1024
-"""Bytes of decisions that are committed together: a large request keeps all others waiting."""
+"""Most bytes of decisions that are committed together, because a large request delays all others."""
 
 
 class Operation(NamedTuple):
@@ -23,14 +23,15 @@ class Operation(NamedTuple):
 
 
 def size_bytes(operations: Iterable[Operation]) -> int:
-    """About what a request with these operations takes on the wire; never less."""
+    """Upper estimate of the size of a request with these operations."""
     return sum(len(path) + len(data) + OVERHEAD_BYTES for _, path, data in operations)
 
 
 class ZooKeeperTransaction:
     """See `nimbus.ports.LeaderTransaction`.
 
-    Of several writes to one node the last one counts, so a run that moves ten times is written once.
+    Of several writes to a node only the last one is executed, so a run that changes ten times is written
+    once.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class ZooKeeperTransaction:
         self._operations: dict[str, Operation] = {}
 
     def add(self, writes: Sequence[w.Write]) -> bool:
-        """Take in more writes."""
+        """Add writes."""
         new = [operation for write in writes for operation in self._operations_of(write)]
         if not self._operations:
             check_size(", ".join(operation.path for operation in new), size_bytes(new))
@@ -54,7 +55,7 @@ class ZooKeeperTransaction:
             standing = merged.pop(operation.path, None)
             match standing and standing.kind, operation.kind:
                 case ("create", "create"):
-                    return False  # one of the two is refused: not here, where it would take others with it
+                    return False  # one of the two will be refused, which must not affect others
                 case ("create", "set"):
                     merged[operation.path] = operation._replace(kind="create")
                 case ("delete", "create"):
@@ -67,6 +68,6 @@ class ZooKeeperTransaction:
         return True
 
     def commit(self) -> None:
-        """Do all writes."""
+        """Execute all writes."""
         if self._operations:
             self._write(tuple(self._operations.values()))

@@ -1,6 +1,6 @@
-"""All nodes below a cluster's root, whatever they hold: for who removes, moves or makes a cluster.
+"""All nodes below a cluster's root, for commands that remove, move or create a cluster.
 
-Not for daemons: each call here reads or writes as much as there is.
+Not for daemons: each call reads or writes the whole tree.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from nimbus.domain.errors import NimbusError
 from nimbus.ports import StoreUnavailableError
 
 DESTROY, IMPORT = "destroy", "import"
-"""The commands that remove and make a cluster."""
+"""The commands that remove and create a cluster."""
 TOGETHER = 500
-"""Nodes that one transaction removes."""
+"""Most nodes that one transaction removes."""
 ROUNDS = 10
-"""How often a removal begins anew because a node came or went meanwhile."""
+"""How often a removal starts again because a node was created or removed in the meantime."""
 
 
 class ClusterUnfinishedError(NimbusError):
-    """Somebody began to make or remove the cluster, and has not ended."""
+    """The creation or removal of the cluster has begun and not ended."""
 
     code = "cluster_unfinished"
     exit_code = 4
@@ -36,7 +36,7 @@ class ClusterUnfinishedError(NimbusError):
 
 
 class ClusterInUseError(NimbusError):
-    """Processes of the cluster run, its state changes, or something below its root is not Nimbus'."""
+    """Processes of the cluster run, its state changes, or a node below its root does not belong to Nimbus."""
 
     code = "cluster_in_use"
     exit_code = 4
@@ -46,8 +46,8 @@ class ClusterTree:
     """The nodes of one cluster, in ZooKeeper or SQLite. All calls raise StoreUnavailableError.
 
     Args:
-        session: With the store.
-        root: Of the cluster.
+        session: The session with the store.
+        root: The cluster's root.
     """
 
     def __init__(self, session: StoreSession, root: str) -> None:
@@ -55,14 +55,14 @@ class ClusterTree:
         self._election = ElectionPaths(root)
 
     def members(self) -> tuple[str, ...]:
-        """Schedulers and workers that run, such as `workers/w1`."""
+        """Running schedulers and workers, such as `workers/w1`."""
         paths = self._paths
         parents = (paths.schedulers, paths.workers, self._election.queue, self._election.members)
         found = [path for parent in parents for path in self._children(parent)]
         return tuple(path.removeprefix(f"{self._root}/") for path in found)
 
     def foreign(self) -> tuple[str, ...]:
-        """Names of nodes right below the root that no cluster has."""
+        """Names of nodes directly below the root that do not belong to a cluster."""
         election = self._election
         known = {
             *self._paths.always(),
@@ -75,52 +75,52 @@ class ClusterTree:
         return tuple(path for path in self._children(self._root) if path not in known)
 
     def exists(self) -> bool:
-        """Whether the root is there."""
+        """True if the root exists."""
         return self._calls.exists(self._root)
 
     def counts(self) -> Mapping[str, int]:
-        """How many nodes there are, by the first name below the root."""
+        """Number of nodes, by the first name below the root."""
         below = len(self._root) + 1
         return Counter(path[below:].partition("/")[0] for path in self.below([self._root]))
 
     def unfinished(self) -> str | None:
-        """What has begun and not ended: `destroy` or `import`."""
+        """The unfinished command, `destroy` or `import`; None if there is none."""
         data = self._calls.get(self._paths.unfinished)
         return None if data is None else data.decode()
 
     def check_finished(self) -> None:
-        """Refuse what is half made or half removed. ClusterUnfinishedError."""
+        """Raise ClusterUnfinishedError for a partly created or removed cluster."""
         if (what := self.unfinished()) is not None:
             raise ClusterUnfinishedError(self._root, what)
 
     def begin(self, what: str) -> None:
-        """Say that the cluster is being made or removed, so that no daemon starts. Safe to repeat.
+        """Mark the cluster as being created or removed, so that no daemon starts. Safe to repeat.
 
         Raises:
             ClusterInUseError: a scheduler or worker runs.
-            ClusterUnfinishedError: a cluster is to be made where one is half removed.
+            ClusterUnfinishedError: a cluster cannot be created here, because another is partly removed.
         """
         self.refuse_members()
         self._calls.ensure(self._root)
         try:
             self._calls.create(self._paths.unfinished, what.encode())
         except NodeExistsError:
-            if what == DESTROY:  # also what is half made
+            if what == DESTROY:  # also a partly created cluster
                 self._calls.set(self._paths.unfinished, what.encode())
             elif self.unfinished() != what:
                 self.check_finished()
             return
         try:
-            self.refuse_members()  # one may have started before it could see the node
+            self.refuse_members()  # one may have started before it could read the mark
         except ClusterInUseError:
             self._calls.delete(self._paths.unfinished)
             raise
 
     def remove(self) -> None:
-        """Remove all nodes below the root, but that which says so.
+        """Remove all nodes below the root, except the mark.
 
         Raises:
-            ClusterInUseError: something makes nodes meanwhile.
+            ClusterInUseError: other processes create nodes at the same time.
         """
         for _round in range(ROUNDS):
             doomed = [path for path in reversed(self.below([self._root])) if path != self._paths.unfinished]
@@ -132,14 +132,14 @@ class ClusterTree:
         raise ClusterInUseError(f"something makes nodes below {self._root} while they are removed.")
 
     def end(self) -> None:
-        """Say that the cluster is made: daemons may start."""
+        """Remove the mark, so that daemons can start."""
         self._calls.delete(self._paths.unfinished)
 
     def remove_root(self) -> None:
-        """The last step of a removal: the empty root, with the node that says that it has begun.
+        """The last step of a removal: remove the mark and the empty root.
 
         Raises:
-            ClusterInUseError: something has made nodes again.
+            ClusterInUseError: other processes have created nodes again.
         """
         if not self._deleted((self._paths.unfinished, self._root)):
             raise ClusterInUseError(f"something has made nodes below {self._root} while it was removed.")
@@ -166,7 +166,7 @@ class ClusterTree:
         return [f"{parent}/{name}" for name in self._calls.children(parent) or ()]
 
     def _deleted(self, paths: Iterable[str]) -> bool:
-        """Delete some nodes together; False: one of them is gone, or has got a child."""
+        """Delete some nodes together; False if one is missing, or has a new child."""
 
         def build(transaction: object) -> None:
             for path in paths:

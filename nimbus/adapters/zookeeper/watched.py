@@ -1,4 +1,4 @@
-"""Nodes that are asked about often, such as all that a list is made of: read again when they change."""
+"""A cache of nodes that are read often, such as all entries of a list; read again when they change."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nimbus.ports import Enqueue, StoreUnavailableError
 
 Value = TypeVar("Value")
 PATIENCE_S = 30.0
-"""For another thread that reads the same nodes: the first look at 10,000 of them takes about 2 s."""
+"""Longest wait for another thread that reads the same nodes: the first read of 10,000 takes about 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """Says that a node changed; equal for equal nodes, see `calls`."""
+    """Watch callback of a node; equal for equal nodes, see `calls`."""
 
     note: Callable[[str], None]
     name: str
@@ -28,12 +28,12 @@ class _Changed:
 
 
 class WatchedNodes(Generic[Value]):
-    """What some nodes hold, by name. Any thread.
+    """The values of some nodes, by name. Any thread.
 
     Args:
-        calls: Whose watches tell of changes. kazoo also calls all of them when the link is lost.
-        read: Reads nodes by name, with a watch on each. What is not there or unreadable is left out.
-        on_change: Called for each change of one. Must not block.
+        calls: The store. kazoo also calls all watches when the connection is lost.
+        read: Reads nodes by name, with a watch on each. Missing and unreadable nodes are left out.
+        on_change: Called for each change of a node. Must not block.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WatchedNodes(Generic[Value]):
         self._lock = threading.Lock()
 
     def values(self, names: Collection[str]) -> dict[str, Value]:
-        """Those of `names` that are there, as new as the last answer; nothing else is remembered.
+        """The current values of the existing `names`; all other cached nodes are dropped.
 
         Raises:
             StoreUnavailableError: no answer in time.

@@ -1,4 +1,4 @@
-"""The state as a whole, or not at all: for those who would do harm if they overlooked something."""
+"""Complete reads of the state, for callers that would do harm if a record were missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nimbus.domain.run import Run
 
 
 class ZooKeeperWholeState:
-    """Reads that leave nothing out: unlike `ZooKeeperClusterReader`, they do not pass over broken records.
+    """Reads that skip nothing: unlike `ZooKeeperClusterReader`, they raise for unreadable records.
 
     All raise StoreUnavailableError; those of pipelines and runs UnreadableRecordError, too.
     """
@@ -22,7 +22,7 @@ class ZooKeeperWholeState:
         self._calls, self._paths = calls_on(session), Paths(root)
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
-        """Commands that wait. What cannot be read will be refused, so it stands for nothing."""
+        """Waiting commands, without unreadable ones, which will be refused."""
         return read_commands(self._calls, self._paths)
 
     def all_pipelines(self) -> tuple[PipelineRecord, ...]:

@@ -1,6 +1,6 @@
-"""Asks the HTTP API of a cluster in two steps: what was never sent differs from what was not answered.
+"""Sends requests to the HTTP API of a cluster, and distinguishes "never sent" from "not answered".
 
-The standard library alone. Any thread.
+Uses the standard library only. Any thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _LARGEST_ANSWER = 64 << 20
 
 
 class NotSentError(Exception):
-    """No connection was made, so nothing was asked."""
+    """No connection was made, so the request was not sent."""
 
 
 class NoAnswerError(Exception):
-    """It was asked, and did not answer."""
+    """The request was sent, and no valid answer came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a server."""
+    """A server's response."""
 
     status: int
     said: Mapping[str, Any]
-    """Empty: it said JSON, but no object."""
+    """The JSON object; empty if the JSON is not an object."""
 
 
 def ask(
@@ -41,11 +41,11 @@ def ask(
     headers: Mapping[str, str],
     verify: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Ask once; redirects are not followed.
+    """Send one request; redirects are not followed.
 
     Raises:
-        NotSentError: nothing was asked.
-        NoAnswerError: it may have been done.
+        NotSentError: the request was not sent.
+        NoAnswerError: the request may have been executed.
     """
     place = urlsplit(url)
     connection = (
@@ -64,7 +64,7 @@ def ask(
             data = response.read(_LARGEST_ANSWER)
         except (OSError, HTTPException) as exc:
             raise NoAnswerError(f"{type(exc).__name__}: {exc}") from exc
-        except ValueError:  # of the request, before it is sent; the error would show the token
+        except ValueError:  # before the request is sent; the original error would show the token
             raise NotSentError("the token has a character that no header can have") from None
     finally:
         connection.close()

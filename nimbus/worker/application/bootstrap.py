@@ -1,21 +1,20 @@
 """Runs one attempt inside a Spark cluster: claims it, runs the task as its child, and reports the end.
 
-The cluster downloads this file from a scheduler, or Spark's client uploads it. So it is one file with the
-standard library alone, for Python 3.11 or newer. It reaches the slots of its attempt, and nothing else,
-through any scheduler's door, with a token for this attempt. No credential of ZooKeeper or of storage comes
-here.
+The cluster downloads this file from a scheduler, or Spark's client uploads it. So it is one file that uses
+only the standard library, for Python 3.11 or newer. With a token for this attempt it can reach only the slots
+of its attempt, through any scheduler's door. It has no credentials of ZooKeeper or storage.
 
-What holds:
+Guarantees:
   * User code starts only after CLAIM names this driver. A second driver of the attempt, however started,
     ends with 75.
-  * It waits with the end until a scheduler has accepted it, six hours at most, and ends the task when
-    somebody else wrote END.
-  * It is heard from CLAIM until END is accepted, so that nobody calls it lost meanwhile.
-  * The task dies with this process, and this process with its JVM (PDEATHSIG); what the task has started
-    is killed at its end, but not when this process is killed.
+  * It retries END until a scheduler has accepted it, for at most six hours, and ends the task if another
+    process wrote END.
+  * It sends beats from CLAIM until END is accepted, so that the attempt is not reported as lost.
+  * The task dies with this process, and this process with its JVM (PDEATHSIG). Processes that the task has
+    started are killed at its end, but not if this process is killed.
 
-Threads: main; `bootstrap-beats`, which says that the driver lives; `bootstrap-log`, which sends the log.
-Exit codes: those of the task; 75 the attempt is not ours, user code did not run.
+Threads: main; `bootstrap-beats`, which sends beats; `bootstrap-log`, which sends the log.
+Exit codes: those of the task; 75 if another driver has the claim and user code did not run.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ from typing import Any, BinaryIO, TypeVar
 VARIABLE = "NIMBUS_APPLICATION"
 """Environment variable with the startup document, see `nimbus.worker.application.startup`."""
 DATA_ACCESS = "NIMBUS_DATA_ACCESS"
-"""As `nimbus.task.ACCESS_VARIABLE`."""
+"""The same as `nimbus.task.ACCESS_VARIABLE`."""
 PACKED = "token:"
-"""Before a document that is compressed, in base64. Spark hides values that have this word from its pages."""
+"""Prefix of a compressed document in base64. Spark masks values with this word on its pages."""
 EXIT_NOT_STARTED = 75
 _ANSWER_S = 20.0
 _CLAIM_PATIENCE_S = 600.0
 END_PATIENCE_S = 6 * 3600.0
-"""So long are the output of a success and its end worth another try."""
+"""How long the upload of an output, and END, are retried."""
 _LONGEST_PAUSE_S = 10.0
 _BEAT_S = 3.0
 _TICK_S = 0.2
@@ -70,24 +69,24 @@ _LARGEST_EVENT_LOG = 64 << 20
 _EVENT_LOG_PATIENCE_S = 180.0
 _LARGEST_PROGRESS = 32 << 10
 _LARGEST_TEXT = 4096
-"""Bytes of a result, and of a checkpoint."""
+"""Largest size of a result or a checkpoint, in bytes."""
 _KILL_PATIENCE_S = 10.0
 _TEXT = 500
-"""Characters of a reason."""
+"""Most characters of a reason."""
 _FOLDERS_ABOVE = 4
-"""Of an output: those of its task, run and pipeline, and the one with all outputs."""
+"""Parent folders of an output: those of its task, run and pipeline, and the folder of all outputs."""
 _LIBC = ctypes.CDLL(None)
 T = TypeVar("T")
 CHECKPOINT = "checkpoint.json"
-"""As `nimbus.checkpoint.FILE`."""
+"""The same as `nimbus.checkpoint.FILE`."""
 SCHEDULERS = "nimbus/schedulers.json"
-"""Base URLs of the schedulers, as they were heard of last: for the task's process."""
+"""File with the last known base URLs of the schedulers, for the task's process."""
 WORK = "nimbus/work"
-"""Folder of the task, below the driver's working folder; Spark writes its event log there."""
+"""The task's folder, below the driver's working folder; Spark writes its event log there."""
 ARCHIVE = "nimbus_release"
-"""Folder of the release in the working folder of each executor."""
+"""The release's folder in the working folder of each executor."""
 KIT = "nimbus_kit"
-"""Folder of the kit there: the data source `nimbus` needs it."""
+"""The kit's folder there, which the data source `nimbus` needs."""
 _COMMIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -108,20 +107,20 @@ sys.path.insert(0, kit)
 from nimbus.worker.driver import main
 main([folder])
 """
-"""The task's process. Spark's context, when the task makes it, gives the archives to executors.
+"""The task's process. When the task creates a Spark context, that sends the archives to executors.
 
-The cluster may bring PySpark in PYTHONPATH, which `-I` ignores: what the interpreter itself has wins over it.
+The cluster may have PySpark in PYTHONPATH, which `-I` ignores; packages of the interpreter take precedence.
 """
 
 
 def say(text: str) -> None:
-    """Write a line to the driver's own output, which the cluster keeps."""
+    """Write a line to the driver's own output, which the cluster stores."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 class RefusedError(Exception):
-    """A scheduler answered that it will not do what was asked; trying again would not help."""
+    """A scheduler refused the request; a retry would fail again."""
 
 
 class UnreachableError(Exception):
@@ -129,9 +128,9 @@ class UnreachableError(Exception):
 
 
 class Door:
-    """Asks schedulers, one after the other, until one answers. Any thread.
+    """Sends requests to schedulers, one after the other, until one answers. Any thread.
 
-    Asks the one that answered last first, then those of the submission, then those that answers have named.
+    Tries the one that answered last first, then those of the submission, then those named in answers.
     """
 
     def __init__(self, startup: Mapping[str, Any]) -> None:
@@ -142,7 +141,7 @@ class Door:
         self._pause = threading.Event()
 
     def post(self, what: str, said: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
-        """Say something of the attempt; the answer. Raises as `_ask_all`."""
+        """Post a JSON document about the attempt; return the answer. Raises as `_ask_all`."""
         answer = self._ask_all(what, json.dumps(said).encode(), patience_s, "", _as_object)
         named = answer.get("schedulers")
         if isinstance(named, list):
@@ -151,20 +150,20 @@ class Door:
 
     @property
     def endpoints(self) -> Sequence[str]:
-        """Base URLs of the schedulers that are known now."""
+        """Base URLs of the known schedulers."""
         return self._endpoints
 
     def learn(self, named: Iterable[str]) -> None:
-        """Ask these as well from now on."""
+        """Add these schedulers."""
         known = (*self._endpoints[:1], *self._submitted_with, *named)
         self._endpoints = tuple(dict.fromkeys(known))
 
     def send(self, what: str, data: bytes, query: str) -> dict[str, Any]:
-        """Send bytes; the answer. Raises as `_ask_all`."""
+        """Send bytes; return the answer. Raises as `_ask_all`."""
         return self._ask_all(what, data, _ANSWER_S, query, _as_object)
 
     def fetch(self, what: str, place: Path) -> str:
-        """Download a file; its SHA-256. Raises as `_ask_all`."""
+        """Download a file; return its SHA-256. Raises as `_ask_all`."""
 
         def take(answer: Any) -> str:
             digest = hashlib.sha256()
@@ -179,10 +178,10 @@ class Door:
     def _ask_all(
         self, what: str, data: bytes | None, patience_s: float, query: str, take: Callable[[Any], T]
     ) -> T:
-        """Ask until an answer is taken in whole. An endpoint may be a stranger's by now: it is passed over.
+        """Retry until an answer is complete. An endpoint that is not a scheduler any more is skipped.
 
         Raises:
-            RefusedError: what was said is too large, or has a form that schedulers do not take.
+            RefusedError: the request is too large, or has a form that schedulers do not accept.
             UnreachableError: no scheduler answered within `patience_s`.
         """
         until_s, pause_s, last = time.monotonic() + patience_s, 0.2, "none is known"
@@ -222,7 +221,7 @@ def _as_object(answer: Any) -> dict[str, Any]:
 
 
 def _detail(error: urllib.error.HTTPError) -> str:
-    """What a scheduler says of a refusal."""
+    """The reason in a scheduler's refusal."""
     try:
         return str(_as_object(error).get("detail", ""))[:_TEXT]
     except (OSError, HTTPException, ValueError):
@@ -230,7 +229,7 @@ def _detail(error: urllib.error.HTTPError) -> str:
 
 
 class LogThread:
-    """Sends what the task has written, piece by piece. What cannot be sent waits, for a while."""
+    """Sends the task's log, piece by piece. Pieces that cannot be sent are retried for a limited time."""
 
     def __init__(self, door: Door, nonce: str, log: Path) -> None:
         self._door, self._nonce, self._log = door, nonce, log
@@ -241,7 +240,7 @@ class LogThread:
         self._thread.start()
 
     def finish(self) -> None:
-        """Send the rest, for as long as `_LOG_PATIENCE_S`."""
+        """Send the rest, with retries for at most `_LOG_PATIENCE_S`."""
         self._complete.set()
         self._thread.join(_LOG_PATIENCE_S)
         self._given_up.set()
@@ -271,20 +270,20 @@ class LogThread:
         if not answer.get("stored"):
             raise RefusedError("it is too long, or the attempt is over")
         self._sent += len(piece)
-        sys.stdout.buffer.write(piece)  # for who looks at the cluster's own pages
+        sys.stdout.buffer.write(piece)  # for the cluster's own pages
         sys.stdout.flush()
         return True
 
 
 class BeatThread:
-    """Says how far the task is, and hears whether it is to end, and which schedulers there are.
+    """Sends the task's progress; receives stop requests and the addresses of schedulers.
 
-    It sends a checkpoint of the task when there is a new one.
+    It also sends new checkpoints of the task.
 
     Args:
-        door: To schedulers.
-        nonce: Of the claim.
-        work: Folder of the task.
+        door: Connection to schedulers.
+        nonce: The claim's nonce.
+        work: The task's folder.
         schedulers: See `SCHEDULERS`.
     """
 
@@ -293,12 +292,12 @@ class BeatThread:
         self._kept: str | None = None
         self._ended = threading.Event()
         self.ordered = "not"
-        """Why the task is to end, as `nimbus.worker.verdict.Ordered` spells it."""
+        """Why the task must end: a value of `nimbus.worker.verdict.Ordered`."""
         self._thread = threading.Thread(target=self._run, name="bootstrap-beats", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """END is accepted. A beat that is under way is left alone."""
+        """Stop, after END was accepted. A beat in progress is abandoned."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -317,28 +316,28 @@ class BeatThread:
                     self.ordered = "stop" if answer.get("stop") else "outdated"
 
     def _note_schedulers(self) -> None:
-        with suppress(OSError):  # the folder is made after the first beat
+        with suppress(OSError):  # the folder is created after the first beat
             part = self._schedulers.with_suffix(".part")
             part.write_text(json.dumps(self._door.endpoints))
             part.replace(self._schedulers)
 
 
 def progress_in(file: Path) -> dict[str, Any]:
-    """What the task says of its progress; empty: nothing that can be read."""
+    """The task's progress; empty if there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError), open_regular(file) as progress:
         return _as_object(io.BytesIO(progress.read(_LARGEST_PROGRESS)))
     return {}
 
 
 def text_in(file: Path) -> str | None:
-    """The text of a task's result or checkpoint, or the beginning of one that is too large; None: no file."""
+    """The text of a task's result or checkpoint, truncated if it is too large; None without a file."""
     with suppress(OSError), open_regular(file) as given:
         return given.read(_LARGEST_TEXT + 1).decode(errors="replace")
     return None
 
 
 class Task:
-    """The task's process, with all that it starts."""
+    """The task's process and its descendants."""
 
     def __init__(
         self,
@@ -367,28 +366,28 @@ class Task:
                 cwd=folder / "work" / "tmp",
                 env=environment,
                 process_group=0,
-                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - calls prctl alone
+                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - only calls prctl
             )
 
     def poll(self) -> int | None:
-        """As of `Popen.returncode`; None: it runs."""
+        """Like `Popen.returncode`; None while it runs."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:
-        """Signal it, and its process group."""
+        """Send a signal to it and its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends."""
+    """Let the kernel end this process when its parent ends."""
     _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(EXIT_NOT_STARTED)
 
 
 def kill_descendants() -> None:
-    """Kill all that the task has started and left: what its parents leave comes to us."""
+    """Kill all remaining processes of the task; orphans are adopted by this process."""
     until_s = time.monotonic() + _KILL_PATIENCE_S
     while (left := descendants()) and time.monotonic() < until_s:
         for pid in left:
@@ -420,7 +419,7 @@ def descendants() -> list[int]:
 def main() -> int:
     """Run the attempt that the environment names."""
     die_with_parent(os.getppid())
-    _LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what the task leaves comes to us
+    _LIBC.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: adopt the task's orphans
     startup = json.loads(unpacked(os.environ.pop(VARIABLE)))
     door, nonce = Door(startup), secrets.token_hex(8)
     claim = {
@@ -444,14 +443,14 @@ def main() -> int:
 
 
 def unpacked(text: str) -> str:
-    """A startup document, as it is or packed."""
+    """Decode a startup document, packed or plain."""
     if not text.startswith(PACKED):
         return text
     return zlib.decompress(base64.b64decode(text.removeprefix(PACKED))).decode()
 
 
 def driver_id(told_by: str) -> str:
-    """The id by which the cluster knows this driver: the name of its folder, or what a variable says."""
+    """This driver's id in the cluster: the name of its folder, or the value of a variable."""
     if told_by == "folder":
         return Path.cwd().name
     found = os.environ[told_by]
@@ -500,13 +499,13 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
         "checkpoint": text_in(folder / "work" / CHECKPOINT),
     }
     code = deliver(door, report)
-    for name in ("inputs", "output"):  # of a bucket: it is there now
+    for name in ("inputs", "output"):  # in a bucket
         shutil.rmtree(folder / name, ignore_errors=True)
     return code
 
 
 def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]) -> dict[str, Any] | None:
-    """What `nimbus.worker.data.signed` is told of the bucket; None: outputs are in a folder."""
+    """The bucket's access data for `nimbus.worker.data.signed`; None: outputs are in a folder."""
     if startup.get("data_token") is None:
         return None
     return {
@@ -520,7 +519,7 @@ def data_access(startup: Mapping[str, Any], nonce: str, endpoints: Sequence[str]
 
 
 def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, Any] | None) -> dict[str, str]:
-    """Keep the output of a success: `output`, its reference in the bucket; `fault`, why it is not kept."""
+    """Store the output of a success; return `output`, its reference in the bucket, or `fault`, the error."""
     if access is None:
         return {"fault": sync_output(Path(startup["context"]["output"]))}
     told = {"access": access, "output": str(folder / "output"), "noted": str(folder / "work" / "parts")}
@@ -546,7 +545,7 @@ def keep_output(folder: Path, startup: Mapping[str, Any], access: Mapping[str, A
 
 
 def send_event_log(door: Door, nonce: str, work: Path) -> None:
-    """Send Spark's event log, if there is one; the last one. What cannot be sent stays in the cluster."""
+    """Send Spark's last event log, if there is one. If it cannot be sent, it stays in the cluster."""
     try:
         found = sorted(work.glob("*.zstd*"), key=lambda file: file.lstat().st_mtime_ns)
         if not found:
@@ -569,12 +568,12 @@ def _send_events(door: Door, nonce: str, file: BinaryIO) -> None:
 
 
 def deliver(door: Door, report: dict[str, Any]) -> int:
-    """Report the end, for as long as it takes; the exit code of this process."""
+    """Report END, with retries; return the exit code of this process."""
     status = report["status"]
     try:
         try:
             door.post("end", report, END_PATIENCE_S)
-        except RefusedError:  # a text of the task's is of a form that nobody foresaw
+        except RefusedError:  # a text from the task has an unexpected form
             fault = "its output was not kept" if report.get("not_flushed") else ""
             door.post("end", {**report, "log_tail": "", "not_flushed": fault}, END_PATIENCE_S)
     except (RefusedError, UnreachableError) as exc:
@@ -585,7 +584,7 @@ def deliver(door: Door, report: dict[str, Any]) -> int:
 
 
 def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
-    """Bring here what the task needs. Raises RefusedError, UnreachableError, OSError, ValueError."""
+    """Download the task's files. Raises RefusedError, UnreachableError, OSError, ValueError."""
     folder = Path.cwd() / "nimbus"
     for place in (folder, folder / "work", folder / "work" / "tmp", folder / "wheels"):
         place.mkdir(mode=0o700, exist_ok=True)
@@ -613,7 +612,7 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
 
 
 def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
-    """Unpack the wheels of a release, which its publisher has checked; the folders to import from."""
+    """Unpack the wheels of a release, which its publisher has checked; yield the folders to import from."""
     for wheel in sorted(release.rglob("*.whl")):
         place = root / wheel.stem
         with zipfile.ZipFile(wheel) as archive:
@@ -622,10 +621,10 @@ def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
 
 
 def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
-    """Wait for the task's end; end it when asked to, when it is overdue, or when END is somebody else's.
+    """Wait for the task's end; end it on request, at its timeout, or if another process filled END.
 
     Returns:
-        Why it was ended, as `nimbus.worker.verdict.Ordered` spells it.
+        Why it was ended: a value of `nimbus.worker.verdict.Ordered`.
     """
     timeout_s = startup["timeout_s"] if startup["timeout_s"] is not None else float("inf")
     deadline_s, kill_at_s, ordered = time.monotonic() + timeout_s, float("inf"), "not"
@@ -643,7 +642,7 @@ def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
 
 
 def sync_output(output: Path) -> str:
-    """Bring the output to disk, with the folders above it; what went wrong, or ""."""
+    """Flush the output and its parent folders to disk; return the error, or ""."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -661,7 +660,7 @@ def sync_output(output: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Bring a file or a folder to disk. Raises OSError."""
+    """Flush a file or a folder to disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         os.fsync(fd)
@@ -670,10 +669,10 @@ def sync(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file that the task may have replaced: a link is not followed, a pipe holds up nobody.
+    """Open a file that the task may have replaced: links are not followed, and pipes do not block.
 
     Raises:
-        OSError: it is gone, or no regular file.
+        OSError: it is missing, or not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -683,7 +682,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def tail_of(log: Path) -> str:
-    """The end of the log: what went wrong stands there. Small as JSON, whatever is in it."""
+    """The end of the log, which contains the error. Its size as JSON is limited."""
     try:
         with open_regular(log) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))

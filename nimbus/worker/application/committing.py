@@ -1,6 +1,6 @@
-"""Commits the output of a driver in a cluster: a process that the bootstrap starts after a success.
+"""Stores the output of a driver in a cluster: a process that the bootstrap starts after a success.
 
-Reads what it must know as JSON from standard input, since it holds tokens, and writes to standard output
+Reads its input as JSON from standard input, because it contains tokens, and writes to standard output
 either `{"output": <reference>}` or `{"fault": <why>}`.
 """
 
@@ -18,7 +18,7 @@ from nimbus.worker.data.ports import OutputRefusedError
 from nimbus.worker.data.signed import signed_place
 
 _RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(seconds=END_PATIENCE_S))
-"""Of each file: as long as the driver waits with its end."""
+"""For each file: as long as the driver retries END."""
 
 
 def commit(told: dict[str, Any]) -> dict[str, str]:
@@ -36,5 +36,5 @@ def commit(told: dict[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Do what standard input says."""
+    """Run as a program."""
     sys.stdout.write(json.dumps(commit(json.load(sys.stdin))))

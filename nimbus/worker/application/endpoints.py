@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from http.client import HTTPException
 
 BOOTSTRAP = "/attempt/v1/bootstrap.py"
-"""Path of the program, at each scheduler."""
+"""Path of the program on each scheduler."""
 _ANSWER_S = 2.0
 
 
 def living_first(endpoints: Sequence[str]) -> list[str]:
-    """The same base URLs, first one that gives out the program; as they are if none does so to this host."""
+    """The base URLs, with one first that serves the program; unchanged if none serves it to this host."""
     living = next(filter(_lives, endpoints), None)
     return list(dict.fromkeys(((living,) if living else ()) + tuple(endpoints)))
 

@@ -1,8 +1,8 @@
 """Runs attempts as drivers inside Spark clusters, and follows them until their END. Worker thread.
 
-A submission is noted on disk right before it is made, and its answer right after it. One whose fate is not
-known is never repeated: CLAIM is fenced, so that a driver of it that comes up later ends without running
-anything.
+A submission is recorded on disk right before it is made, and its answer right after it. A submission with an
+unknown outcome is never repeated: CLAIM is fenced, so that a driver which starts later ends without running
+user code.
 
 Submissions are made on threads `worker-submissions-<target>`, all other requests to clusters on threads
 `worker-applications-<target>`: Spark's client takes seconds for each submission.
@@ -51,10 +51,10 @@ from nimbus.worker.wheels import find_wheels
 
 _TICK_S = 2.0
 _LOOKS_A_SECOND = 10
-"""At clusters, of all attempts together: 500 of them are looked at once in 50 s. END is seen at once."""
+"""Status requests to clusters per second: 500 attempts are checked once in 50 s. END is seen at once."""
 _PYTHONPATH = "spark.executorEnv.PYTHONPATH"
 LARGEST_STARTUP = 96 << 10
-"""Bytes. It goes into a variable of an environment, where Linux takes 128 KiB."""
+"""In bytes. It is passed in an environment variable, which Linux limits to 128 KiB."""
 
 _log = structlog.get_logger(__name__)
 
@@ -66,15 +66,15 @@ class ClusterTarget:
     name: str
     manager: ClusterManager
     endpoints: Callable[[], Sequence[str]]
-    """Base URLs of schedulers, as the cluster's hosts reach them."""
+    """Base URLs of schedulers for the cluster's hosts."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of drivers there."""
+    """Environment of drivers there."""
     queue_timeout_s: float = 24 * 3600.0
     """How long a driver may wait for its start."""
     driver_id: str = "folder"
     """See `startup_document`."""
     keeps_ended: bool = False
-    """What is left of a driver that has ended stays in the cluster until it is killed."""
+    """True if the cluster keeps ended drivers until they are killed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -91,9 +91,9 @@ class ApplicationExecutor:
         self._records = SubmissionRecords(context.settings.work_dir)
         self._followed: dict[str, _Followed] = {}
         self._archives: dict[ReleaseDigest, str] = {}
-        """Digest of the archive of each release that was submitted. Threads of submissions."""
+        """Digests of the archives of submitted releases. Submission threads."""
         self._pools: dict[str, ThreadPoolExecutor] = {}
-        """By the names of their threads."""
+        """Pools by the names of their threads."""
         self._ticking = False
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class ApplicationExecutor:
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, waits: Iterator[float]
     ) -> None:
         slots = self._context.board.read(AttemptId.parse(order.attempt))
-        if slots.end is not None:  # closed meanwhile
+        if slots.end is not None:  # closed in the meantime
             self._context.phases[order.attempt] = Phase.DONE
             return
         if slots.claim is not None or slots.submitted is not None:  # another worker has submitted it
@@ -158,7 +158,7 @@ class ApplicationExecutor:
     def _ask_cluster(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> str:
-        """Submit it, and note that. Thread of submissions."""
+        """Submit it, and record the result. Submission thread."""
         record = SubmissionRecord(attempt=order.attempt, target=target.name)
         try:
             submission = self._submission(order, plan, target, key, tag)
@@ -173,12 +173,12 @@ class ApplicationExecutor:
         except (ClusterUnreachableError, SubmissionRefusedError):
             self._records.forget(order.attempt)
             raise
-        with suppress(OSError):  # `_submitted` notes it again, unless the worker ends now
+        with suppress(OSError):  # `_submitted` records it again, unless the worker ends now
             self._records.note(replace(record, driver=driver))
         return driver
 
     def _end_previous(self, attempt: str, target: ClusterTarget) -> None:
-        """End what the attempt before, which is closed, has left in the cluster. Thread of submissions."""
+        """End the driver of the previous, closed attempt in the cluster, if any. Submission thread."""
         parsed = AttemptId.parse(attempt)
         if parsed.number == 1:
             return
@@ -190,7 +190,7 @@ class ApplicationExecutor:
     def _submission(
         self, order: Assignment, plan: RunnerPlan, target: ClusterTarget, key: bytes, tag: str
     ) -> Submission:
-        """Make a submission. Hashes a release when it is submitted first."""
+        """Build a submission. Hashes a release at its first submission."""
         if order.release not in self._archives:
             self._archives[order.release] = archive_digest(plan.release_root)
         endpoints = living_first(target.endpoints())
@@ -204,7 +204,7 @@ class ApplicationExecutor:
             key=key,
             release_sha256=self._archives[order.release],
             driver_id=target.driver_id,
-        ).replace("$", "\\u0024")  # Kubernetes and YARN replace names after it; JSON spells it otherwise
+        ).replace("$", "\\u0024")  # Kubernetes and YARN expand `$`; JSON can escape it
         if len(document.encode()) > LARGEST_STARTUP:
             raise SubmissionRefusedError(
                 f"its arguments and parameters have {len(document.encode())} bytes, and a driver in a "
@@ -227,7 +227,7 @@ class ApplicationExecutor:
         again: Callable[[], None],
     ) -> None:
         if done.cancelled():
-            return  # the worker ends; the order tells its successor
+            return  # the worker ends; its successor reads the order
         error = done.exception()
         if error is None:
             _log.info("attempt_submitted", attempt=order.attempt, target=target.name, driver=done.result())
@@ -244,7 +244,7 @@ class ApplicationExecutor:
             self._close_unknown(order.attempt, target)
 
     def _close_unknown(self, attempt: str, target: ClusterTarget) -> None:
-        """Close an attempt of which it is not known whether it was submitted, unless its driver is there."""
+        """Close an attempt whose submission has an unknown outcome, unless its driver is found."""
         why = f"it is not known whether target {target.name} took its submission"
         end = settlement.ended(attempt, Outcome.REFUSED, why, self._context.clock.now())
         won = settlement.fence(self._context.board, end, self._context.settings.id, end.ended_at)
@@ -259,7 +259,7 @@ class ApplicationExecutor:
         return f"nimbus-{self._context.board.cluster()}-{attempt}"
 
     def _search(self, attempt: str, target: ClusterTarget, tag: str, waits: Iterator[float]) -> None:
-        """Look for what a closed attempt may have left in the cluster, and end it."""
+        """Search for the driver of a closed attempt in the cluster, and end it."""
         asked = self._pool_of(target).submit(target.manager.find, tag)
         again = partial(self._search, attempt, target, tag, waits)
         asked.add_done_callback(
@@ -277,7 +277,7 @@ class ApplicationExecutor:
         again: Callable[[], None],
     ) -> None:
         if done.cancelled():
-            return  # the worker ends; the record tells its successor
+            return  # the worker ends; its successor reads the record
         if done.exception() is not None:
             _log.warning("search_must_wait", attempt=attempt, error=str(done.exception())[:300])
             self._context.loop.after(next(waits), lambda: self._context.do(again))
@@ -300,7 +300,7 @@ class ApplicationExecutor:
             self._context.loop.after(_TICK_S, self._tick)
 
     def _beat(self, one: _Followed) -> None:
-        """Say that somebody follows the driver. A leader leaves the attempt alone as long as that stands."""
+        """Write a beat: this worker follows the driver. Meanwhile a leader does not interfere."""
         parsed, board = AttemptId.parse(one.attempt), self._context.board
         try:
             slots = board.read(parsed)
@@ -311,7 +311,7 @@ class ApplicationExecutor:
             news = one.news(slots, time.monotonic())
             if slots.end is None and not slots.beating:
                 board.beat(parsed, {"driver": one.driver, **news})
-            elif slots.end is None and news:  # another worker may follow it, too: the beat stays its owner's
+            elif slots.end is None and news:  # another worker may follow it and own the beat
                 board.report(parsed, {**slots.progress, **news})
             one.told = news
         except AttemptWithdrawnError:  # its run is over and archived
@@ -324,7 +324,7 @@ class ApplicationExecutor:
             self._context.do(self._look_at_all)
 
     def _look_at_all(self) -> None:
-        """Look at each; repeated as a whole until ZooKeeper answers, and only then at the next tick."""
+        """Check all drivers. Repeated as a whole until ZooKeeper answers, then at the next tick."""
         now_s = time.monotonic()
         ids = {attempt: AttemptId.parse(attempt) for attempt in self._followed}
         found = self._context.board.read_all(dict.fromkeys(ids.values()))
@@ -382,11 +382,11 @@ class ApplicationExecutor:
         asked.add_done_callback(lambda _: setattr(one, "killing", False))
 
     def _pool_of(self, target: ClusterTarget) -> ThreadPoolExecutor:
-        """For all but submissions."""
+        """The pool for all requests except submissions."""
         return self._pool(f"worker-applications-{target.name}")
 
     def _pool(self, name: str) -> ThreadPoolExecutor:
-        """One thread. Each cluster has its own: one that does not answer holds up no other."""
+        """A pool with one thread. Each cluster has its own, so that a slow one does not delay others."""
         if name not in self._pools:
             self._pools[name] = ThreadPoolExecutor(1, name)
         return self._pools[name]
@@ -409,10 +409,10 @@ class ApplicationExecutor:
         self._context.phases[attempt] = Phase.DONE
         self._context.do(partial(self._records.forget, attempt))
 
-    # Attempts of any worker that has the target.
+    # The methods below are for attempts of any worker with the target.
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
-        """See `Executor.probe`. From then on this worker follows the driver, and ends what is gone."""
+        """See `Executor.probe`. From then on this worker follows the driver, and ends its attempt."""
         if attempt in self._followed:
             return Sight.ALIVE
         slots = self._context.board.read(AttemptId.parse(attempt))
@@ -431,7 +431,7 @@ class ApplicationExecutor:
 
 
 def _look(target: ClusterTarget, driver: str) -> DriverReport:
-    """Look at a driver. That it is gone is believed only while it could have been heard."""
+    """Check a driver. "Gone" counts only while a scheduler is registered, which could receive its beats."""
     report = target.manager.look(driver)
     if report.state is DriverState.GONE:
         try:
@@ -451,7 +451,7 @@ def _kill(manager: ClusterManager, driver: str) -> None:
 
 
 def _conf(order: Assignment, plan: RunnerPlan) -> dict[str, str]:
-    """Spark's properties. Executors find the release's modules and wheels in its archive, ours in the kit."""
+    """Spark's properties. Executors import the release from its archive, our modules from the kit."""
     own = scaled_conf(order.task.spark_conf, plan.spark_conf, order.memory_scale)
     conf = {**worker_conf(plan, order), **own}
     wheels = [wheel.relative_to(plan.release_root).as_posix() for wheel in find_wheels(plan.release_root)]

@@ -1,6 +1,6 @@
-"""Decides about an attempt that was submitted to a cluster, from what is known of it. Pure.
+"""Decides about an attempt that was submitted to a cluster, from its observed state. Pure.
 
-The cluster's word decides only that a driver is gone, and not while the driver's own bootstrap is heard.
+The cluster's report decides only that a driver is gone, and only if the driver's bootstrap sends no beats.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from nimbus.domain.slots import Slots
 from nimbus.worker.application.manager import DriverReport, DriverState
 
 HEARD_S = 12.0
-"""A bootstrap that was heard so lately lives, whatever the cluster says."""
+"""A bootstrap whose last beat is newer than this is alive, whatever the cluster reports."""
 FAREWELL_S = 20.0
-"""What a driver gets to end by itself after its END."""
+"""How long a driver may take to end after its END."""
 STUBBORN_S = 60.0
-"""For so long a cluster may leave a driver that was killed; then a stopped attempt is closed without it."""
+"""How long a cluster may take to end a killed driver; then a stopped attempt is closed anyway."""
 GONE_S = 6.0
-"""For so long a cluster must say that a driver is gone: its END may be on the way."""
+"""How long a cluster must report that a driver is gone, because its END may be on its way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is known of a submitted attempt at one moment."""
+    """The observed state of a submitted attempt at one moment."""
 
     slots: Slots
     report: DriverReport | None
-    """None: the cluster was not asked yet."""
+    """None before the first report."""
     gone_for_s: float
-    """Between the first and the last of its answers, without another one between, that the driver is gone."""
+    """Time between the first and the last of consecutive reports that the driver is gone."""
     heard_for_s: float
-    """How long ago the bootstrap was heard; infinite: never."""
+    """Time since the bootstrap's last beat; infinite: never."""
     ended_for_s: float
-    """How long END has been seen."""
+    """Time since END was first seen."""
     stopping_for_s: float | None
-    """How long a stop has been requested; None: it has not."""
+    """Time since the request to stop; None: there is none."""
     waiting_for_s: float
-    """How long it has been submitted without a claim."""
+    """Time since the submission, without a claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """Nothing to do now."""
+    """Do nothing now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """END is there, and the driver is gone."""
+    """Stop following: END is filled, and the driver is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the driver, and look again."""
+    """End the driver, and check again."""
 
     why: str
 
@@ -62,7 +62,7 @@ class EndAs:
 
     why: str
     stopped: bool = False
-    """On request; or else it is lost, or was never started."""
+    """True if it ended on request; else it is lost, or was never started."""
 
 
 Action = GoOn | Forget | Kill | EndAs
@@ -72,9 +72,9 @@ def follow(seen: Seen, *, stop_grace_s: float, queue_timeout_s: float) -> Action
     """Decide about an attempt that was submitted.
 
     Args:
-        seen: What is known.
-        stop_grace_s: How long its bootstrap has to obey a stop.
-        queue_timeout_s: How long it may wait in the cluster for its driver.
+        seen: The observed state.
+        stop_grace_s: How long its bootstrap may take to stop.
+        queue_timeout_s: How long it may wait in the cluster for its driver's start.
     """
     is_gone = seen.report is not None and seen.report.state is DriverState.GONE
     if seen.slots.end is not None:
@@ -94,11 +94,11 @@ def follow(seen: Seen, *, stop_grace_s: float, queue_timeout_s: float) -> Action
 
 
 def _stopping(seen: Seen, stopping_for_s: float, stop_grace_s: float) -> Action:
-    """Unclaimed, a leader closes it; claimed, its bootstrap hears of it, or else the cluster."""
+    """Without a claim, a leader closes it. With a claim, its bootstrap ends it, or else the cluster."""
     if stopping_for_s <= stop_grace_s:
         return GoOn()
     if stopping_for_s > stop_grace_s + STUBBORN_S and seen.heard_for_s >= HEARD_S:
-        # What it writes is of no use any more, and no attempt follows this one.
+        # Its output is not used any more, and no attempt follows this one.
         words = "nothing" if seen.report is None else seen.report.words
         why = f"stopped on request; its driver is not heard and may live: the cluster says {words}"
         return EndAs(why, stopped=True)

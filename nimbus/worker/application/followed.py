@@ -1,4 +1,4 @@
-"""What is remembered of a driver from one look to the next. Pure: the time comes with each call."""
+"""State of a followed driver between checks. Pure: the time is an argument of each call."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from nimbus.worker.application.manager import DriverReport, DriverState
 from nimbus.worker.retry import pauses
 
 SILENT_S = 60.0
-"""After so long without a sign of life, people are told that a driver is not heard."""
+"""After this time without a beat, the progress shows that the driver is not heard."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Followed:
-    """One driver. Times in seconds, as of `time.monotonic`."""
+    """One driver. Times are seconds of `time.monotonic`."""
 
     attempt: str
     driver: str
     since_s: float
-    """Of its submission, by this worker or another."""
+    """Time of its submission, by this worker or another."""
     report: DriverReport | None = None
     look_at_s: float = 0.0
     looking: bool = False
     told: Mapping[str, str] = field(default_factory=dict)
-    """The last `news` that were written into its beat."""
+    """The last `news` written into its beat."""
     _number: object = None
-    """Of the last beat of its bootstrap that was seen."""
+    """Number of the last seen beat of its bootstrap."""
     _heard_at_s: float = float("-inf")
     _gone_first_s: float | None = None
-    """When the cluster said first that it is gone, and nothing else since."""
+    """Time of the first of the consecutive reports that it is gone."""
     _gone_last_s: float = 0.0
     _stopping_since_s: float | None = None
     _ended_since_s: float | None = None
@@ -40,7 +40,7 @@ class Followed:
     _kill_pauses: Iterator[float] = field(default_factory=lambda: pauses(5.0, 60.0))
 
     def take_in(self, slots: Slots, now_s: float) -> None:
-        """Take in what ZooKeeper says."""
+        """Update from ZooKeeper."""
         if slots.claim is not None and slots.claim.driver is not None:
             self.driver = slots.claim.driver.id
         if (number := slots.progress.get("number")) is not None and number != self._number:
@@ -51,7 +51,7 @@ class Followed:
             self._ended_since_s = now_s
 
     def take_report(self, report: DriverReport, now_s: float) -> None:
-        """Take in what the cluster says. That it is gone is asked again soon: one answer is not believed."""
+        """Update from a report of the cluster. "Gone" is checked again soon: one report does not count."""
         self.report = report
         if report.state is not DriverState.GONE:
             self._gone_first_s = None
@@ -62,7 +62,7 @@ class Followed:
             self.look_at_s = now_s
 
     def seen(self, slots: Slots, now_s: float) -> Seen:
-        """All that is known."""
+        """The observed state."""
         stopping, ended, gone = self._stopping_since_s, self._ended_since_s, self._gone_first_s
         return Seen(
             slots=slots,
@@ -75,7 +75,7 @@ class Followed:
         )
 
     def news(self, slots: Slots, now_s: float) -> dict[str, str]:
-        """What the cluster says of a driver that waits or is not heard. One that is heard says it itself."""
+        """The cluster's report on a driver that waits or is not heard; others report their own progress."""
         if self.report is None:
             return {}
         if slots.claim is None:
@@ -84,7 +84,7 @@ class Followed:
         return {"silent": self.report.words} if silent_s >= SILENT_S else {}
 
     def kill_is_due(self, now_s: float) -> bool:
-        """Whether to ask for its end, again perhaps. If so, the cluster is looked at soon."""
+        """True if it must be killed, perhaps again. The next check is then due soon."""
         if now_s < self._kill_again_s:
             return False
         self._kill_again_s = now_s + next(self._kill_pauses)
@@ -92,6 +92,6 @@ class Followed:
         return True
 
     def is_new(self, reason: str) -> bool:
-        """Whether it is another reason to kill it than the last one."""
+        """True if the reason to kill it differs from the last one."""
         is_new, self._killed_for = reason != self._killed_for, reason
         return is_new

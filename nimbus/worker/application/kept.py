@@ -1,4 +1,4 @@
-"""Keeps figures of a cluster for a while: each driver that waits there asks for them."""
+"""Caches figures of a cluster, because each waiting driver reads them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 _KEPT_S = 10.0
 _NOTHING_KEPT_S = 60.0
-"""Servers that do not answer take seconds for each question."""
+"""Longer for empty results, because a server that does not answer costs seconds."""
 
 
 class Kept(Generic[T]):
-    """What `read` returns: at most ten seconds old, or a minute if it is empty. Any thread."""
+    """A cached result of `read`, at most ten seconds old, or a minute if it is empty. Any thread."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read = read
@@ -24,7 +24,7 @@ class Kept(Generic[T]):
         self._value: T
 
     def value(self) -> T:
-        """Read it, unless it was read lately. Raises what `read` raises, and asks again then."""
+        """Return the result, read again if it is old. Raises the errors of `read`, which are not cached."""
         with self._lock:
             if time.monotonic() >= self._until_s:
                 self._value = self._read()

@@ -1,11 +1,12 @@
 """Drivers as pods of a Kubernetes cluster: submitted by Spark's own client, followed through the API server.
 
-What holds:
-  * The pod's name follows from the attempt, and the API server refuses a second pod of that name: at most
-    one pod of an attempt is there at once, and who looks for it learns what became of a submission.
-  * A pod is ours if an annotation says the tag that its name was made of. No other pod is followed or
-    deleted, and a deletion names the uid of the pod that was looked at.
-  * The client makes the ConfigMap last. A pod whose ConfigMap is missing cannot start: it is deleted, and
+Guarantees:
+  * The pod's name is derived from the attempt, and the API server refuses a second pod with that name. So at
+    most one pod of an attempt exists at a time, and a lookup by name shows the outcome of a submission.
+  * A pod is ours if it has an annotation with the tag from which its name was derived. No other pod is
+  followed
+    or deleted, and a deletion names the uid of the pod that was read.
+  * The client creates the ConfigMap last. A pod without its ConfigMap cannot start: it is deleted, and
     submitted again.
 
 Source: measured with Spark 4.3 and Kubernetes 1.20: the client creates the pod, then applies its Service,
@@ -34,25 +35,25 @@ from nimbus.worker.application.manager import (
 from nimbus.worker.application.spark_client import ClientResult, SparkClient
 
 NAME_VARIABLE = "NIMBUS_DRIVER"
-"""Tells the bootstrap the name of its pod."""
+"""Environment variable with the name of the bootstrap's pod."""
 VARIABLES = "spark.kubernetes.driverEnv"
 LABEL = "nimbus-attempt"
-"""Of all driver pods of ours: `kubectl get pods -l nimbus-attempt`."""
+"""Label of all our driver pods: `kubectl get pods -l nimbus-attempt`."""
 _TAG = "nimbus-submission"
-"""The annotation."""
+"""The annotation with the tag."""
 _LIST_S = 2.0
 _COST = 20
-"""A list is used for so many times of the CPU time that it took: lists cost 5 % of a core at most."""
+"""How long a list is cached, as a multiple of its CPU time: lists cost 5 % of a core at most."""
 _UNFIT = re.compile(r"[^a-z0-9]+")
 _UNFIT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME, _LONGEST_LABEL, _DIGEST = 50, 63, 12
-"""A Service may have 63 characters; Spark adds 11 to ours."""
+"""A Service's name may have 63 characters; Spark appends 11 to ours."""
 _STATUS = re.compile(r"Message: (.*?)\. Received status: Status\(.*?code=(\d+)", re.DOTALL)
 _FINAL = ("400", "401", "403", "404", "405", "413", "415", "422")
 
 
 class _BeingDeletedError(ClusterUnreachableError):
-    """The pod is going away: it can be submitted again."""
+    """The pod is being deleted: it can be submitted again."""
 
 
 class KubernetesManager:
@@ -63,7 +64,7 @@ class KubernetesManager:
         self._lock = threading.Lock()
         self._list_again_s = float("-inf")
         self._listed: Mapping[str, DriverReport] | str = {}
-        """Of all pods of ours; or why they could not be listed."""
+        """Reports on all our pods; or why they could not be listed."""
 
     def submit(self, submission: Submission) -> str:
         """See `ClusterManager.submit`."""
@@ -102,12 +103,12 @@ class KubernetesManager:
         }
 
     def _stands(self, name: str) -> bool:
-        """Whether the pod is submitted. One that cannot start is deleted.
+        """True if the pod is submitted. A pod that cannot start is deleted.
 
         Raises:
-            _BeingDeletedError: it is being deleted, now or already.
+            _BeingDeletedError: it is being deleted.
             ClusterUnreachableError: no answer.
-            KubernetesRefusedError: we may not ask, or the pod of that name is somebody else's.
+            KubernetesRefusedError: we lack permission, or the pod with that name is not ours.
         """
         pod = self._api.pod(name)
         if pod is None:
@@ -132,7 +133,7 @@ class KubernetesManager:
         return None if report.state is DriverState.GONE else pod_name(tag)
 
     def look(self, driver: str) -> DriverReport:
-        """See `ClusterManager.look`. One list is made for all drivers; what it does not have is asked for."""
+        """See `ClusterManager.look`. One list serves all drivers; missing ones are read individually."""
         listed = self._list()
         if isinstance(listed, str):
             return DriverReport(DriverState.UNKNOWN, listed)
@@ -176,7 +177,7 @@ class KubernetesManager:
 
 
 def pod_name(tag: str) -> str:
-    """The name of the pod of a submission: a DNS label, unique for its tag, that tells people what it is."""
+    """The name of a submission's pod: a readable DNS label, unique for its tag."""
     digest = hashlib.sha256(tag.encode()).hexdigest()[:_DIGEST]
     told = _UNFIT.sub("-", tag.lower()).strip("-")[: _LONGEST_NAME - _DIGEST - 1].strip("-")
     return f"{told}-{digest}"
@@ -193,7 +194,7 @@ def _is_ours(pod: Object) -> bool:
 
 
 def _error_of(result: ClientResult) -> ClusterUnreachableError | SubmissionRefusedError:
-    """Why the client has submitted nothing. What may be otherwise later is tried again."""
+    """Why the client has submitted nothing. Temporary errors are retried."""
     said = _last_error(result)
     if (found := _STATUS.search(result.said)) is not None:
         message, code = found[1][:300], found[2]

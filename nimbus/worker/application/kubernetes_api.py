@@ -1,6 +1,6 @@
-"""The API server of a Kubernetes cluster, as far as driver pods need it.
+"""A client of the Kubernetes API server, with the requests for driver pods.
 
-The standard library alone: four requests do not need a client library. Any thread.
+It uses the standard library only: four requests do not need a client library. Any thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from nimbus.worker.application.asking import Answer, NoAnswerError, NotSentError
 from nimbus.worker.application.manager import ClusterUnreachableError
 
 Object = Mapping[str, Any]
-"""Of the API, as JSON."""
+"""An object of the API, as JSON."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class KubernetesRefusedError(NimbusError):
-    """The API server does not let us, or does not understand us."""
+    """The API server refused a request: no permission, or an invalid request."""
 
     code = "kubernetes_refused"
 
@@ -35,13 +35,13 @@ class KubernetesApi:
     def __init__(
         self, master: str, namespace: str, ca_file: Path | None, token: Callable[[], str | None]
     ) -> None:
-        """Make it.
+        """Create the client.
 
         Args:
-            master: As Spark spells it, `k8s://https://host:port`.
-            namespace: Of the pods.
-            ca_file: Of the authority that signed the server's certificate; None: those of the system.
-            token: Asked for each request. Raises NimbusError.
+            master: Spark master, `k8s://https://host:port`.
+            namespace: The pods' namespace.
+            ca_file: Certificate authority of the server's certificate; None: those of the system.
+            token: Called for each request. Raises NimbusError.
         """
         server = master.removeprefix("k8s://")
         self.server = server if "://" in server else f"https://{server}"
@@ -49,21 +49,21 @@ class KubernetesApi:
         self._ca_file, self._token = ca_file, token
 
     def pod(self, name: str) -> Object | None:
-        """Read a pod, as it is now; None: there is none."""
+        """Read a pod's current state; None if it does not exist."""
         answer = self._ask("GET", f"pods/{quote(name, safe='')}")
         return None if answer.status == HTTPStatus.NOT_FOUND else answer.said
 
     def pods(self, label: str) -> list[Object]:
-        """List pods that have a label, as the server's cache knows them: that costs its database nothing."""
+        """List pods with a label from the server's cache, without a read of its database."""
         answer = self._ask("GET", f"pods?labelSelector={quote(label, safe='')}&resourceVersion=0")
         return list(answer.said.get("items") or ())
 
     def has_config_map(self, name: str) -> bool:
-        """Whether there is such a ConfigMap."""
+        """True if the ConfigMap exists."""
         return self._ask("GET", f"configmaps/{quote(name, safe='')}").status != HTTPStatus.NOT_FOUND
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete a pod, unless it is another one of that name."""
+        """Delete a pod, unless another pod has its name now."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             self._ask("DELETE", f"pods/{quote(name, safe='')}", body)
@@ -100,7 +100,7 @@ class KubernetesApi:
 
 
 class _ConflictError(ClusterUnreachableError):
-    """What is there is not what we have seen."""
+    """The object has changed since it was read."""
 
 
 @lru_cache(maxsize=32)

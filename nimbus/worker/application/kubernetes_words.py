@@ -1,4 +1,4 @@
-"""Says what a driver pod does, from its status. Pure."""
+"""Converts the status of a driver pod to a report. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _STATES = {
     "Succeeded": DriverState.GONE,
     "Failed": DriverState.GONE,
 }
-"""All phases but `Unknown`: the pod's node does not answer."""
+"""All phases except `Unknown`, which means that the pod's node does not answer."""
 _CONTAINER = "spark-kubernetes-driver"
-"""Spark's name for it."""
+"""Spark's name of the driver's container."""
 
 
 def report_of(pod: Mapping[str, Any]) -> DriverReport:
-    """What a pod's status says of its driver."""
+    """The report on a driver, from its pod's status."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Unknown")
     state = _STATES.get(phase, DriverState.UNKNOWN)
-    if state is DriverState.RUNNING and _has_ended(status):  # other containers of the pod go on
+    if state is DriverState.RUNNING and _has_ended(status):  # other containers of the pod still run
         state = DriverState.GONE
     words = [phase, *_reasons(pod, status)]
     return DriverReport(state, ": ".join(words)[:300])

@@ -1,4 +1,4 @@
-"""The port to the manager of a Spark cluster: submit a driver, look at drivers, kill one."""
+"""The port to the manager of a Spark cluster: submit, find, check and kill drivers."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from nimbus.domain.errors import NimbusError
 
 
 class ClusterUnreachableError(NimbusError):
-    """The manager did not take the request. Nothing was submitted or killed by it."""
+    """The manager did not accept the request, so nothing was submitted or killed."""
 
     code = "cluster_unreachable"
     retryable = True
 
 
 class SubmissionUnknownError(NimbusError):
-    """The request was sent and no answer came: the driver may have been submitted, or may yet be."""
+    """The request was sent without an answer: the driver may have been submitted, or may be later."""
 
     code = "submission_unknown"
 
 
 class SubmissionRefusedError(NimbusError):
-    """The manager answered that it does not take the driver."""
+    """The manager refused the driver."""
 
     code = "submission_refused"
 
 
 class DriverState(Enum):
-    """What the manager says of a driver. It says nothing of success: see END for that."""
+    """The manager's state of a driver. It does not show success: only END does."""
 
     WAITING = "waiting"
     RUNNING = "running"
     GONE = "gone"
     UNKNOWN = "unknown"
-    """It cannot say at the moment."""
+    """The state cannot be read at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """A driver's state, and the manager's own words for it.
+    """A driver's state, and the manager's description of it.
 
-    People read the words while the driver waits: they then say how full the cluster is, if that can be known.
+    The description is shown to users while the driver waits. It then includes how full the cluster is, if
+    known.
     """
 
     state: DriverState
@@ -52,34 +53,34 @@ class DriverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A driver to be started."""
+    """A request to start a driver."""
 
     name: str
-    """Tag of the attempt: the application's name, too."""
+    """The attempt's tag, which is also the application's name."""
     bootstrap_url: str
     startup: str
-    """The document for the bootstrap; for its environment. It has no dollar sign, which clusters replace."""
+    """The bootstrap's document, for its environment. It has no dollar sign, which clusters expand."""
     conf: Mapping[str, str]
     environment: Mapping[str, str]
 
 
 class ClusterManager(Protocol):
-    """One cluster. One thread submits while another one asks for the rest; every call has a timeout."""
+    """One cluster. One thread submits, another one makes all other calls; every call has a timeout."""
 
     def submit(self, submission: Submission) -> str:
-        """Submit a driver, once; the id by which the manager knows it.
+        """Submit a driver once; return the manager's id for it.
 
         Raises:
             ClusterUnreachableError: nothing was submitted.
-            SubmissionRefusedError: nothing was submitted, and trying again would not help.
-            SubmissionUnknownError: it may have been.
+            SubmissionRefusedError: nothing was submitted, and a retry would fail again.
+            SubmissionUnknownError: it may have been submitted.
         """
         ...
 
     def find(self, name: str) -> str | None:
-        """The driver that was submitted under a name and has not ended.
+        """The driver that was submitted with a name and has not ended.
 
-        None: there is none, or this manager cannot search.
+        None if there is none, or if this manager cannot search.
 
         Raises:
             ClusterUnreachableError: try again.
@@ -87,11 +88,11 @@ class ClusterManager(Protocol):
         ...
 
     def look(self, driver: str) -> DriverReport:
-        """Look at a driver. Never raises: what cannot be asked is `UNKNOWN`."""
+        """Check a driver. Never raises: the state is `UNKNOWN` if it cannot be read."""
         ...
 
     def kill(self, driver: str) -> None:
-        """Ask for the end of a driver; `look` tells when it is gone. Safe to repeat.
+        """Request the end of a driver; `look` shows when it is gone. Safe to repeat.
 
         Raises:
             ClusterUnreachableError: try again.

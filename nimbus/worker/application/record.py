@@ -1,4 +1,4 @@
-"""What a worker's disk knows of its submissions: written right before each one, and right after it.
+"""A worker's records of its submissions on disk: written right before and right after each one.
 
 <work_dir>/applications/<attempt>.json
 """
@@ -21,7 +21,7 @@ class SubmissionRecord:
     attempt: str
     target: str
     driver: str | None = None
-    """The cluster's id for the driver; None: the submission is under way, or nobody knows how it went."""
+    """The cluster's id for the driver; None: the submission is in progress, or its outcome is unknown."""
 
 
 _RECORD = TypeAdapter(SubmissionRecord)
@@ -34,7 +34,7 @@ class SubmissionRecords:
         self._folder = work_dir / "applications"
 
     def note(self, record: SubmissionRecord) -> None:
-        """Bring a record to disk, in place of the one before."""
+        """Write a record durably; it replaces the previous one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._place(record.attempt), _RECORD.dump_json(record))
         try:
@@ -44,12 +44,12 @@ class SubmissionRecords:
             raise
 
     def of(self, attempt: str) -> SubmissionRecord | None:
-        """The record of an attempt; None: it was not submitted from here."""
+        """The record of an attempt; None if this worker did not submit it."""
         data = read_if_there(self._place(attempt))
         return None if data is None else _RECORD.validate_json(data)
 
     def all(self) -> Iterator[SubmissionRecord]:
-        """Those that are there and can be read."""
+        """All readable records."""
         for place in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
             try:
                 yield _RECORD.validate_json(place.read_bytes())

@@ -1,6 +1,7 @@
 """Submits drivers by Spark's own client, `spark-submit` of the installed PySpark: to Kubernetes and YARN.
 
-Its properties go through a file that nobody else can read: command lines are visible to all on a host.
+Properties are passed in a file that only this user can read, because all users of a host can see command
+lines.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from nimbus.worker.program import installed_spark
 
 _SAID_BYTES = 64 << 10
 _SPECIAL = "=:#! \\"
-"""Characters that mean something in a file of properties."""
+"""Characters with a special meaning in a properties file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientResult:
-    """How a client ended."""
+    """The result of a client process."""
 
     exit_code: int | None
-    """None: it was killed at the timeout, so what it did is not known. Negative: a signal ended it."""
+    """None: it was killed at the timeout, so its outcome is unknown. Negative: a signal ended it."""
     said: str
     """The end of its output."""
 
@@ -43,22 +44,22 @@ class SparkClient:
 
     master: str
     folder: Path
-    """Of this client alone. What is in it is deleted before and after each submission."""
+    """This client's own folder. Its content is deleted before and after each submission."""
     java_home: Callable[[], Path]
-    """Raises NimbusError when there is none."""
+    """Raises NimbusError without Java."""
     variables: str
-    """Property of the driver's variables: `spark.kubernetes.driverEnv`, `spark.yarn.appMasterEnv`."""
+    """Property prefix for the driver's variables: `spark.kubernetes.driverEnv`, `spark.yarn.appMasterEnv`."""
     environment: Mapping[str, str]
-    """Of the client, beside what each driver of this worker has."""
+    """Environment of the client, in addition to that of this worker's drivers."""
     timeout: timedelta = timedelta(seconds=120)
 
     def submit(self, submission: Submission, conf: Mapping[str, str], resource: str) -> ClientResult:
-        """Run the client until the cluster has taken the driver, or the timeout.
+        """Run the client until the cluster has accepted the driver, or the timeout.
 
         Args:
             submission: The driver.
-            conf: Properties of this kind of cluster. They win over those of the submission.
-            resource: The bootstrap: its URL, or a file that the client uploads.
+            conf: Properties of this kind of cluster, which override those of the submission.
+            resource: The URL of the bootstrap, or a file that the client uploads.
 
         Raises:
             NimbusError: there is no Java; nothing was started.
@@ -68,7 +69,7 @@ class SparkClient:
         environment["SPARK_SUBMIT_OPTS"] = (
             f"{environment.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={self.folder}".strip()
         )
-        shutil.rmtree(self.folder, ignore_errors=True)  # of a worker that was killed
+        shutil.rmtree(self.folder, ignore_errors=True)  # left by a killed worker
         self.folder.mkdir(mode=0o700, parents=True)
         try:
             file = self.folder / "spark.properties"
@@ -90,11 +91,11 @@ class SparkClient:
 
     def _command(self, environment: Mapping[str, str], file: Path, resource: str) -> list[str]:
         program = Path(environment.get("SPARK_HOME") or installed_spark(), "bin", "spark-submit")
-        # Without the second option, Spark reads no spark-defaults.conf beside a file of properties.
+        # Without the second option, Spark ignores spark-defaults.conf if there is a properties file.
         return [str(program), "--properties-file", str(file), "--load-spark-defaults", resource]
 
     def _run(self, command: list[str], environment: Mapping[str, str]) -> ClientResult:
-        """Run a command that dies with this thread. Its output goes to a file: a pipe could be kept open."""
+        """Run a command that dies with this thread. Its output is a file, because a pipe could stay open."""
         log = self.folder / "log"
         with log.open("xb") as output:
             process = subprocess.Popen(
@@ -121,7 +122,7 @@ def _spelled(properties: Mapping[str, str]) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    r"""Spell a text for a file of Java properties, which reads `\uXXXX`, of UTF-16."""
+    r"""Escape a text for a Java properties file, with `\uXXXX` for UTF-16 units."""
     return "".join(char if " " < char <= "~" and char not in _SPECIAL else _units(char) for char in text)
 
 

@@ -1,8 +1,8 @@
 """Spark's standalone manager, through the REST gateway of its masters.
 
-Source: measured with Spark 4.3. A master that stands by, or that recovers, answers without `success`. A
-driver that ended while its master was down is `ERROR` after the recovery, and one of a client that was killed
-`FINISHED`: so END is believed, never this. There is no list of drivers by name.
+Source: measured with Spark 4.3. A standby or recovering master answers without `success`. After a recovery, a
+driver that ended while its master was down is `ERROR`, and the driver of a killed client is `FINISHED`: so
+only END decides, never this state. There is no list of drivers by name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATES = {
 }
 _EXCEPTION = "Exception from the cluster:"
 _NOT_NOW = "not alive"
-"""Of a master that stands by or recovers: "Current state is not alive: STANDBY"."""
+"""In the answer of a standby or recovering master: "Current state is not alive: STANDBY"."""
 
 
 class StandaloneManager:
@@ -52,14 +52,15 @@ class StandaloneManager:
         token: Callable[[], str | None] = lambda: None,
         pages: Sequence[str] = (),
     ) -> None:
-        """Make it.
+        """Create the client.
 
         Args:
-            master: Of all masters, `spark://host:port,host:port`.
+            master: All masters, `spark://host:port,host:port`.
             rest: Base URLs of the gateways of all masters.
-            spark_version: Ours.
-            token: What the gateways want to hear, if anything (Spark's JWSFilter). Raises NimbusError.
-            pages: Base URLs of the masters' web UIs, which tell how full the cluster is.
+            spark_version: The version of the installed Spark.
+            token: Returns the token for the gateways, if they need one (Spark's JWSFilter). Raises
+            NimbusError.
+            pages: Base URLs of the masters' web UIs, which show how full the cluster is.
         """
         self._master, self._rest, self._version = master, tuple(rest), spark_version
         self._token = token
@@ -92,7 +93,7 @@ class StandaloneManager:
             "spark.master": self._master,
             "spark.driver.supervise": "false",  # a restarted driver would run the task's code again
         }
-        # Python is refused as a main resource; SparkSubmit as the main class takes it in client mode.
+        # A Python file is refused as a main resource; the main class SparkSubmit accepts it in client mode.
         arguments = ["--master", self._master, "--name", submission.name]
         for name in sorted(conf):
             if name not in ("spark.master", "spark.app.name", "spark.submit.deployMode"):
@@ -111,7 +112,7 @@ class StandaloneManager:
             "sparkProperties": {**conf, "spark.submit.deployMode": "cluster"},
         }
 
-    def find(self, name: str) -> str | None:  # noqa: ARG002 - of the port
+    def find(self, name: str) -> str | None:  # noqa: ARG002 - the port's signature
         """See `ClusterManager.find`. Standalone has no list of drivers by name."""
         return None
 
@@ -164,13 +165,13 @@ class StandaloneManager:
 
 
 def _told(words: str, answer: Mapping[str, Any]) -> str:
-    """State and error. Spark puts a line before an exception, and its stack behind it."""
+    """State and error, without the line before an exception and the stack after it."""
     lines = str(answer.get("message") or "").removeprefix(_EXCEPTION).strip().splitlines()
     return f"{words}: {lines[0][:300]}" if lines else words
 
 
 def _log_of(driver: str, answer: Mapping[str, Any]) -> str:
-    """Where the log of a driver is that has ended, perhaps before its bootstrap could send any of it."""
+    """The place of an ended driver's log, because its bootstrap may not have sent any of it."""
     worker = answer.get("workerHostPort")
     where = f"{driver}/stderr in the work folder of worker {worker}"
     return f"; its log is {where}, whose web pages show it" if worker else ""

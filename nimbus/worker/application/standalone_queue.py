@@ -1,6 +1,6 @@
-"""How full a standalone cluster is, from the pages of its masters: for people whose driver waits there.
+"""How full a standalone cluster is, from the pages of its masters: shown while a driver waits there.
 
-The REST gateway does not tell it. Source: `/json/` of a master's web UI, measured with Spark 4.3.
+The REST gateway does not report it. Source: `/json/` of a master's web UI, measured with Spark 4.3.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ class StandaloneQueue:
     """The figures of one cluster. Any thread."""
 
     def __init__(self, pages: Sequence[str], ask: Callable[[str], Mapping[str, Any] | None]) -> None:
-        """Make it.
+        """Create the reader.
 
         Args:
             pages: Base URLs of the web UIs of all masters.
-            ask: Fetches a URL; None: no answer.
+            ask: Fetches a URL; returns None without an answer.
         """
         self._pages, self._ask = tuple(pages), ask
         self._kept = Kept(lambda: next(self._read(), ""))
 
     def words(self) -> str:
-        """The figures, as `Kept` has them; empty if the master that leads does not tell them."""
+        """The cached figures as text; empty if the leading master does not report them."""
         return self._kept.value()
 
     def _read(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a bootstrap is told: its startup document, the token for its attempt, the archive of its release."""
+"""The input of a bootstrap: its startup document, the token for its attempt, the archive of its release."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ _KIT = (
     ),
     *(f"nimbus/worker/application/{name}.py" for name in ("__init__", "bootstrap", "committing")),
 )  # fmt: skip
-"""What a driver imports, and no more."""
+"""The modules that a driver imports."""
 _KIT_PACKAGES = ("jinja2", "markupsafe", "tenacity")
-"""For `sql` tasks and for outputs. The compiled part of markupsafe stays here: it has one in Python, too."""
+"""For `sql` tasks and outputs. Without markupsafe's compiled part, which has a Python equivalent."""
 
 
 def token_for(key: bytes, attempt: str, pipeline: PipelineName, release: ReleaseDigest) -> str:
-    """The token for an attempt alone, and for its release."""
+    """The token for one attempt and its release."""
     return hmac.new(key, f"{attempt}\n{pipeline}\n{release}".encode(), hashlib.sha256).hexdigest()
 
 
 def data_token_for(key: bytes, attempt: str, *, uri: str, output: str, inputs: Sequence[str]) -> str:
-    """The token that lets an attempt have addresses signed, of its output and its inputs alone."""
+    """The token with which an attempt gets presigned URLs, only for its output and its inputs."""
     said = json.dumps(["data", attempt, uri, output, sorted(inputs)])
     return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
 
@@ -79,13 +79,13 @@ def startup_document(
     """The document for the bootstrap of an attempt.
 
     Args:
-        order: To run the attempt.
-        plan: How to run it.
-        target: The place it is submitted to.
+        order: The order to run the attempt.
+        plan: The attempt's plan.
+        target: The target of the submission.
         endpoints: Base URLs of schedulers.
-        key: Of all tokens.
-        release_sha256: Of the archive of its release.
-        driver_id: `folder`: the cluster names the driver's folder by it; or else the variable that says it.
+        key: The key of all tokens.
+        release_sha256: Digest of the archive of its release.
+        driver_id: `folder` if the driver's folder is named by its id, else the variable that contains the id.
     """
     timeout, context = order.timeout, context_document(plan, order, Path("/nowhere"))
     data: dict[str, Any] = context["data"]
@@ -117,12 +117,12 @@ def startup_document(
 
 
 def packed(document: str) -> str:
-    """A startup document without characters that mean something to a shell: YARN's scripts quote badly."""
+    """Encode a startup document without shell characters, because YARN's scripts do not quote correctly."""
     return PACKED + base64.b64encode(zlib.compress(document.encode())).decode()
 
 
 def build_kit() -> bytes:
-    """A zip file with what a driver in a cluster imports, of this release of Nimbus."""
+    """A zip file with the modules of this Nimbus release that a driver in a cluster imports."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as kit:
         root = Path(__file__).parents[3]
@@ -139,7 +139,7 @@ def build_kit() -> bytes:
 
 
 def release_archive(root: Path) -> Iterator[bytes]:
-    """A tar file of a release's files, in pieces. The same bytes on each host: no times, no owners."""
+    """A tar file of a release's files, in pieces. It has no times or owners, so it is equal on all hosts."""
     for path in _files_below(root):
         status = path.stat()
         entry = tarfile.TarInfo(path.relative_to(root).as_posix())

@@ -1,7 +1,7 @@
-"""YARN, through the REST of its ResourceManagers and Spark's own client.
+"""YARN, through the REST API of its ResourceManagers and Spark's own client.
 
-An application is ours when its user, its name and its tag agree. Ids are never read from the output of
-anything. A ResourceManager that stands by answers with a redirect and no JSON: the next one is asked.
+An application is ours if its user, its name and its tag agree. Ids are never read from a program's output.
+A standby ResourceManager answers with a redirect without JSON; then the next one is tried.
 
 Source: Hadoop 3.5 (RMWebServices, RMWebAppFilter, ContainerLaunch); ADR-0030.
 """
@@ -36,27 +36,27 @@ from nimbus.worker.application.startup import packed
 VARIABLES = "spark.yarn.appMasterEnv"
 """See `SparkClient.variables`."""
 CONTAINER_VARIABLE = "CONTAINER_ID"
-"""Which a NodeManager sets. See `bootstrap.driver_id`."""
+"""Set by a NodeManager. See `bootstrap.driver_id`."""
 _STEM = "nimbus-"
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 _WAITS = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 _SEEN_WITHIN_S = 30.0
-"""For so long an application that the client has submitted is searched for."""
+"""How long an application that the client has submitted is searched."""
 _PAUSE_S = 1.0
 _NOT_SUBMITTED = "YarnClientImpl.createApplication"
-"""In the client's stack trace: it failed before it had an id to submit."""
+"""In the client's stack trace it shows that the client failed before it had an application id."""
 
 
 class YarnManager:
     """See `nimbus.worker.application.manager.ClusterManager`."""
 
     def __init__(self, rest: Sequence[str], client: SparkClient, user: str) -> None:
-        """Make it.
+        """Create the manager.
 
         Args:
             rest: Base URLs of all ResourceManagers.
-            client: For submissions.
-            user: As whom the cluster knows the client, and as whom we ask to kill.
+            client: Spark's client, for submissions.
+            user: The client's user in the cluster, also for kill requests.
         """
         self._rest, self._client, self._user = tuple(rest), client, user
         self._queues = Kept(self._read_queues)
@@ -71,7 +71,7 @@ class YarnManager:
             "spark.yarn.tags": ",".join(filter(None, [theirs, tag_of(submission.name)])),
             "spark.yarn.maxAppAttempts": "1",  # a second one would run the task's code again
             "spark.yarn.submit.waitAppCompletion": "false",
-            # Until the task makes its session; YARN itself gives an ApplicationMaster ten minutes.
+            # Time until the task creates its session; YARN itself gives an ApplicationMaster ten minutes.
             "spark.yarn.am.waitTime": submission.conf.get("spark.yarn.am.waitTime", "600s"),
         }
         try:
@@ -81,7 +81,7 @@ class YarnManager:
         return self._outcome(submission.name, ended)
 
     def _outcome(self, name: str, ended: ClientResult) -> str:
-        """The id of what a client has submitted. Raises as `submit`."""
+        """The id of the application that a client has submitted. Raises as `submit`."""
         said = "\n".join(ended.said.strip().splitlines()[-5:])[-600:]
         try:
             found = self._appeared(name, _SEEN_WITHIN_S if ended.exit_code == 0 else 0.0)
@@ -119,7 +119,7 @@ class YarnManager:
         return None if found is None or found["state"] in _ENDED else str(found["id"])
 
     def _newest(self, name: str) -> Mapping[str, Any] | None:
-        """The application of a name that runs, or else one that has ended."""
+        """The running application with a name, or else an ended one."""
         query = urlencode({"applicationTags": tag_of(name), "user": self._user})
         answer = self._ask("GET", f"apps?{query}")
         if answer.status != 200:
@@ -154,7 +154,7 @@ class YarnManager:
         return DriverReport(DriverState.RUNNING, state)
 
     def _wait_of(self, application: Mapping[str, Any]) -> str:
-        """What an application waits for, with the figures of its queue as far as they are told."""
+        """What an application waits for, with the figures of its queue if they are reported."""
         queue = str(application.get("queue"))
         requests = application.get("resourceRequests") or []
         sizes = [one.get("capability", {}) for one in requests if one.get("resourceName", "*") == "*"]
@@ -177,7 +177,7 @@ class YarnManager:
         return list(queues(told))
 
     def kill(self, driver: str) -> None:
-        """See `ClusterManager.kill`. One of somebody else is left alone."""
+        """See `ClusterManager.kill`. Applications that are not ours are not killed."""
         path = f"apps/{quote(driver, safe='')}"
         found = self._ask("GET", path).said.get("app")
         if found is None or not self._is_ours(found) or found["state"] in _ENDED:
@@ -187,7 +187,7 @@ class YarnManager:
             raise ClusterUnreachableError(f"the ResourceManager does not kill {driver}: {_told(answer)}")
 
     def _ask(self, method: str, what: str, said: Mapping[str, str] | None = None) -> Answer:
-        """Ask the ResourceManager that leads. Raises ClusterUnreachableError."""
+        """Send a request to the active ResourceManager. Raises ClusterUnreachableError."""
         join = "&" if "?" in what else "?"
         path = f"/ws/v1/cluster/{what}{join}{urlencode({'user.name': self._user})}"
         body = None if said is None else json.dumps(said).encode()
@@ -206,24 +206,24 @@ class YarnManager:
 
 
 def tag_of(name: str) -> str:
-    """An application's tag. YARN folds case, and takes 100 characters of ASCII and no comma."""
+    """An application's tag. YARN ignores case, and allows 100 ASCII characters without commas."""
     return _STEM + hashlib.sha256(name.encode()).hexdigest()[:40]
 
 
 def hadoop_user(environment: Mapping[str, str]) -> str:
-    """As whom Hadoop knows a process with this environment, without Kerberos."""
+    """The Hadoop user of a process with this environment, without Kerberos."""
     return environment.get("HADOOP_USER_NAME") or pwd.getpwuid(os.geteuid()).pw_name
 
 
 def _interpreter(conf: Mapping[str, str]) -> dict[str, str]:
-    """Python of the cluster's hosts. Without these, Spark's client passes on that of the worker."""
+    """The hosts' Python. Without these, Spark's client would pass on the worker's Python."""
     names = [f"{VARIABLES}.{name}" for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")]
     python = conf.get(names[0]) or conf.get("spark.pyspark.python") or "python3"
     return {name: conf.get(name, python) for name in names}
 
 
 def queues(queue: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A queue of the capacity scheduler, and those below it."""
+    """A queue of the capacity scheduler, and all queues below it."""
     yield queue
     for below in (queue.get("queues") or {}).get("queue") or []:
         yield from queues(below)
@@ -235,7 +235,7 @@ def _told(answer: Answer) -> str:
 
 
 def _reason(said: str) -> str:
-    """The exception of a client's output, or else its last lines."""
+    """The exception in a client's output, or else its last lines."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     named = [line for line in lines if line.startswith("Exception in thread")]
     return " / ".join(named[:1] or lines[-3:])[:500]

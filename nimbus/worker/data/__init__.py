@@ -1,5 +1,5 @@
-"""Where outputs of tasks are kept: a folder that all workers share, or a bucket.
+"""Storage of task outputs: a folder that all workers share, or a bucket.
 
-END names an output by its reference, and that travels to the tasks that need it. What no END names is read by
-nobody. See docs/adr/0031.
+END names an output by its reference, which is passed to the tasks that need it. Outputs that no END names are
+never read. See docs/adr/0031.
 """

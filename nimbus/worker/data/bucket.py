@@ -1,7 +1,7 @@
 """Outputs in a bucket: uploaded before END, and copied to a worker's disk before a driver is started.
 
-Nothing is taken from a listing, and nothing depends on conditional puts: a prefix is random, so it is never
-used twice, and the digest of the manifest is in END. Threads: `data-transfer_<n>` while files are moved.
+It relies neither on listings nor on conditional puts: a prefix is random, so it is never used twice, and END
+contains the digest of the manifest. Threads: `data-transfer_<n>` during transfers.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 _AT_ONCE = 8
-"""Files at a time."""
+"""Files in parallel."""
 _CHUNK_BYTES = 1 << 20
 _LOCKS = 16
 _COPY_KEPT_S = 3600.0
-"""A copy that no order needs stays so long after its last use: the next attempt may need it."""
+"""How long an unneeded copy stays after its last use, because the next attempt may need it."""
 UPLOAD_RETRY = RetryPolicy(max_wait=timedelta(seconds=20), deadline=timedelta(minutes=10))
-"""Of each file of an output: the work of its attempt is lost when this is over."""
+"""For each file of an output. Long, because the attempt's work is lost if it fails."""
 FETCH_RETRY = RetryPolicy(max_wait=timedelta(seconds=5), deadline=timedelta(seconds=20))
-"""Of each file of an input: the worker tries again as long as the order stands."""
+"""For each file of an input. Short, because the worker tries again while the order exists."""
 
 
 class BucketPlace:
@@ -50,10 +50,10 @@ class BucketPlace:
 
     Args:
         uri: `s3://bucket/prefix`.
-        copies: Folder for copies of inputs, this worker's own.
-        open_store: Makes the store, when it is needed first; its keys are relative to `uri`.
-        upload_retry: Of uploads.
-        fetch_retry: Of copies.
+        copies: This worker's folder for copies of inputs.
+        open_store: Creates the store on first use; its keys are relative to `uri`.
+        upload_retry: Retries of uploads.
+        fetch_retry: Retries of downloads.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BucketPlace:
         self._open_store, self._upload_retry, self._fetch_retry = open_store, upload_retry, fetch_retry
         self._opening = threading.Lock()
         self._fetching = [threading.Lock() for _ in range(_LOCKS)]
-        """By digest: an input is copied once for all its users."""
+        """Locks by digest, so that an input is copied once for all its users."""
 
     @cached_property
     def _opened(self) -> DataStore:
@@ -80,19 +80,19 @@ class BucketPlace:
             return self._opened
 
     def prefix(self, output: str) -> str:
-        """A new one with each call: an attempt whose number is used again never meets old objects."""
+        """A new random prefix for each call, so that a reused attempt number never finds old objects."""
         return f"{output}-{secrets.token_hex(8)}"
 
     def output(self, output: str, own: Path) -> Path:
-        """A folder of the attempt's own."""
+        """A local folder of the attempt."""
         del output
         return own
 
     def begin(self, output: Path) -> None:
-        """Nothing can be done before the attempt has ended."""
+        """Does nothing: uploads start after the attempt has ended."""
 
     def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
-        """Upload all files, then the manifest, which names them and what is noted."""
+        """Upload all files, then the manifest, which names them and the noted files."""
         files: list[OutputFile] = []
         folders: list[str] = []
         with _transfers() as each:
@@ -121,7 +121,7 @@ class BucketPlace:
         try:
             before = os.fstat(fd)
             digest = _digest_of(fd)
-            # By its descriptor: the name may stand for something else by now.
+            # By its descriptor, because the name may now refer to another file.
             self._write(f"{prefix}/{path}", Path(f"/proc/self/fd/{fd}"))
             after = os.fstat(fd)
         finally:
@@ -137,15 +137,15 @@ class BucketPlace:
             raise OutputRefusedError(f"{exc} (it is made of a file's name: choose another)") from exc
 
     def input(self, reference: str) -> Path:
-        """A copy of it, named by the digest of its manifest."""
+        """The folder of its copy, named by the digest of its manifest."""
         return self._copies / parts_of(reference)[1]
 
     def is_here(self, reference: str) -> bool:
-        """It was copied, and the copy was not removed since."""
+        """True if a copy exists."""
         return self.input(reference).is_dir()
 
     def fetch(self, reference: str, group: int | None = None) -> None:
-        """Copy the files that the manifest names. The copy appears when all of it is verified and flushed."""
+        """Copy the files that the manifest names. The copy appears after it is fully verified and flushed."""
         prefix, sha256 = parts_of(reference)
         with self._fetching[int(sha256[:8], 16) % _LOCKS]:
             target = self.input(reference)
@@ -164,7 +164,7 @@ class BucketPlace:
                 raise
 
     def manifest(self, reference: str) -> OutputManifest:
-        """What was committed. Raises as `fetch`."""
+        """The manifest of a committed output. Raises as `fetch`."""
         told = io.BytesIO()
         self.read(reference, parts_of(reference)[1], told)
         return OutputManifest.decode(told.getvalue(), reference)
@@ -185,9 +185,9 @@ class BucketPlace:
         """Read an object and verify it. Raises as `fetch`.
 
         Args:
-            key: Of the object, relative to the place.
-            sha256: Of what was committed.
-            into: Empty, and is at its end afterwards.
+            key: The object's key, relative to the place.
+            sha256: The committed digest.
+            into: An empty file; afterwards its position is at its end.
         """
 
         def once() -> None:
@@ -209,7 +209,7 @@ class BucketPlace:
         """Remove copies that no order needs and that were last used an hour ago.
 
         Args:
-            used: References of inputs of all orders of this worker.
+            used: References of all inputs of this worker's orders.
         """
         kept = {parts_of(reference)[1] for reference in used if is_manifest(reference)}
         for copy in self._copies.iterdir() if self._copies.is_dir() else ():
@@ -219,7 +219,7 @@ class BucketPlace:
 
 @contextmanager
 def _transfers() -> Iterator[Callable[[Callable[[Item], Done], Iterable[Item]], list[Done]]]:
-    """Several at a time. The first error is raised when those under way have ended."""
+    """Run several transfers in parallel. The first error is raised after the running ones have ended."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="data-transfer") as pool:
         yield lambda call, items: list(pool.map(call, items))
 
@@ -239,7 +239,7 @@ def _digest_of(fd: int) -> str:
 
 
 def _close_to_writers(top: Path, group: int | None) -> None:
-    """Make files read-only, and all of a tree readable by its owner and a group alone."""
+    """Make files read-only, and the tree readable only by its owner and a group."""
     folder_mode, file_mode = (0o700, 0o400) if group is None else (0o750, 0o440)
     for place, _, files in os.walk(top):
         for path, mode in (*((Path(place, name), file_mode) for name in files), (Path(place), folder_mode)):

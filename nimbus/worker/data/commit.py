@@ -1,7 +1,7 @@
-"""Commits the output of a success before its END is written: END is the commit of the attempt.
+"""Stores the output of a successful attempt before its END, which is the commit of the attempt.
 
-Called once the driver and all that it started are dead, so nobody writes any more: on a runner's main thread,
-and on a thread of an executor that is not its loop. The task's timeout is over by then.
+Called when the driver and all its descendants are dead, so the output does not change any more: on a runner's
+main thread, and on a thread of an executor that is not its loop. The task's timeout does not apply.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def committed(
     output: Path,
     begun: Callable[[], object],
 ) -> tuple[Verdict, str | None]:
-    """Commit the output of a success; the verdict, with the task's result, and the output's reference.
+    """Store the output of a success; return the verdict with the task's result, and the output's reference.
 
-    A success whose output is not kept, or whose result is none, is a failure.
+    A success becomes a failure if its output cannot be stored or its result is invalid.
 
     Args:
-        verdict: So far.
-        place: Where outputs are kept.
-        folder: Of the attempt.
+        verdict: The verdict about the driver.
+        place: The storage of outputs.
+        folder: The attempt's folder.
         output: The local folder that it wrote to.
-        begun: Does `place.begin`, or waits until it is done.
+        begun: Calls `place.begin`, or waits until it is done.
     """
     if verdict.outcome is not Outcome.SUCCEEDED:
         return verdict, None
@@ -49,5 +49,5 @@ def committed(
         why = f"its output could not be flushed to the disk: {exc.strerror}: {exc.filename}"
     except (BlobSyncError, OutputRefusedError) as exc:
         why = f"its output could not be stored: {exc}"
-    readable = why.encode(errors="replace").decode()  # a name may be of any bytes
+    readable = why.encode(errors="replace").decode()  # a name may contain any bytes
     return Verdict(Outcome.FAILED, readable[:REASON_LIMIT], verdict.exit_code, FailureClass.ERROR), None

@@ -1,4 +1,4 @@
-"""Outputs in a folder that all workers share, under the same path."""
+"""Outputs in a folder that all workers share under the same path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nimbus.worker.flushing import Fsync, flush_above, flush_tree
 
 
 class FolderPlace:
-    """See `DataPlace`. An attempt writes where its output stays; the reference is the order's `output`."""
+    """See `DataPlace`. An attempt writes to the final place; the reference is the order's `output`."""
 
     def __init__(self, root: Path, fsync: Fsync = os.fsync) -> None:
-        """`fsync`: for tests."""
+        """`fsync` is replaced in tests."""
         self._root, self._fsync = root, fsync
-        self.uri = f"file://{root}"  # not quoted: Hadoop does not unquote
+        self.uri = f"file://{root}"  # not quoted, because Hadoop does not unquote
 
     def prefix(self, output: str) -> str:
         """See `DataPlace.prefix`."""
@@ -28,11 +28,11 @@ class FolderPlace:
         return self._root / output
 
     def begin(self, output: Path) -> None:
-        """Flush the folders above it."""
+        """Flush its parent folders."""
         flush_above(output, self._root, fsync=self._fsync)
 
     def commit(self, output: Path, prefix: str, noted: Path | None = None) -> str:
-        """Flush it: END must not name what a loss of power takes away."""
+        """Flush it: END must not name files that a power loss can destroy."""
         del noted
         flush_tree(output, fsync=self._fsync)
         return prefix
@@ -47,11 +47,11 @@ class FolderPlace:
         return self._root / reference
 
     def is_here(self, reference: str) -> bool:
-        """Always: the folder is shared."""
+        """Always True: the folder is shared."""
         self.input(reference)
         return True
 
     def fetch(self, reference: str, group: int | None = None) -> None:
-        """Nothing is left to do."""
+        """Does nothing: the folder is shared."""
         del group
         self.input(reference)

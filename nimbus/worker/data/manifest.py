@@ -1,7 +1,7 @@
-"""The manifest of an output in a bucket: which files it has. Pure.
+"""The manifest of an output in a bucket: the list of its files. Pure.
 
-Key of a manifest: `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`. That key, without what all
-keys of the place begin with, is the reference of the output. So END vouches for every byte of it.
+The key of a manifest is `<prefix of the attempt>/manifest-<sha256 of its bytes>.json`. This key, relative to
+the place, is the reference of the output. So END verifies every byte of it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputManifest:
-    """All of an output."""
+    """The files and folders of an output."""
 
     prefix: str
-    """Of the attempt: so no two manifests are equal, whatever is in the outputs."""
+    """The attempt's prefix, which makes every manifest unique."""
     files: Sequence[OutputFile]
     folders: Sequence[str] = ()
-    """Those without files."""
+    """Folders without files."""
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """The stored bytes."""
         document = {
             "schema": _SCHEMA,
             "prefix": self.prefix,
@@ -53,10 +53,10 @@ class OutputManifest:
 
     @classmethod
     def decode(cls, data: bytes, reference: str) -> OutputManifest:
-        """Read what `encode` wrote.
+        """Decode the output of `encode`.
 
         Raises:
-            InputRefusedError: of another schema, or it names something outside of the output.
+            InputRefusedError: it has another schema, or a path outside of the output.
         """
         try:
             return cls._decoded(json.loads(data), parts_of(reference)[0])
@@ -79,8 +79,8 @@ def checked_file(document: Any) -> OutputFile:
     """Read a file's entry.
 
     Raises:
-        ValueError: it names something outside of the output, or its digest is none.
-        TypeError: it has other fields, or fields of other types.
+        ValueError: its path is outside of the output, or its digest is invalid.
+        TypeError: it has other fields, or fields of wrong types.
     """
     file = OutputFile(**document)
     _check_path(file.path)
@@ -95,12 +95,12 @@ def manifest_key(prefix: str, data: bytes) -> str:
 
 
 def is_manifest(reference: str) -> bool:
-    """Tell the reference of an output in a bucket from that of one in a folder."""
+    """True for the reference of an output in a bucket, false for one in a folder."""
     return _KEY.fullmatch(reference) is not None
 
 
 def parts_of(reference: str) -> tuple[str, str]:
-    """Prefix of the attempt and SHA-256 of the manifest.
+    """The attempt's prefix, and the manifest's SHA-256.
 
     Raises:
         InputRefusedError: it is the reference of an output in a folder.

@@ -1,8 +1,8 @@
-"""Notes of a task about files that it has put into the bucket itself: those that count.
+"""Notes: records of a task about the valid files that it has put into the bucket itself.
 
-Spark tries its own tasks again, and leaves the files of those that failed. So what lies below an attempt's
-prefix says nothing; a write that was committed as a whole is noted as a file in the attempt's folder, which
-its runner or executor reads when the task has ended. Written by user code: nothing in it is trusted.
+Spark repeats its own failed tasks, and leaves their files. So the files below an attempt's prefix are not all
+valid. A write that was committed as a whole is noted in a file in the attempt's folder, which the runner or
+executor reads when the task has ended. User code writes notes, so their content is not trusted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 10_000
 
 
 def write_note(folder: Path, files: Sequence[OutputFile]) -> None:
-    """Note files that count, all of them or none."""
+    """Note valid files, all of them or none."""
     folder.mkdir(exist_ok=True)
     document = json.dumps([asdict(file) for file in files])
     write_atomic(folder / f"{secrets.token_hex(8)}.json", document.encode())
@@ -33,7 +33,7 @@ def read_notes(folder: Path) -> list[OutputFile]:
     """All files that were noted.
 
     Raises:
-        OutputRefusedError: a note cannot be followed.
+        OutputRefusedError: a note is invalid.
     """
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Makes the place where a runner or executor keeps outputs."""
+"""Creates the storage of outputs for a runner or executor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _no_store() -> NoReturn:
 
 
 def place_of(plan: RunnerPlan, open_store: Callable[[], ObjectStore] = _no_store) -> DataPlace:
-    """The place of an attempt.
+    """The storage for an attempt's output.
 
     Args:
-        plan: Of the attempt.
-        open_store: See `nimbus.worker.connections.open_data`. Without it, the place is asked for paths alone.
+        plan: The attempt's plan.
+        open_store: See `nimbus.worker.connections.open_data`. Without it the place can only compute paths.
     """
     if plan.data_uri is None:
         return FolderPlace(plan.data_dir)

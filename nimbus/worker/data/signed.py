@@ -1,9 +1,9 @@
-"""The bucket of outputs, for a driver in a cluster: by addresses that a scheduler signs, one at a time.
+"""The bucket of outputs for a driver in a cluster, through presigned URLs from a scheduler.
 
-No credential of the bucket comes into the cluster. An address is signed for one object and one method, for
-keys of the attempt's own output and of its inputs alone, while the attempt is open; see
-`nimbus.scheduler.data_door`. Standard library alone, but for what `nimbus.worker.data.bucket` needs. Runs in
-drivers, in Spark's Python workers, and in the process that commits an output.
+The cluster gets no credentials of the bucket. A scheduler signs a URL for one object and one method, only for
+keys of the attempt's own output and of its inputs, and only while the attempt is open; see
+`nimbus.scheduler.data_door`. Uses the standard library and the imports of `nimbus.worker.data.bucket`. Runs
+in drivers, in Spark's Python workers, and in the process that commits an output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nimbus.worker.application.bootstrap import Door, RefusedError, UnreachableE
 from nimbus.worker.data.bucket import UPLOAD_RETRY, BucketPlace
 
 LARGEST_BYTES = 5 << 30
-"""Of one object: S3 takes no more in one request."""
+"""Largest object: the limit of S3 for one request."""
 _DOOR_PATIENCE_S = 20.0
 _ANSWER_S = 60.0
 _CHUNK_BYTES = 1 << 20
@@ -44,7 +44,7 @@ class SignedStore:
     """See `nimbus.worker.data.ports.DataStore`.
 
     Args:
-        access: As the bootstrap tells it: fields of `Door`, and `schedulers` (see `latest`), `nonce`, `uri`,
+        access: From the bootstrap: fields of `Door`, and `schedulers` (see `latest`), `nonce`, `uri`,
             `output`, `inputs`.
     """
 
@@ -56,11 +56,11 @@ class SignedStore:
 
     @property
     def endpoints(self) -> Sequence[str]:
-        """Base URLs of the schedulers that are known now."""
+        """Base URLs of the known schedulers."""
         return self._door.endpoints
 
     def learn(self, endpoints: Sequence[str]) -> None:
-        """Ask these schedulers as well from now on."""
+        """Add these schedulers."""
         self._door.learn(endpoints)
 
     def read(self, key: str) -> Iterator[bytes]:
@@ -70,11 +70,11 @@ class SignedStore:
             while chunk := answer.read(_CHUNK_BYTES):
                 left -= len(chunk)
                 yield chunk
-        if left > 0:  # `read` says nothing of a connection that was closed early
+        if left > 0:  # `read` does not report a connection that was closed early
             raise StoreUnavailableError(f"GET of {key} broke off: {left} bytes are missing")
 
     def write(self, key: str, data: bytes | Path) -> None:
-        """See `DataStore.write`. The server compares the MD5 where it can."""
+        """See `DataStore.write`. The server checks the MD5 if it can."""
         with io.BytesIO(data) if isinstance(data, bytes) else data.open("rb") as file:
             size = file.seek(0, io.SEEK_END)
             if size > LARGEST_BYTES:
@@ -131,7 +131,7 @@ _making = threading.Lock()
 
 
 def signed_store(access: Mapping[str, Any]) -> SignedStore:
-    """The store of an attempt's driver, one for the process: it keeps what it has learnt of schedulers."""
+    """The store of an attempt's driver, one for each process, so that it keeps the known schedulers."""
     name = access["attempt"], access["nonce"]
     with _making:
         store = _stores.get(name)
@@ -142,7 +142,7 @@ def signed_store(access: Mapping[str, Any]) -> SignedStore:
 
 
 def latest(access: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same with the schedulers of which the bootstrap has heard last, if this is its host."""
+    """`access` with the schedulers that the bootstrap recorded last, if this is its host."""
     try:
         return {**access, "endpoints": json.loads(Path(access["schedulers"]).read_bytes())}
     except (OSError, ValueError):
@@ -165,47 +165,49 @@ def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
 def signed_place(
     access: Mapping[str, Any], copies: Path, upload_retry: RetryPolicy = UPLOAD_RETRY
 ) -> BucketPlace:
-    """The bucket of outputs for an attempt in a cluster. `copies`: folder for copies of inputs."""
+    """The bucket of outputs for an attempt in a cluster. `copies` is the folder for copies of inputs."""
     return BucketPlace(access["uri"], copies, lambda: signed_store(access), upload_retry, UPLOAD_RETRY)
 
 
 class CopiedInputs(Mapping[str, Path]):
-    """Inputs of an attempt in a cluster: each is copied to this host, verified, when it is asked for first.
+    """Inputs of an attempt in a cluster. Each is copied to this host and verified on first access.
 
-    Not before: Spark's executors read inputs where they are, and an input may not fit on this host's disk.
+    Not earlier: Spark's executors read inputs from the bucket, and an input may not fit on this host's disk.
 
     Args:
         access: See `SignedStore`.
-        places: Where each copy is to lie, by task.
+        places: The folder of each copy, by task.
     """
 
     def __init__(self, access: Mapping[str, Any], places: Mapping[str, Path]) -> None:
         self._access, self._places = access, places
         copies = next(iter(places.values()), Path("/nowhere/none")).parent
-        self._bucket = signed_place(access, copies)  # one: its locks let each input be copied once
+        self._bucket = signed_place(
+            access, copies
+        )  # one object, whose locks ensure that each input is copied once
 
     def __getitem__(self, task: str) -> Path:
         """The folder of a copy."""
         place = self._places[task]
         if not place.is_dir():
-            signed_store(self._access)  # hears of later schedulers
+            signed_store(self._access)  # adds later schedulers
             self._bucket.fetch(self._access["inputs"][task])
         return place
 
     def files(self, task: str) -> Sequence[PurePosixPath]:
-        """Paths of an input's files, relative to it. Copies nothing."""
+        """Paths of an input's files, relative to the input. Copies nothing."""
         signed_store(self._access)
         manifest = self._bucket.manifest(self._access["inputs"][task])
         return [PurePosixPath(file.path) for file in manifest.files]
 
     def __contains__(self, task: object) -> bool:
-        """Copies nothing."""
+        """Check without copying."""
         return task in self._places
 
     def __iter__(self) -> Iterator[str]:
-        """Tasks."""
+        """The names of the tasks."""
         return iter(self._places)
 
     def __len__(self) -> int:
-        """How many."""
+        """The number of inputs."""
         return len(self._places)

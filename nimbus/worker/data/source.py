@@ -1,9 +1,9 @@
 """A data source for Spark: `spark.read.format("nimbus")`, `df.write.format("nimbus").mode("append")`.
 
-For tables in outputs, where Spark has no connector for the place (`s3a` needs jars) and its executors are on
-other hosts. Parts are Parquet files of unique names. Spark tries its own tasks again: only the parts of
-a write that was committed as a whole count. Works in classic sessions and on a Spark Connect server that has
-Nimbus installed; Spark's Python workers run it, and pyarrow must be there.
+For tables in outputs if Spark has no connector for their storage (`s3a` needs jars) and its executors are on
+other hosts. Parts are Parquet files with unique names. Spark repeats its own failed tasks, so only the parts
+of a write that was committed as a whole are valid. Works in classic sessions and on a Spark Connect server
+that has Nimbus installed. It runs in Spark's Python workers and needs pyarrow.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ _CHUNK_BYTES = 1 << 20
 
 
 class NimbusDataError(Exception):
-    """A read or write that cannot be done. Shown to the author of the task."""
+    """A read or write is not possible. Shown to the author of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """What a reader or writer must know. Travels to Spark's executors."""
+    """The data of a reader or writer, which is sent to Spark's executors."""
 
     uri: str
-    """Of the place for outputs."""
+    """URI of the storage of outputs."""
     output: str
     """Prefix of the attempt's own output."""
     inputs: Mapping[str, str]
     """References, by task."""
     access: Mapping[str, Any] = field(repr=False)
-    """Of the bucket; see `nimbus.task.TaskContext.data`."""
+    """Access to the bucket; see `nimbus.task.TaskContext.data`."""
     noted: str
-    """Folder for notes, on the host of the driver."""
+    """Folder for notes on the driver's host."""
 
     @property
     def is_bucket(self) -> bool:
-        """Outputs are not in a folder."""
+        """True if outputs are in a bucket, not in a folder."""
         return self.uri.startswith("s3://")
 
     @contextmanager
@@ -108,21 +108,21 @@ class _Part(InputPartition):
 
     key: str
     sha256: str = ""
-    """Empty: it is in a folder, which is trusted."""
+    """Empty for a file in a folder, which is trusted."""
 
 
 class NimbusSource(DataSource):
-    """The source. What is registered is a subclass with a place: see `source_of`."""
+    """The data source. A subclass with a place is registered: see `source_of`."""
 
     place: ClassVar[SourcePlace]
 
     @classmethod
     def name(cls) -> str:
-        """By which Spark knows it."""
+        """The format's name in Spark."""
         return "nimbus"
 
     def schema(self) -> StructType:
-        """That of the first part."""
+        """The schema of the first part."""
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -133,11 +133,11 @@ class NimbusSource(DataSource):
             return from_arrow_schema(pq.read_schema(file))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the files that were committed, and no others."""
+        """A reader of the committed files only."""
         return _Reader(self.place, self._uri, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Adds files to the attempt's own output."""
+        """A writer that adds files to the attempt's own output."""
         if overwrite:
             raise NimbusDataError('an output is only added to: write with mode("append")')
         below = self.place.below(self._uri)
@@ -154,15 +154,15 @@ class NimbusSource(DataSource):
 
 
 def source_of(place: SourcePlace) -> type[NimbusSource]:
-    """The class to register. It is made here, so that it travels by value, with its place."""
+    """The class to register. It is defined here so that it is pickled by value, with its place."""
     return type("NimbusSourceHere", (NimbusSource,), {"place": place, "__module__": "__main__"})
 
 
 def parts_below(place: SourcePlace, uri: str) -> list[_Part]:
-    """The committed Parquet files of a folder of an input, or those that the task has written there itself.
+    """The committed Parquet files of a folder of an input, or of a folder that the task itself has written.
 
     Raises:
-        NimbusDataError: it is a folder of neither.
+        NimbusDataError: it is neither.
     """
     below = place.below(uri)
     if not place.is_bucket:
@@ -179,7 +179,7 @@ def parts_below(place: SourcePlace, uri: str) -> list[_Part]:
 
 
 def _files_of(place: SourcePlace, below: str) -> tuple[str, Sequence[OutputFile]]:
-    """Prefix and files of the output that a folder of a bucket is in."""
+    """Prefix and files of the output that contains a folder of a bucket."""
     if f"{below}/".startswith(f"{place.output}/"):
         return place.output, read_notes(Path(place.noted))
     for reference in place.inputs.values():
@@ -198,10 +198,10 @@ def _counts(name: str) -> bool:
 
 @contextmanager
 def opened(place: SourcePlace, part: _Part) -> Iterator[IO[bytes]]:
-    """Open a file, whole and verified. For ten minutes a bucket that does not answer is asked again.
+    """Open a complete, verified file. Retries for ten minutes if the bucket does not answer.
 
     Raises:
-        NimbusDataError: it is not what was committed.
+        NimbusDataError: it differs from the committed content.
         BlobSyncError: the bucket did not answer, or refused.
     """
     if not place.is_bucket:
@@ -225,17 +225,17 @@ class _Reader(DataSourceReader):
         self._place, self._uri, self._schema = place, uri, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each file. On the driver's host."""
+        """One partition for each file. Runs on the driver's host."""
         return parts_below(self._place, self._uri)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a file. In an executor's Python worker."""
+        """Read a file. Runs in an executor's Python worker."""
         import pyarrow as pa
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
         assert isinstance(partition, _Part)  # noqa: S101 - it is one of ours
-        # Spark takes times in this zone alone, and writes them in that of the session.
+        # Spark accepts times only in this zone, and shows them in that of the session.
         expected = to_arrow_schema(self._schema, timezone="UTC")
         with opened(self._place, partition) as file:
             for batch in pq.ParquetFile(file).iter_batches(columns=expected.names):
@@ -245,7 +245,7 @@ class _Reader(DataSourceReader):
 
 @dataclass(frozen=True, slots=True)
 class _Written(WriterCommitMessage):
-    """What one of Spark's tasks has written; empty: it had no rows."""
+    """The part that one of Spark's tasks has written; empty if it had no rows."""
 
     files: tuple[OutputFile, ...]
 
@@ -255,7 +255,7 @@ class _Writer(DataSourceArrowWriter):
         self._place, self._folder, self._schema = place, folder, schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        """Write a part. In an executor's Python worker."""
+        """Write a part. Runs in an executor's Python worker."""
         first = next(iterator, None)
         if first is None:
             return _Written(())
@@ -278,7 +278,7 @@ class _Writer(DataSourceArrowWriter):
         return part
 
     def _keep(self, file: Path, part: OutputFile) -> None:
-        """Put a part where it is to lie: in a folder under a hidden name, until the write is committed."""
+        """Store a part; in a folder it has a hidden name until the write is committed."""
         if self._place.is_bucket:
             from blobsync.retry import call_retrying
             from nimbus.worker.data.bucket import UPLOAD_RETRY
@@ -296,9 +296,9 @@ class _Writer(DataSourceArrowWriter):
         return path.with_name(f".{path.name}")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Let the parts of tasks that succeeded count. On the driver's host.
+        """Make the parts of successful tasks valid. Runs on the driver's host.
 
-        Without any row there is one part all the same: readers take the columns from it.
+        A table without rows has one part, too, from which readers take the columns.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -311,7 +311,7 @@ class _Writer(DataSourceArrowWriter):
             hidden.rename(hidden.with_name(hidden.name.removeprefix(".")))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing counts. In a bucket it stays, and no manifest names it."""
+        """Discard the parts. In a bucket they stay, but no manifest names them."""
         if not self._place.is_bucket:
             for part in _parts_of(messages):
                 self._hidden(part).unlink(missing_ok=True)
@@ -327,12 +327,12 @@ def _digest_of(file: str) -> str:
 
 
 def has_table(uri: str) -> bool:
-    """Whether `spark.read.format("nimbus").load(uri)` finds a file."""
+    """True if `spark.read.format("nimbus").load(uri)` finds a file."""
     return bool(parts_below(_place_of_task(), uri))
 
 
 def register(session: Any) -> None:
-    """Let a session know the source, for the attempt that runs this process."""
+    """Register the source in a session, for the attempt of this process."""
     session.dataSource.register(source_of(_place_of_task()))
 
 

@@ -1,6 +1,6 @@
-"""Registers the data source `nimbus` with Spark when a task asks for that format first. Driver, main thread.
+"""Registers the data source `nimbus` when a task first uses that format. Driver, main thread.
 
-Not before: a registration makes Spark start its SQL engine, which a task may not need.
+Not earlier, because registration makes Spark start its SQL engine, which a task may not need.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _FORMAT = "nimbus"
 
 
 def offer_source(*, connect: bool) -> None:
-    """Let `spark.read.format("nimbus")` and `df.write.format("nimbus")` be known.
+    """Make `spark.read.format("nimbus")` and `df.write.format("nimbus")` register the source.
 
     Args:
-        connect: The task's session is one of Spark Connect.
+        connect: The task uses a Spark Connect session.
     """
     module = import_module("pyspark.sql.connect.readwriter" if connect else "pyspark.sql.readwriter")
     for kind in (module.DataFrameReader, module.DataFrameWriter):
@@ -29,7 +29,7 @@ def _registering(format_of: Any, *, connect: bool) -> Any:
 
             from nimbus.worker.data.source import register
 
-            # A driver has one session on a Connect server, and perhaps several of its own.
+            # A driver has one session on a Connect server, but may have several of its own Spark.
             register(SparkSession.builder.getOrCreate() if connect else of._spark)
         return format_of(of, source)
 

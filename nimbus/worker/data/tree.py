@@ -1,4 +1,4 @@
-"""Walks an output without following links: what user code left is not trusted."""
+"""Walks an output without following links, because its content is not trusted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import NoReturn
 from nimbus.worker.data.ports import OutputRefusedError
 
 _DEEPEST = 100
-"""Folders within one another: each takes a descriptor while it is walked."""
+"""Deepest nesting of folders: each level needs a descriptor during the walk."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFolder:
-    """One folder of an output. Its descriptor is valid until the next one is asked for."""
+    """One folder of an output. Its descriptor is valid until the iterator advances."""
 
     path: str
     """Relative to the output; empty: the output itself."""
@@ -27,15 +27,15 @@ class FoundFolder:
     is_empty: bool
 
     def path_of(self, name: str) -> str:
-        """Of a file, relative to the output."""
+        """The path of a file, relative to the output."""
         return f"{self.path}/{name}" if self.path else name
 
     def open(self, name: str) -> int:
         """Open a file to read it.
 
         Raises:
-            OSError: it is gone.
-            OutputRefusedError: it is no regular file any more.
+            OSError: it is missing.
+            OutputRefusedError: it is not a regular file any more.
         """
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -48,8 +48,8 @@ def folders_of(top: Path) -> Iterator[FoundFolder]:
     """All folders of an output.
 
     Raises:
-        OSError: a folder is not there, cannot be read, or is nested too deep; `filename` says which.
-        OutputRefusedError: it holds what is neither a file nor a folder.
+        OSError: a folder is missing, cannot be read, or is nested too deep; `filename` names it.
+        OutputRefusedError: it contains something that is neither a file nor a folder.
     """
     if not stat.S_ISDIR(os.lstat(top).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(top))

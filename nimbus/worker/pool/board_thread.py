@@ -1,7 +1,6 @@
-"""An executor's line to the board: the slots of many attempts, several in one transaction.
+"""An executor's connection to the board: slots of many attempts, several in one transaction.
 
-Thread `executor-board`. Being unreachable is no reason for anything: what is asked waits until it can be
-done.
+Thread `executor-board`. During an outage requests wait; nothing else happens.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from nimbus.worker.retry import pauses
 
 T = TypeVar("T")
 Filled = Callable[[Claim | End | None, float], None]
-"""Told what stands in a slot (None: the attempt is not known any more), and when it was first sent, since
-boot."""
+"""Called with the content of a slot (None: the attempt does not exist any more), and with the time of the
+first try, since boot."""
 
 MOST_TOGETHER = 64
-"""Slots of one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below what ZooKeeper takes."""
+"""Slots in one transaction: with claims of 0.5 KiB and ENDs of 1 KiB far below ZooKeeper's limit."""
 EXIT_FAILED = 70
 
 _log = structlog.get_logger(__name__)
 
 
 class BoardThread:
-    """`fill`, `call` and `close` may be used from any thread; answers come through `post`."""
+    """`fill`, `call` and `close` may be called from any thread; results are delivered by `post`."""
 
     def __init__(
         self, open_board: Callable[[], OpenBoard], exits: Exits, post: Callable[[Action], None]
@@ -46,9 +45,9 @@ class BoardThread:
         self._asked: deque[tuple[Claim | End, Filled]] = deque()
         self._calls: deque[Callable[[AttemptBoard], None]] = deque()
         self._fills: list[tuple[Claim | End, Filled]] = []
-        """Taken from `_asked`; ENDs among them are on disk."""
+        """Requests taken from `_asked`; their ENDs are on disk."""
         self._first_tried_s: dict[int, float] = {}
-        """When a record was first sent, by its identity. A reply that was lost may be that of this try."""
+        """When each record was first sent, by its identity. That first try may have succeeded."""
         self._opened: OpenBoard | None = None
         self._wake = threading.Event()
         self._closing = False
@@ -64,7 +63,7 @@ class BoardThread:
         self._wake.set()
 
     def call(self, ask: Callable[[AttemptBoard], T], then: Callable[[T], None]) -> None:
-        """Ask the board something; nothing is told if the attempt is not known any more."""
+        """Call the board; `then` is not called if the attempt does not exist any more."""
 
         def done(board: AttemptBoard) -> None:
             try:
@@ -78,7 +77,7 @@ class BoardThread:
         self._wake.set()
 
     def close(self, deadline_s: float = 5.0) -> None:
-        """End the thread; what waits is left undone."""
+        """End the thread; waiting requests are dropped."""
         self._closing = True
         self._wake.set()
         self._thread.join(deadline_s)
@@ -86,9 +85,9 @@ class BoardThread:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception:  # noqa: BLE001 - top of the thread: without it nothing of the executor works
+        except Exception:  # noqa: BLE001 - top of the thread: the executor cannot work without it
             _log.exception("executor_board_failed")
-            os._exit(EXIT_FAILED)  # the worker takes its attempts for lost, once the drivers are dead
+            os._exit(EXIT_FAILED)  # the worker reports its attempts as lost, after the drivers are dead
 
     def _serve(self) -> None:
         waits = pauses()
@@ -106,13 +105,13 @@ class BoardThread:
                 self._pause(next(waits))
 
     def _pause(self, seconds: float) -> None:
-        """Wait until the board may answer again; what is asked meanwhile is taken after that."""
+        """Wait until the board may answer again; new requests are taken after that."""
         until = time.monotonic() + seconds
         while not self._closing and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.5))
 
     def _take(self) -> None:
-        """Take what is asked. Also while the board is away: exit records must get to the disk."""
+        """Take requests, also while the board is unreachable, because exit records must get to the disk."""
         taken = [self._asked.popleft() for _ in range(len(self._asked))]
         self._exits.note(record for record, _ in taken if isinstance(record, End))
         self._fills += taken
@@ -130,6 +129,6 @@ class BoardThread:
             for (record, then), stands in zip(some, standing, strict=True):
                 self._post(partial(then, stands, self._first_tried_s.pop(id(record))))
         self._exits.all_delivered()
-        if self._calls:  # one at a time: claims and ends come first
+        if self._calls:  # one at a time, because claims and ENDs have priority
             self._calls[0](board)
             self._calls.popleft()

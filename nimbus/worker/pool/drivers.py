@@ -1,4 +1,4 @@
-"""The drivers of an executor as it sees them: started and signalled through its zygote. Main thread."""
+"""An executor's handle of its drivers, which are started and signalled through its zygote. Main thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nimbus.worker.task_user import TaskUser
 
 _KILL_DEADLINE_S = 10.0
 _TOO_SOON_S = 1.0
-"""A zygote that ends so soon cannot start: the next one is not started at once."""
+"""A zygote that ends within this time could not start, so the next one is started after a pause."""
 
 
 class DriverEnd(NamedTuple):
@@ -33,13 +33,13 @@ class DriverEnd(NamedTuple):
 
     attempt: str
     status: int
-    """As of `Popen.returncode`: negative for a signal."""
+    """Like `Popen.returncode`: negative for a signal."""
     fault: str
-    """Why it could not begin; empty: it began."""
+    """Why it could not begin; empty if it began."""
 
 
 class Drivers:
-    """A zygote and what it forks."""
+    """A zygote and the drivers that it forks."""
 
     def __init__(
         self, loop: Loop, *, ended: Callable[[DriverEnd], None], zygote_ended: Callable[[], None]
@@ -47,7 +47,7 @@ class Drivers:
         """`ended` and `zygote_ended` are called on the loop's thread."""
         self._loop, self._ended, self._zygote_ended = loop, ended, zygote_ended
         self._pids: dict[str, int] = {}
-        """Of drivers that were asked about; 0: no answer yet."""
+        """Pids of drivers that were requested; 0: no answer yet."""
         self._start_zygote()
 
     def _start_zygote(self) -> None:
@@ -70,7 +70,7 @@ class Drivers:
 
     @property
     def zygote(self) -> int:
-        """Its pid."""
+        """The zygote's pid."""
         return self._zygote.pid
 
     def start(
@@ -81,7 +81,7 @@ class Drivers:
         *,
         until_s: float,
     ) -> None:
-        """Start a driver, unless it is later than `until_s` by then. Its end is told in any case."""
+        """Start a driver, unless `until_s` has passed. Its end is reported in any case."""
         self._send(
             {
                 "start": str(folder.attempt),
@@ -93,11 +93,11 @@ class Drivers:
         )
 
     def signal(self, attempt: str, number: signal.Signals) -> None:
-        """Signal a driver's process group; one that has ended is passed over."""
+        """Signal a driver's process group. Does nothing if the driver has ended."""
         self._send({"signal": number, "attempt": attempt})
 
     def processes(self, attempt: str) -> list[int]:
-        """Pids of a driver and what is below it, as they are now. None at first: the zygote is asked."""
+        """Current pids of a driver and its descendants. Empty at first, until the zygote answers."""
         if attempt not in self._pids:
             self._pids[attempt] = 0
             self._send({"where": attempt})
@@ -105,11 +105,11 @@ class Drivers:
         return [pid, *procfs.below(pid)] if pid else []
 
     def kill_zygote(self) -> None:
-        """End it and all its drivers; another one is started."""
+        """End the zygote and all its drivers; another one is started."""
         self._zygote.kill()
 
     def close(self) -> None:
-        """End what drivers that have ended have left: nobody looks for it once we are gone."""
+        """End remaining processes of ended drivers, because no other process will."""
         left = partial(procfs.identities, self._zygote.pid)
         procfs.kill_all(left, deadline_s=_KILL_DEADLINE_S)
 
@@ -122,7 +122,7 @@ class Drivers:
                 message = self._socket.recv(LARGEST_MESSAGE)
             except BlockingIOError:
                 return
-            except ConnectionResetError:  # said once, before what it has still sent
+            except ConnectionResetError:  # raised once, before its last messages
                 continue
             if not message:
                 self._replace()
@@ -135,7 +135,7 @@ class Drivers:
             self._ended(DriverEnd(told["ended"], told["status"], told["fault"]))
 
     def _replace(self) -> None:
-        """The zygote has died, and its drivers with it: end what they left, and start another."""
+        """Handle the death of the zygote and its drivers: end remaining processes, start another zygote."""
         self._loop.forget(self._socket.fileno())
         self._socket.close()
         self._zygote.kill()

@@ -1,12 +1,12 @@
 """Runs the pooled attempts of one worker, and outlives it until they have ended.
 
-Forked by the worker's fork server. What holds, whatever dies when:
-  * User code starts only after a CLAIM of ours stands in ZooKeeper, and not if our session may have run out
-    meanwhile and somebody may have closed the attempt: then END is read first.
-  * A driver dies with the zygote, the zygote with the executor. Nobody calls an attempt lost beside a living
-    executor, whose lock says that it lives.
-  * ZooKeeper or S3 being away changes nothing for running drivers.
-  * A success's output, and its exit record, are on disk before its END.
+The worker's fork server forks it. Guarantees, whichever process dies at whichever time:
+  * User code starts only after our CLAIM is in ZooKeeper. If our session may have expired in the meantime, so
+    that a leader may have closed the attempt, END is read first.
+  * A driver dies with the zygote, and the zygote with the executor. While the executor lives, which its lock
+    shows, no attempt is reported as lost.
+  * An outage of ZooKeeper or S3 does not affect running drivers.
+  * The output of a successful attempt, and its exit record, are on disk before its END.
 
 Threads: main (the loop below), `executor-board`, `executor-logs`, `executor-flush_<n>` while outputs are
 committed, with `data-transfer_<n>` if they are uploaded, and those of the ZooKeeper client.
@@ -62,23 +62,23 @@ from nimbus.worker.verdict import Ordered, Verdict, judge
 _TICK_S = 0.5
 _EMPTY_LOOKS = 3
 _STUCK_S = 10.0
-"""From a SIGKILL until the zygote, which did not tell of the driver's end, is taken for stuck."""
+"""Time after a SIGKILL of a driver; if the zygote has not reported its end by then, it counts as stuck."""
 _LOOK_AFTER_S = 0.3
-"""An attempt that runs as long is looked at on the board, and watched from then on."""
+"""An attempt that has run this long is read on the board, and watched from then on."""
 _LOOK_EVERY_S = 5.0
-"""Also without news: a watch that was lost costs seconds, not the attempt."""
+"""Interval of reads without a watch event, so that a lost watch costs seconds, not the attempt."""
 _PROGRESS_EVERY_S = 2.0
 _FLUSHING_AT_ONCE = 4
 _LOGS_DEADLINE_S = 5.0
 _LEAVE_S = 2.0
-"""For ENDs to be delivered, when told to leave."""
+"""Time for the delivery of ENDs after SIGTERM."""
 
 _log = structlog.get_logger("nimbus.worker.executor")
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """An attempt of ours."""
+    """An attempt of this executor."""
 
     order: PooledOrder
     folder: AttemptFolder
@@ -86,29 +86,29 @@ class _Held:
     output: Path
     place: DataPlace
     begun: Future[None]
-    """Of `place.begin`."""
+    """The result of `place.begin`."""
     deadline_s: float = float("inf")
-    """Since boot; set when it starts."""
+    """Seconds since boot; set when it starts."""
     started_at: datetime | None = None
     started_s: float = 0.0
     oom_kills: int = 0
-    """Of the machine, as counted last before it started."""
+    """The machine's count before it started."""
     running: bool = False
     committing: bool = False
-    """Its output is being flushed or uploaded."""
+    """True while its output is being flushed or uploaded."""
     ordered: Ordered = Ordered.NOT
     kill_at_s: float = float("inf")
     watched: bool = False
     looked_s: float = 0.0
     gone_since_s: float | None = None
     empty_looks: int = 0
-    """Before it starts."""
+    """Reads without its claim, before it starts."""
     looking: bool = False
     beating: bool = False
-    """Ask or tell the board; once is enough."""
+    """True while a beat is queued for the board."""
     killed_s: float | None = None
     watch: LimitWatch | None = None
-    """Measures what it uses, once it has run for a while."""
+    """Measures its use, after it has run for a while."""
     log: LimitedLog | None = None
     exceeded: str | None = None
     progress: Any = None
@@ -117,7 +117,7 @@ class _Held:
     """The checkpoint that was sent last."""
     kept_s: float = 0.0
     keeping: bool = False
-    """Tell the board."""
+    """True while a checkpoint is queued for the board."""
 
     @property
     def attempt(self) -> AttemptId:
@@ -133,7 +133,7 @@ class Executor:
         self._held: dict[str, _Held] = {}
         self._answers = Outbox(worker, self._loop)
         self._leaving = False
-        """No order comes any more: the process ends with its last attempt."""
+        """True if there are no more orders: the process ends with its last attempt."""
         self._ticking, self._oom_kills = False, 0
         self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
@@ -143,7 +143,7 @@ class Executor:
         self._go_within_s = connections.session_timeout_s / 2
 
     def run(self) -> int:
-        """Serve until the worker has ended, and the last attempt with it."""
+        """Serve until the worker and the last attempt have ended."""
         self._board.start()
         self._loop.listen(self._worker.fileno(), self._receive)
         self._loop.run()
@@ -152,7 +152,7 @@ class Executor:
         return 0
 
     def leave(self, *_signal: object) -> None:
-        """SIGTERM: take no more orders. What runs goes on; what waits for ZooKeeper is left to a worker."""
+        """Handle SIGTERM: accept no more orders. Attempts continue; a worker delivers waiting ENDs."""
         self._loop.post(self._leave)
         self._loop.post(partial(self._loop.after, _LEAVE_S, self._give_up))
 
@@ -165,13 +165,13 @@ class Executor:
     def _leave(self) -> None:
         if self._leaving:
             return
-        self._receive()  # what was sent is ours to run
+        self._receive()  # orders that were already sent
         self._stop_listening()
 
     def _stop_listening(self) -> None:
         self._leaving = True
         self._loop.forget(self._worker.fileno())
-        self._worker.close()  # the worker takes another executor for the next order
+        self._worker.close()  # the worker starts another executor for the next order
         self._end_if_done()
 
     def _end_if_done(self) -> None:
@@ -226,7 +226,7 @@ class Executor:
             self._drop(held)
         elif boottime_s() - asked_s <= self._go_within_s:
             self._start(held)
-        else:  # we were stopped: a leader may have closed it, and another attempt may run
+        else:  # this process was stopped: a leader may have closed it, and another attempt may run
             _log.warning("claim_looked_at_again", attempt=str(held.attempt))
             self._board.call(self._read(held, None), partial(self._start_if_ours, held, boottime_s()))
 
@@ -243,7 +243,7 @@ class Executor:
             self._end(held, Verdict(Outcome.LOST, "its claim is gone", None))
 
     def _drop(self, held: _Held) -> None:
-        """It is not ours to run, or nobody waits for it."""
+        """Drop an attempt that another process has, or that is not needed any more."""
         held.folder.discard()
         self._done(held)
 
@@ -326,11 +326,11 @@ class Executor:
         for held in list(self._held.values()):
             if held.running:
                 held.running = False
-                # What a driver started in a session of its own is not among the zygote's remains.
+                # Processes in their own session are not among the zygote's descendants any more.
                 remains.kill_tagged(attempt_tag(held.order.plan.cluster, str(held.attempt)))
                 self._end(held, Verdict(Outcome.LOST, "the process that forked its driver died", None))
 
-    # What takes long.
+    # Attempts that run for a while.
 
     def _tick(self) -> None:
         now, self._oom_kills = boottime_s(), procfs.oom_kills()
@@ -347,7 +347,7 @@ class Executor:
             self._ticking = False
 
     def _bound(self, held: _Held, now: float) -> None:
-        """End a driver when its time is up, when that is asked for, or when it is of no use."""
+        """End a driver at its timeout or limit, on request, or if its work became useless."""
         if held.ordered is Ordered.NOT and now >= held.deadline_s:
             self._ask_to_end(held, Ordered.TIMEOUT)
         self._limit(held, now)
@@ -367,7 +367,7 @@ class Executor:
                 folders=measured(held.folder, held.output),
             )
             held.log = LimitedLog(held.folder.log, limits_of(held.order.order).log_bytes)
-        with suppress(OSError):  # the file system cannot: the log takes its room
+        with suppress(OSError):  # the file system cannot punch holes, so the log grows
             held.log.free_middle()
         if held.exceeded is None and (why := held.watch.check(now)) is not None:
             held.exceeded = why
@@ -397,7 +397,7 @@ class Executor:
                 self._logs.follow(held.folder, limits_of(held.order.order).log_bytes)
                 wanted[held.attempt] = partial(self._loop.post, partial(self._changed, held))
             else:
-                wanted[held.attempt] = None  # armed already; another each time would pile up
+                wanted[held.attempt] = None  # armed already; more watches would accumulate
             held.watched, held.looking, held.looked_s = True, True, now
         self._board.call(lambda board: board.read_all(wanted), partial(self._looked, due))
 
@@ -425,13 +425,13 @@ class Executor:
         if outdated_by(slots, held.claim):
             self._ask_to_end(held, Ordered.OUTDATED)
         elif slots.claim is None:
-            # A server that lags behind may not show it for a moment; two looks, some seconds apart, say
+            # A server that lags behind may not show it for a moment; two reads, some seconds apart, prove
             # that the attempt was archived while we were cut off.
             if held.gone_since_s is None:
                 held.gone_since_s = now
             elif now - held.gone_since_s >= _LOOK_EVERY_S:
                 self._ask_to_end(held, Ordered.OUTDATED)
-        elif not slots.beating:  # our session is a new one
+        elif not slots.beating:  # our session is new
             self._beat(held)
 
     def _tell_progress(self, held: _Held, now: float) -> None:
@@ -470,12 +470,12 @@ class Executor:
 
 
 def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) -> int:
-    """Be an executor, in a forked process that has one thread.
+    """Run an executor, in a forked process with one thread.
 
     Args:
-        folder: Of this executor alone.
+        folder: This executor's own folder.
         startup: Descriptor of the connections, as JSON; it is closed.
-        worker: Orders come from it.
+        worker: Socket of the worker, which sends orders.
     """
     structlog.configure(
         processors=[
@@ -503,7 +503,7 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
 
 
 def _has_lock(folder: ExecutorFolder) -> bool:
-    """Take the lock; False: a worker took us for dead before we had it, and removes the folder."""
+    """Take the lock; False: a worker considered this executor dead before, and removes the folder."""
     try:
         lock = folder.lock.take(own_process())
         return lock is not None and os.path.samestat(os.fstat(lock), folder.lock.path.stat())

@@ -1,4 +1,4 @@
-"""Exit records of an executor: on disk before they are ENDs, and there until they are."""
+"""Exit records of an executor: on disk before they become ENDs, and kept until then."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LARGE_BYTES = 256 << 10
 
 
 class Exits:
-    """A file of records, one a line, which the executor alone writes. One thread at a time."""
+    """A file of records, one on each line, written only by the executor. One thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def note(self, ends: Iterable[End]) -> None:
-        """Bring records to disk, together. On a full disk they are ENDs only, or lost with us."""
+        """Write several records durably. On a full disk they exist only as ENDs, or are lost with us."""
         data = b"".join(END.encode(end) + b"\n" for end in ends)
         if not data:
             return
@@ -36,13 +36,13 @@ class Exits:
             _log.error("exit_records_not_on_disk", error=str(exc))
 
     def all_delivered(self) -> None:
-        """Forget them, once they are many: all are ENDs."""
+        """Remove the records if there are many: all are ENDs."""
         if os.fstat(self._fd).st_size > _LARGE_BYTES:
             os.ftruncate(self._fd, 0)
 
 
 def read_exits(path: Path) -> dict[str, End]:
-    """The records that a dead executor left, by attempt. A line that was not written to its end is none."""
+    """The records of a dead executor, by attempt. Incomplete lines are ignored."""
     found: dict[str, End] = {}
     for line in (read_if_there(path) or b"").splitlines():
         try:
@@ -54,6 +54,6 @@ def read_exits(path: Path) -> dict[str, End]:
 
 
 def exit_of(path: Path, claim: Claim) -> End | None:
-    """The record of one attempt, if it is that of this claim."""
+    """The record of one attempt, if it belongs to this claim."""
     end = read_exits(path).get(claim.attempt)
     return end if end is not None and end.nonce == claim.nonce else None

@@ -1,10 +1,10 @@
 """An executor's folder on its worker's disk: the only place that knows its layout.
 
 <work_dir>/executors/<id>/     mode 0711, as `tasks`: users of drivers pass through
-lock        flock held by the executor as long as it lives; holds its pid and start ticks
-exits       exit records of its attempts, one a line; what their ENDs are to say
-log         what the executor itself and its zygote have to say
-tasks/<attempt>/    as an attempt's own folder, without order, lock and records
+lock        flock held by the executor as long as it lives; contains its pid and start ticks
+exits       exit records of its attempts, one on each line; the content of their ENDs
+log         the log of the executor itself and its zygote
+tasks/<attempt>/    like an attempt's own folder, without order, lock and records
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nimbus.worker.files import make_passage, remove_tree
 from nimbus.worker.process_lock import ProcessLock
 
 NONE_RUNS = "none: the next pooled task starts one"
-"""What worker and doctor say where no executor runs."""
+"""The state that worker and doctor show if no executor runs."""
 _MODE = 0o700
 
 
@@ -36,7 +36,7 @@ class ExecutorFolder:
 
     @classmethod
     def new(cls, work_dir: Path) -> ExecutorFolder:
-        """Make one, of a name that nobody had before."""
+        """Create one with a unique name."""
         path = work_dir / "executors" / uuid.uuid4().hex[:12]
         for folder in (path, path / "tasks"):
             make_passage(folder)
@@ -44,7 +44,7 @@ class ExecutorFolder:
 
     @classmethod
     def all_in(cls, work_dir: Path) -> Iterator[ExecutorFolder]:
-        """All below a worker's own folder."""
+        """All executors' folders below a worker's folder."""
         root = work_dir / "executors"
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if (path / "tasks").is_dir():
@@ -52,17 +52,17 @@ class ExecutorFolder:
 
     @classmethod
     def of_claim(cls, claim: Claim) -> ExecutorFolder | None:
-        """Of the executor that a claim names. The path comes from ZooKeeper: nothing is sure."""
+        """The folder of the executor that a claim names. Its path, from ZooKeeper, is not trusted."""
         path = Path(claim.folder or "")
         is_task = path.is_absolute() and path.name == claim.attempt and path.parent.name == "tasks"
         return cls(path.parent.parent) if is_task else None
 
     def task(self, attempt: str) -> AttemptFolder:
-        """Of an attempt, there or not."""
+        """The folder of an attempt; it may not exist."""
         return AttemptFolder(self._tasks / attempt)
 
     def tasks(self) -> Iterator[AttemptFolder]:
-        """Those that are there. What is no attempt's is passed over."""
+        """All existing folders of attempts. Other folders are skipped."""
         for path in sorted(self._tasks.iterdir()) if self._tasks.is_dir() else ():
             try:
                 yield AttemptFolder(path)
@@ -70,14 +70,14 @@ class ExecutorFolder:
                 continue
 
     def create_task(self, attempt: str) -> AttemptFolder:
-        """Make the folder of an attempt."""
+        """Create the folder of an attempt."""
         folder = self.task(attempt)
-        if folder.path.exists():  # of a claim that was not ours
+        if folder.path.exists():  # left by a claim that was not ours
             remove_tree(folder.path)
         for place in (folder.path, folder.work, folder.scratch):
             place.mkdir(mode=_MODE)
         return folder
 
     def remove(self) -> None:
-        """Remove all of it."""
+        """Remove the folder."""
         remove_tree(self.path)

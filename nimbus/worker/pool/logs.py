@@ -1,6 +1,6 @@
-"""Stores the logs of an executor's attempts: those of short ones together, those of long ones as they grow.
+"""Stores the logs of an executor's attempts: short ones together, long ones while they grow.
 
-Thread `executor-logs`. A store that is away holds up no attempt.
+Thread `executor-logs`. An unavailable store does not delay attempts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from nimbus.worker.log_upload import CHUNK_BYTES, ENOUGH_BYTES, store_rest, stor
 from nimbus.worker.retry import pauses
 
 SMALL_BYTES = 64 << 10
-"""A log that is stored with others, if its attempt has ended before any of it was stored."""
+"""Largest log that is stored with others, if none of it was stored before its attempt ended."""
 _TOGETHER_BYTES = 1 << 20
 _GATHER_S = 0.5
 """Logs of attempts that end within this time are stored together."""
 _FOLLOW_EVERY_S = 1.0
 _PIECES_AT_ONCE = 16
-"""Of one log that grows fast, before others have their turn."""
+"""Most consecutive pieces of one fast-growing log, before other logs are stored."""
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class _Growing:
 
 
 class Logs:
-    """`follow`, `ended`, `close` are used by one thread. What is stored is removed from the disk."""
+    """One thread calls `follow`, `ended`, `close`. Stored logs are removed from the disk."""
 
     def __init__(self, open_archive: Callable[[], LogArchive | None]) -> None:
         """`open_archive` is called on the thread."""
@@ -51,7 +51,7 @@ class Logs:
         self._growing: dict[AttemptId, _Growing] = {}
         self._ended: deque[AttemptFolder] = deque()
         self._in_pieces: set[AttemptId] = set()
-        """Of which a piece may be stored, noted or not: a reader then looks for pieces alone."""
+        """Attempts of which a piece may be stored, recorded or not: readers then look only for pieces."""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
@@ -72,7 +72,7 @@ class Logs:
         self._wake.set()
 
     def close(self, deadline_s: float) -> None:
-        """Store what is left, at most so long; the rest is left to a worker."""
+        """Store the remaining logs within `deadline_s`; a worker stores the rest."""
         self._closing = True
         self._wake.set()
         self._thread.join(deadline_s)
@@ -118,11 +118,11 @@ class Logs:
                 break
         else:
             self._wake.set()
-        # One object a piece: a task that logs for hours gets larger pieces as it goes on.
+        # Each piece is an object, so the pieces of a task that logs for hours grow.
         one.next_s = now + min(_FOLLOW_EVERY_S + one.sent / 60, 10.0)
 
     def _store_ended(self) -> None:
-        """Store the logs of some that have ended. One that cannot be stored waits, and holds up no other."""
+        """Store logs of ended attempts. A log that cannot be stored waits without delaying others."""
         together: dict[AttemptId, bytes] = {}
         done: list[AttemptFolder] = []
         failed: list[AttemptFolder] = []
@@ -133,7 +133,7 @@ class Logs:
                 try:
                     self._store_one(folder, together)
                     done.append(folder)
-                except Exception as exc:  # noqa: BLE001 - of the store, or of what a task did to its folder
+                except Exception as exc:  # noqa: BLE001 - the store failed, or the task damaged its folder
                     error = exc
                     failed.append(folder)
             if together and self._archive is not None:
@@ -151,7 +151,7 @@ class Logs:
             raise error
 
     def _store_one(self, folder: AttemptFolder, together: dict[AttemptId, bytes]) -> None:
-        """Store a log in pieces, or put it to those that are stored together."""
+        """Store a log in pieces, or add it to `together`."""
         if self._archive is None or not folder.log_size():
             return
         if folder.log_size() > SMALL_BYTES or folder.attempt in self._in_pieces:

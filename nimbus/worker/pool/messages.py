@@ -1,7 +1,7 @@
-"""What a worker and its executor say to each other: over a socket, in documents.
+"""Messages between a worker and its executor: JSON documents over a socket.
 
-Orders pass as files in memory, since they can be larger than a message. The executor answers by
-`{"attempt": ..., "refused": why or null, "outcome": outcome or null}` when it has done with one.
+Orders are passed as files in memory, because they can be larger than a message. When an attempt is done, the
+executor sends `{"attempt": ..., "refused": why or null, "outcome": outcome or null}`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_WHY = 1000
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """The worker's end and the executor's. Neither blocks: one of the two may have been stopped."""
+    """The worker's and the executor's end. Neither blocks, because the other process may be stopped."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setblocking(False)  # `recv_fds` of Python 3.11 drops flags
@@ -36,30 +36,30 @@ def connected() -> tuple[socket.socket, socket.socket]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledOrder:
-    """An attempt to be run."""
+    """An order to run an attempt."""
 
     order: Assignment
     plan: RunnerPlan
 
     def encode(self) -> bytes:
-        """The plan, and the order on the line after it."""
+        """Encode the plan, then the order on the next line."""
         return _PLAN.dump_json(self.plan) + b"\n" + ASSIGNMENT.encode(self.order)
 
     @classmethod
     def decode(cls, data: bytes) -> PooledOrder:
-        """Read what `encode` wrote."""
+        """Decode the output of `encode`."""
         plan, _, order = data.partition(b"\n")
         return cls(order=ASSIGNMENT.decode(order, "order"), plan=_plan(plan))
 
 
 @lru_cache(maxsize=16)
 def _plan(data: bytes) -> RunnerPlan:
-    """Plans of one release are the same."""
+    """Decode a plan; cached, because plans of one release are equal."""
     return _PLAN.validate_json(data)
 
 
 def send_order(executor: socket.socket, order: PooledOrder) -> None:
-    """Send an order. BlockingIOError: not now; OSError: the executor has ended."""
+    """Send an order. BlockingIOError: try again later; OSError: the executor has ended."""
     with memory_file(order.encode()) as file:
         socket.send_fds(executor, [b"run"], [file])
 
@@ -74,7 +74,7 @@ def receive_order(worker: socket.socket) -> PooledOrder | None:
 
 
 class Answer(NamedTuple):
-    """An attempt is done with."""
+    """The executor is done with an attempt."""
 
     attempt: str
     refused: str | None = None
@@ -83,7 +83,7 @@ class Answer(NamedTuple):
     """How it ended, if the executor knows."""
 
     def encode(self) -> bytes:
-        """As a message."""
+        """Encode as a message."""
         refused = self.refused and self.refused[:_LONGEST_WHY]
         return json.dumps({"attempt": self.attempt, "refused": refused, "outcome": self.outcome}).encode()
 

@@ -10,19 +10,19 @@ from nimbus.worker.loop import Loop
 
 _FULL_PAUSE_S = 0.05
 _NOBODY_READS = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF})
-"""It has ended, or we have closed the connection."""
+"""Errors if the reader has ended, or we have closed the connection."""
 
 
 class Outbox:
     """Sends in order, and never blocks."""
 
     def __init__(self, connection: socket.socket, loop: Loop) -> None:
-        """`connection` does not block."""
+        """`connection` must be non-blocking."""
         self._connection, self._loop = connection, loop
         self._waiting: deque[bytes] = deque()
 
     def send(self, message: bytes) -> None:
-        """Send, now or as soon as there is room. To a process that has ended nothing is sent."""
+        """Send now, or when the socket is writable. Does nothing if the reader has ended."""
         self._waiting.append(message)
         if len(self._waiting) == 1:
             self._send()

@@ -1,4 +1,4 @@
-"""Runs attempts in an executor process, and settles what a dead one left. Worker thread."""
+"""Runs attempts in an executor process, and settles the attempts of a dead one. Worker thread."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Live:
-    """An executor that was alive when we looked last."""
+    """An executor that was alive at the last check."""
 
     folder: ExecutorFolder
     connection: socket.socket | None
-    """None: an earlier worker started it, and it takes no orders of ours."""
+    """None: an earlier worker started it, and it accepts no orders from this one."""
     sent: set[str] = field(default_factory=set)
-    """Attempts that it has not done with."""
+    """Attempts that it has not finished."""
 
 
 class PooledExecutor:
@@ -49,29 +49,29 @@ class PooledExecutor:
     def __init__(
         self, context: WorkerContext, logs: LeftoverLogs, *, launcher: ForkLauncher, look_again: Action
     ) -> None:
-        """`look_again`: have the worker read its orders anew."""
+        """`look_again` makes the worker read its orders again."""
         self._context, self._logs = context, logs
         self._launcher, self._look_again = launcher, look_again
         self._live: _Live | None = None
         self._failures = 0
-        """To start an executor process, since one was started."""
+        """Consecutive failures to start an executor process."""
         self._last_failure = ""
         self._orders: dict[str, Assignment] = {}
 
     @property
     def works(self) -> bool:
-        """False: no executor could be started, again and again. Attempts can be run isolated."""
+        """False if starting an executor failed repeatedly. Attempts can then run isolated."""
         return self._failures < _MOST_FAILURES
 
     @property
     def pid(self) -> int | None:
-        """Of the executor that takes orders; None while there is none."""
+        """The pid of the executor that accepts orders; None if there is none."""
         holder = None if self._live is None else self._live.folder.lock.last_holder()
         return None if holder is None else holder.pid
 
     @property
     def state(self) -> str:
-        """Which executor process takes orders, or why none does, for people."""
+        """The executor process that accepts orders, or why there is none, as text."""
         if self._live is not None:
             return "starting" if self.pid is None else f"pid {self.pid}"
         if self._failures == 0:
@@ -79,14 +79,14 @@ class PooledExecutor:
         return f"none: {self._last_failure}; pooled tasks {'wait' if self.works else 'run isolated'}"
 
     def close(self) -> None:
-        """Let the executor end with its last attempt."""
+        """Close the connection, so that the executor ends with its last attempt."""
         if self._live is not None and self._live.connection is not None:
             self._context.loop.forget(self._live.connection.fileno())
             self._live.connection.close()
             self._live = None
 
     def sweep(self) -> None:
-        """See `Executor.sweep`: executor processes that live on, and those that died."""
+        """See `Executor.sweep`: watches living executor processes, and settles dead ones."""
         for folder in ExecutorFolder.all_in(self._context.settings.work_dir):
             live = _Live(folder, None, {str(task.attempt) for task in folder.tasks()})
             for attempt in live.sent:
@@ -107,7 +107,7 @@ class PooledExecutor:
         except (
             BrokenPipeError,
             ConnectionResetError,
-        ) as exc:  # its end brings the order back
+        ) as exc:  # when it ends, the order is handled again
             _log.warning("executor_has_ended", attempt=order.attempt, error=str(exc))
 
     def _launch_again(self, order: Assignment, plan: RunnerPlan) -> None:
@@ -150,9 +150,9 @@ class PooledExecutor:
                 answer = receive_answer(live.connection)
             except BlockingIOError:
                 return
-            except ConnectionResetError:  # said once, before what it has still sent
+            except ConnectionResetError:  # raised once, before its last messages
                 continue
-            if answer is None:  # its end is awaited, too
+            if answer is None:  # the handler of its end does the rest
                 self._context.loop.forget(live.connection.fileno())
                 live.connection.close()
                 if self._live is live:
@@ -171,7 +171,7 @@ class PooledExecutor:
     # After its end.
 
     def _settle(self, live: _Live, process: ProcessId | None) -> None:
-        """Bring the attempts of a dead executor to their end. Repeated as a whole until all of it is done."""
+        """End the attempts of a dead executor. Repeated as a whole until everything is done."""
         if self._live is live:
             self._live = None
         folder = live.folder
@@ -192,7 +192,7 @@ class PooledExecutor:
         self._orders.pop(attempt, None)
         task = folder.task(attempt)
         end = record or self._lost(task)
-        if end is None:  # it was not claimed, or is archived, or another one has it: an order is taken anew
+        if end is None:  # unclaimed, archived, or claimed by another process: read the order again
             self._context.phases.pop(attempt, None)
         else:
             why = settlement.put_end(self._context.board, end)
@@ -213,11 +213,11 @@ class PooledExecutor:
     def _remove(self, folder: ExecutorFolder) -> None:
         if any(folder.tasks()) or not folder.path.is_dir():
             return
-        if (lock := folder.lock.take(own_process())) is not None:  # else one starts in it just now
+        if (lock := folder.lock.take(own_process())) is not None:  # else an executor is starting in it
             folder.remove()
             os.close(lock)
 
-    # Attempts of any worker of this host.
+    # The methods below are for attempts of any worker of this host.
 
     def probe(self, attempt: str, claim: Claim | None) -> Sight:
         """See `Executor.probe`. An executor process lives as long as it holds its folder's lock."""

@@ -1,14 +1,14 @@
 """Forks drivers for an executor: `python -I -u -m nimbus.worker.pool.zygote`, a socket as standard input.
 
-One thread, few modules, no credentials: a fork takes a millisecond, and a driver finds no secret in its
-memory. It ends, and all its drivers with it, when its executor does.
+It has one thread, few modules and no credentials: a fork takes a millisecond, and a driver's memory contains
+no secrets. It ends with its executor, and its drivers end with it.
 
 Requests are documents of JSON: `{"start": attempt, "folder": path, "environment": {...}, "uid": n or null,
 "until_s": t}`,
 `{"signal": number, "attempt": attempt}` and `{"where": attempt}`, which it answers by
-`{"attempt": attempt, "pid": pid}`. It tells `{"ended": attempt, "status": n, "fault": text}`, with `status`
-as of `Popen.returncode`; `fault` says why the driver could not begin. A start that comes after `until_s`
-(since boot, suspend included) is not done.
+`{"attempt": attempt, "pid": pid}`. When a driver ends it sends `{"ended": attempt, "status": n, "fault":
+text}`; `status` is like `Popen.returncode`, and `fault` is the reason why the driver could not begin. A start
+that arrives after `until_s` (since boot, including suspend) is not executed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from nimbus.worker.procfs import ProcessId, ProcessStat
 from nimbus.worker.tags import ATTEMPT_VARIABLE
 
 LARGEST_MESSAGE = 128 << 10
-"""Bytes of a request: mostly the environment."""
+"""Largest request in bytes; most of it is the environment."""
 _NEEDED = ("pkgutil", "nimbus.task")
-"""Modules that every driver imports, or most do."""
+"""Modules that most drivers import."""
 _SWEEP_EVERY_S = 1.0
 _KILL_DEADLINE_S = 2.0
 
@@ -49,25 +49,25 @@ class _Child:
     attempt: str
     tag: str
     uid: int | None
-    """Of the user that it runs as; None: our own."""
+    """Uid of the driver's user; None: our own."""
     fault: int
-    """Reading end of a pipe in which it says why it could not begin."""
+    """Read end of a pipe for the reason why it could not begin."""
 
 
 class Zygote:
-    """Main thread; its only one."""
+    """The program; it has only the main thread."""
 
     def __init__(self, executor: socket.socket) -> None:
         self._executor = executor
         self._children: dict[int, _Child] = {}
-        """By pid, which is also the number of the child's group."""
+        """Children by pid, which is also the id of the child's process group."""
         self._ended, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         self._sweep_at: float | None = None
 
     def run(self) -> int:
-        """Serve until the executor's end."""
+        """Serve until the executor ends."""
         poll = select.poll()
         poll.register(self._executor, select.POLLIN)
         poll.register(self._ended, select.POLLIN)
@@ -89,7 +89,7 @@ class Zygote:
 
     def _do(self, request: dict[str, Any]) -> None:
         if "start" in request:
-            if boottime_s() > request["until_s"]:  # we were stopped: a leader may have closed it since
+            if boottime_s() > request["until_s"]:  # too late: a leader may have closed it
                 self._tell(request["start"], EXIT_NOT_STARTED, "the order to start came too late")
             else:
                 self._start(request["start"], Path(request["folder"]), request["environment"], request["uid"])
@@ -104,7 +104,7 @@ class Zygote:
             procfs.signal_child(pid, request["signal"])
 
     def _start(self, attempt: str, folder: Path, environment: dict[str, str], uid: int | None) -> None:
-        for name, value in environment.items():  # so that a child has little to change
+        for name, value in environment.items():  # so that a child changes few memory pages
             if not counts_at_start(name):
                 os.environ.setdefault(name, value)
         try:
@@ -138,7 +138,7 @@ class Zygote:
             _, status = os.waitpid(ended.si_pid, 0)
             if child is not None:
                 self._await_end_of_group(ended.si_pid)
-                if child.uid is not None:  # what reads its folders next has more rights than they
+                if child.uid is not None:  # the next reader of its folders has more rights
                     procfs.kill_all(self._strays, deadline_s=_KILL_DEADLINE_S)
                 self._has_ended(child, status)
 
@@ -153,24 +153,24 @@ class Zygote:
         self._send({"ended": attempt, "status": status, "fault": fault})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # the next read says that the executor has ended
+        with suppress(BrokenPipeError):  # the executor has ended: the next read returns EOF
             self._executor.send(json.dumps(message).encode())
 
     def _await_end_of_group(self, group: int) -> None:
-        """Wait until what a driver left in its group is dead, too: it could write to the output."""
+        """Wait until a driver's whole process group is dead, because it could write to the output."""
         until = time.monotonic() + _KILL_DEADLINE_S
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < until:
                 os.killpg(group, 0)
-                with suppress(ChildProcessError):  # what became ours; others are their parents'
+                with suppress(ChildProcessError):  # adopted orphans; others have their own parents
                     while os.waitpid(-group, os.WNOHANG)[0]:
                         pass
                 time.sleep(0.002)
 
     def _sweep(self) -> None:
-        """Kill what drivers left outside of their group: it became ours when its parent ended.
+        """Kill orphans that drivers left outside of their process groups; this process has adopted them.
 
-        What belongs to a living driver, by its group or by the tag in its environment, is left to it.
+        Processes of a living driver, by group or by the tag in their environment, are not killed.
         """
         left = self._strays()
         for stray in left:
@@ -188,13 +188,13 @@ class Zygote:
         variables = (procfs.environment_of(found.id.pid) or b"").split(b"\0")
         for leader, child in self._children.items():
             if found.group == leader or f"{ATTEMPT_VARIABLE}={child.tag}".encode() in variables:
-                # Anybody can join a group and take a variable, but only of its own user is it believed.
+                # Any process can join a group and set a variable, so it must also have the driver's user.
                 return procfs.user_of(found.id.pid) == (os.getuid() if child.uid is None else child.uid)
         return False
 
 
 def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: int) -> int:
-    """Become a driver, in the forked child. What it reads stays out of the zygote's memory."""
+    """Run a driver in the forked child. Data that it reads do not get into the zygote's memory."""
     signal.set_wakeup_fd(-1)
     forked.keep_only(fault)
     try:
@@ -202,7 +202,7 @@ def _be_driver(folder: Path, environment: dict[str, str], fault: int, zygote: in
         execute = why_own_interpreter(plan, environment) is not None
         driver_start.prepare(folder, plan, environment, zygote, execute=execute)
         if not execute:
-            os.close(fault)  # an interpreter of its own closes it when it starts
+            os.close(fault)  # with its own interpreter it is closed at exec
         driver_start.run(folder, plan, environment, execute=execute)
     except OSError as exc:
         os.write(fault, str(exc).encode(errors="replace")[: select.PIPE_BUF])
@@ -222,7 +222,7 @@ def main() -> int:
         importlib.import_module(name)
     imported_names()
     gc.collect()
-    gc.freeze()  # or the first collection in a child would copy most of our memory
+    gc.freeze()  # else the first collection in a child would copy most of our memory
     return Zygote(executor).run()
 
 

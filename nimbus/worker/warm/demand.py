@@ -1,4 +1,4 @@
-"""When drivers are warmed, and for whom: pure decisions over what was ordered, what waits, and memory."""
+"""Decides when to start warm drivers, and for which tasks: pure, from orders, waiting drivers and memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from nimbus.worker.warm.plan import WarmPlan
 
 EXPECTED_S = 600.0
-"""After a task of its key was ordered, or ran, another one is expected for so long."""
+"""How long after a task with a key was ordered, or ran, another one is expected."""
 KEEP_FREE_BYTES = 2 << 30
-"""What must be left of the available memory when a warm driver has taken all that it may take."""
+"""Memory that must stay available if a warm driver uses its maximum."""
 COLD_START_S = 10.0
-"""How long a cold start is left alone: a driver that is warmed beside it would slow it down."""
+"""How long after a cold start no driver is warmed, because that would slow the cold start down."""
 GIVE_BACK_BYTES = 1 << 30
-"""With less memory available than this, waiting drivers are ended."""
+"""With less available memory than this, waiting drivers are ended."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Demand:
         self._cold_s[attempt] = now_s
 
     def is_starting_cold(self, running: Collection[str], now_s: float) -> bool:
-        """Whether one of these attempts may still be at it."""
+        """True if one of these attempts may still be starting cold."""
         self._cold_s = {
             attempt: begun
             for attempt, begun in self._cold_s.items()
@@ -40,16 +40,16 @@ class Demand:
         return bool(self._cold_s)
 
     def ordered(self, attempt: str, plan: WarmPlan, now_s: float) -> None:
-        """A task was ordered that a driver of this plan fits."""
+        """A task was ordered for which a driver of this plan fits."""
         key = plan.key
         self._plans[key], self._seen_s[key], self._attempts[attempt] = plan, now_s, key
 
     def expected(self, running: Collection[str], now_s: float) -> list[WarmPlan]:
-        """Plans of which another task is expected, the newest first; the others are forgotten.
+        """Plans for which another task is expected, newest first; other plans are dropped.
 
         Args:
             running: Attempts that have not ended.
-            now_s: As in `ordered`.
+            now_s: Same clock as `ordered`.
         """
         self._attempts = {attempt: key for attempt, key in self._attempts.items() if attempt in running}
         for key in self._attempts.values():
@@ -63,14 +63,14 @@ class Demand:
 def why_not_now(
     plan: WarmPlan, *, busy: int, slots: int, available_bytes: int, starting_cold: bool = False
 ) -> str | None:
-    """Say why a driver is not warmed now; None: it is.
+    """Why no driver is started now; None: one is started.
 
     Args:
-        plan: Of the driver.
+        plan: The driver's plan.
         busy: Attempts that are being prepared or run.
-        slots: Of the worker. While all are taken no task waits for a driver, and those that run need the
-            processors; a worker with one slot warms beside its task all the same.
-        available_bytes: Memory.
+        slots: The worker's slots. If all are used, no task waits for a driver, and the running ones need the
+            processors; but a worker with one slot starts a warm driver in parallel with its task.
+        available_bytes: Available memory.
         starting_cold: See `Demand.is_starting_cold`.
     """
     if starting_cold:

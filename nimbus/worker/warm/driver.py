@@ -1,7 +1,7 @@
 """A driver that starts Spark first: `python -I -u -m nimbus.worker.warm.driver FOLDER DESCRIPTOR ROOM`.
 
-Started by a waiting runner, isolated. Notes what a cold driver would have imported by now, since all else
-that is imported here could stand in the way of a release's modules.
+A waiting runner starts it, isolated. It records the modules that a cold driver would have imported at this
+point, because any other imported module may hide a release's module of the same name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A JVM of Spark that waits for the task's code to ask for one. In the driver; main thread.
+"""A Spark JVM that waits until the task's code needs one. In the driver; main thread.
 
-PySpark gets a JVM from one function, `launch_gateway`. Once the JVM has run a job, its context is stopped and
-PySpark is put back to where it was before; `launch_gateway` then gives the waiting JVM to the first call, if
-a JVM that runs can follow what is asked for. If not, this one is killed, and a cold one is started.
+PySpark gets a JVM from one function, `launch_gateway`. After the JVM has run a job, its context is stopped
+and PySpark's state is reset. The first call of `launch_gateway` then returns the waiting JVM, if a running
+JVM can have the requested settings. If not, the waiting JVM is killed, and a cold one is started.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from nimbus.worker.warm.plan import may_change
 
 _of_pyspark: Any = sys.modules["pyspark.core.context"]
 _FOR_WORKERS = ("PYTHONPATH", "NIMBUS_CONTEXT", "NIMBUS_ATTEMPT", "TMPDIR")
-"""What Spark's Python workers, children of the JVM, must see of the attempt: its own environment has none."""
+"""Variables for Spark's Python workers, children of the JVM, whose environment lacks the attempt's."""
 _WAREHOUSE = "spark.sql.warehouse.dir"
 _END_S = 10.0
 _MAY_DIFFER = frozenset({"PYTHONPATH"})
 
 
 class WaitingJvm:
-    """One JVM, started and exercised; given away once, or killed."""
+    """One JVM, started and warmed up; it is used once, or killed."""
 
     def __init__(self, conf: Mapping[str, str], scratch: Path) -> None:
-        """Start it, and run a job in it. PYSPARK_SUBMIT_ARGS says how."""
+        """Start it by PYSPARK_SUBMIT_ARGS, and run a job in it."""
         path, environment = list(sys.path), dict(os.environ)
         session = SparkSession.builder.getOrCreate()
         exercise(session, scratch)
@@ -44,7 +44,7 @@ class WaitingJvm:
         jvm: Any = SparkContext._jvm
         self._system: Any = jvm.java.lang.System
         utilities = getattr(getattr(jvm, "org.apache.spark.util.Utils$"), "MODULE$")
-        utilities.clearLocalRootDirs()  # or the next context would have those of the first one
+        utilities.clearLocalRootDirs()  # else the next context would use the first one's folders
         SparkContext._gateway = SparkContext._jvm = None
         sys.path[:] = path
         os.environ.clear()
@@ -57,11 +57,11 @@ class WaitingJvm:
 
     @property
     def pid(self) -> int:
-        """Of the JVM."""
+        """The JVM's pid."""
         return int(self.gateway.proc.pid)
 
     def give(self, conf: Mapping[str, str], scratch: Path) -> None:
-        """Make it the one that PySpark gets, with the properties and the environment of the attempt.
+        """Make PySpark use it, with the properties and the environment of the attempt.
 
         Raises:
             Py4JError, OSError: the JVM has died.
@@ -72,7 +72,7 @@ class WaitingJvm:
             if conf[name] != self._conf.get(name):
                 self._system.setProperty(name, conf[name])
         self._system.setProperty("spark.app.submitTime", str(int(time.time() * 1000)))
-        if _WAREHOUSE not in conf:  # its default is below the JVM's first working directory
+        if _WAREHOUSE not in conf:  # the default is below the JVM's working directory
             self._system.setProperty(_WAREHOUSE, f"file:{scratch}/spark-warehouse")
         self._system.setProperty("user.dir", str(scratch))
         self._system.setProperty("java.io.tmpdir", str(scratch))
@@ -80,14 +80,14 @@ class WaitingJvm:
         _of_pyspark.launch_gateway = self._asked
 
     def _asked(self, conf: Any = None, popen_kwargs: Any = None) -> Any:
-        """Stand for `pyspark.java_gateway.launch_gateway`, once."""
+        """Replaces `pyspark.java_gateway.launch_gateway` for one call."""
         _of_pyspark.launch_gateway = self._launch
         asked = dict(conf.getAll()) if conf is not None else {}
         why = "its process is described" if popen_kwargs else self._why_not(asked)
         if why is not None:
             sys.stderr.write(f"Spark is started anew: {why}, which a warm driver cannot follow\n")
             self.gateway.proc.kill()
-            with suppress(subprocess.TimeoutExpired):  # two JVMs at once need twice the memory
+            with suppress(subprocess.TimeoutExpired):  # wait, because two JVMs need twice the memory
                 self.gateway.proc.wait(_END_S)
             return self._launch(conf, popen_kwargs)
         workers = {
@@ -95,7 +95,7 @@ class WaitingJvm:
         }
         workers = {name: value for name, value in workers.items() if name not in self._conf}
         for name, value in (workers | asked).items():
-            if name.startswith("spark."):  # Spark does not start with others either
+            if name.startswith("spark."):  # other names do not start Spark either
                 self._system.setProperty(name, value)
         return self.gateway
 

@@ -1,4 +1,4 @@
-"""Gives attempts of Spark tasks to warm drivers that fit, and keeps such drivers ready. Worker thread."""
+"""Gives attempts of Spark tasks to fitting warm drivers, and keeps such drivers ready. Worker thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class WarmLauncher:
-    """See `nimbus.worker.launcher.Launcher`. What no warm driver fits is left to forks."""
+    """See `nimbus.worker.launcher.Launcher`. Attempts without a fitting warm driver are forked."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class WarmLauncher:
         memory: Callable[[], int] = available_memory,
         command: Sequence[str] = (),
     ) -> None:
-        """`limit`: of drivers that wait. `command`: of the driver, unless a test has another one."""
+        """`limit`: most waiting drivers. `command`: the driver's command, replaced in tests."""
         self._forks, self._work_dir, self._command = forks, work_dir, command
         self._limit, self._slots, self._memory = limit, slots, memory
         self._demand = Demand()
         self._failed: dict[str, tuple[str, float]] = {}
-        """Keys of drivers that never got ready: why, and when the next one is tried."""
+        """Keys whose drivers did not become ready: the reason, and the time of the next try."""
         self.pairs: list[WarmPair] = []
         self.state = "off" if limit == 0 else "none: no Spark task was here lately"
-        """For people."""
+        """The state as text, for the worker's registration."""
 
     def start(self) -> None:
-        """Start the fork server, and remove what an earlier worker's drivers have left."""
+        """Start the fork server, and remove files of an earlier worker's drivers."""
         self._forks.start()
         root = self._work_dir / FOLDER
         for place in root.iterdir() if root.is_dir() else ():
@@ -57,7 +57,7 @@ class WarmLauncher:
                 place.unlink(missing_ok=True)
 
     def __call__(self, folder: AttemptFolder, startup: RunnerStartup) -> ProcessId | None:
-        """Give the attempt to a warm driver, or have a runner forked."""
+        """Give the attempt to a warm driver, or fork a runner."""
         plan = warm_plan(startup.plan, folder.order()) if self._limit else None
         if plan is not None:
             self._demand.ordered(str(folder.attempt), plan, time.monotonic())
@@ -73,7 +73,7 @@ class WarmLauncher:
         return self._forks(folder, startup)
 
     def _take(self, key: str) -> WarmPair | None:
-        """A driver of this key that is ready; it is not ours any more."""
+        """Remove and return a ready driver of this key."""
         self._look()
         for pair in self.pairs:
             if pair.is_ready and pair.plan.key == key:
@@ -94,7 +94,7 @@ class WarmLauncher:
         self.pairs.remove(pair)
 
     def keep_ready(self, running: Collection[str]) -> None:
-        """Warm a driver that is needed, end those that are not.
+        """Start a needed warm driver, and end unneeded ones.
 
         Args:
             running: Attempts of this worker that have not ended.
@@ -121,7 +121,7 @@ class WarmLauncher:
     def _warm_unless(
         self, plan: WarmPlan, running: Collection[str], available_bytes: int, now_s: float
     ) -> str | None:
-        """Start a driver, or say why not."""
+        """Start a driver, or return why not."""
         why = why_not_now(
             plan,
             busy=len(running),
@@ -148,7 +148,7 @@ class WarmLauncher:
         return ", ".join(counts) or f"none: {why or 'one is started soon'}"
 
     def close(self) -> None:
-        """End the drivers that wait, and the fork server. What has an attempt goes on."""
+        """End waiting drivers and the fork server. Drivers with an attempt continue."""
         for pair in list(self.pairs):
             self._end(pair)
         self._forks.close()

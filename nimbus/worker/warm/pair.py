@@ -1,4 +1,4 @@
-"""A waiting runner and its warm driver, as their worker sees them: a socket. Worker thread."""
+"""The worker's handle of a waiting runner and its warm driver: a socket. Worker thread."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from nimbus.worker.warm.runner import READY, TAKEN
 FOLDER = "warm"
 _READY_S = 600.0
 _ANSWER_S = 5.0
-"""For a lock to be taken: it takes milliseconds, and a second if a dying runner still has it."""
+"""Time limit for taking a lock: milliseconds, or a second if a dying runner still holds it."""
 
 
 class WarmPair:
-    """One pair. It ends when this end of its socket is closed, unless it was given an attempt."""
+    """One pair. It ends when this end of its socket is closed, unless it has an attempt."""
 
     def __init__(
         self, work_dir: Path, forks: ForkLauncher, plan: WarmPlan, command: Sequence[str] = ()
@@ -55,7 +55,7 @@ class WarmPair:
         self._control.settimeout(0)
 
     def look(self) -> bool:
-        """Learn whether it is ready; False: it has ended."""
+        """Update whether it is ready; return False if it has ended."""
         try:
             told = self._control.recv(1024)
         except BlockingIOError:
@@ -68,11 +68,11 @@ class WarmPair:
             self.is_ready = True
             return True
         self.last_words = told.decode(errors="replace") or "its runner ended"
-        shutil.rmtree(self._place, ignore_errors=True)  # its runner does so, too, unless it was killed
+        shutil.rmtree(self._place, ignore_errors=True)  # its runner does so, too, if it is not killed
         return False
 
     def hand_over(self, folder: AttemptFolder, startup: RunnerStartup) -> bool:
-        """Give it an attempt; False: it did not take it, so another runner may."""
+        """Give it an attempt; False: it did not accept it, so another runner may."""
         tag = attempt_tag(startup.plan.cluster, str(folder.attempt))
         request = json.dumps({"folder": str(folder.path), "tag": tag}).encode()
         self._control.settimeout(_ANSWER_S)
@@ -84,5 +84,5 @@ class WarmPair:
             return False
 
     def close(self) -> None:
-        """End it, or, if it was given an attempt, leave it alone."""
+        """End it, unless it has an attempt."""
         self._control.close()

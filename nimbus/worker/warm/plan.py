@@ -1,4 +1,4 @@
-"""What a warm driver is started with, and which attempts it fits. Pure functions; any thread."""
+"""The start settings of a warm driver, and which attempts they fit. Pure functions; any thread."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _OF_A_CONTEXT_EXACTLY = frozenset(
     }
 )
 _OF_THE_JVM = ("spark.sql.codegen.", "maxThreadThreshold")
-"""In names below `spark.sql.`: read once, for caches and thread pools of the whole JVM."""
+"""Parts of names below `spark.sql.` that are read once, for caches and thread pools of the whole JVM."""
 _MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _UNITS = {"": 20, "k": 10, "m": 20, "g": 30, "t": 40}
-"""Of `spark.driver.memory`, as powers of two; a bare number is MiB."""
+"""Units of `spark.driver.memory`, as powers of two; a bare number is MiB."""
 _DEFAULT_MEMORY = "1g"
 _LEAST_OVERHEAD = 384 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmPlan:
-    """What a JVM is started with. Equal keys: it fits."""
+    """The start settings of a JVM. A warm driver fits a plan with an equal key."""
 
     environment: Mapping[str, str]
     master: str
@@ -47,19 +47,19 @@ class WarmPlan:
 
     @property
     def key(self) -> str:
-        """Of all that cannot be changed in a JVM that runs."""
+        """Digest of all settings that a running JVM cannot change."""
         fixed = {name: value for name, value in self._conf.items() if not may_change(name)}
         told = (sorted(self.environment.items()), sorted(fixed.items()))
         return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
     @property
     def is_local(self) -> bool:
-        """Executors are threads of the driver. A cluster would hold resources for one that only waits."""
+        """True if executors are threads of the driver. In a cluster a waiting driver would hold resources."""
         return self._conf.get("spark.master", self.master).startswith("local")
 
     @property
     def memory_bytes(self) -> int:
-        """What a driver takes at most, by Spark's own rule: its heap and a tenth, at least 384 MiB."""
+        """A driver's maximum, by Spark's own rule: its heap and a tenth, but at least 384 MiB."""
         found = _MEMORY.fullmatch(self._conf.get("spark.driver.memory", _DEFAULT_MEMORY).strip())
         heap = int(found[1]) << _UNITS[found[2].lower()] if found else 1 << 30
         return heap + max(_LEAST_OVERHEAD, heap // 10)
@@ -69,12 +69,12 @@ class WarmPlan:
         return {**self.worker_conf, **self.task_conf}
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode as JSON."""
         return _PLAN.dump_json(self)
 
     @classmethod
     def decode(cls, data: bytes) -> WarmPlan:
-        """Read what `encode` wrote."""
+        """Decode the output of `encode`."""
         return _PLAN.validate_json(data)
 
 
@@ -82,8 +82,8 @@ _PLAN = TypeAdapter(WarmPlan)
 
 
 def may_change(name: str) -> bool:
-    """Whether a property is read by a Spark context or session, not by what starts the JVM."""
-    if not name.startswith("spark."):  # a context keeps it, nothing reads it
+    """True if a Spark context or session reads this property, not the start of the JVM."""
+    if not name.startswith("spark."):  # it is stored in the context and never read
         return True
     if name.startswith("spark.sql.") and any(word in name for word in _OF_THE_JVM):
         return False
@@ -91,7 +91,7 @@ def may_change(name: str) -> bool:
 
 
 def warm_plan(plan: RunnerPlan, order: Assignment) -> WarmPlan | None:
-    """How a driver would be warmed for an attempt like this one; None: none is."""
+    """The plan of a warm driver for attempts like this one; None if they cannot use one."""
     made = WarmPlan(
         environment=plan.environment,
         master=plan.master,
@@ -100,7 +100,9 @@ def warm_plan(plan: RunnerPlan, order: Assignment) -> WarmPlan | None:
         class_archive=str(plan.class_archive or ""),
     )
     own_spark = order.task.kind in SPARK_KINDS and order.task.spark_mode is SparkMode.CLASSIC
-    bounded = order.task.limits is not None and order.task.limits.open_files is not None  # at a start only
+    bounded = (
+        order.task.limits is not None and order.task.limits.open_files is not None
+    )  # can only be set at a start
     fits = (
         own_spark
         and not bounded

@@ -1,4 +1,4 @@
-"""A warm driver as its runner sees it: started before there is an attempt, then bound to one. Main thread."""
+"""A runner's handle of its warm driver: started without an attempt, later bound to one. Main thread."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from nimbus.worker.warm.plan import WarmPlan
 DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.warm.driver")
 _BIND_S = 20.0
 _NOT_YET_KNOWN = "SPARK_LOCAL_DIRS"
-"""Beats `spark.local.dir`, so a JVM that has it keeps its files where they were at its start."""
+"""It overrides `spark.local.dir`, so a JVM with it keeps the folder of its start."""
 
 
 class WarmDriver(DriverProcess):
     """One warm driver, from its start to its attempt's end."""
 
     def __init__(self, place: Path, plan: WarmPlan, command: tuple[str, ...] = DRIVER) -> None:
-        """Start it in a folder of its own; it says when it is ready.
+        """Start it in its own folder; it reports when it is ready.
 
         Args:
-            place: Gets its log and temporary files.
-            plan: How to start Spark.
-            command: The program, unless a test has another one.
+            place: Folder for its log and temporary files.
+            plan: Settings for Spark's start.
+            command: The program, replaced in tests.
         """
         self._place = place
         (place / "work" / "tmp").mkdir(parents=True)
@@ -56,23 +56,23 @@ class WarmDriver(DriverProcess):
 
     @property
     def channel(self) -> int:
-        """Readable when it is ready, and when it has ended."""
+        """A descriptor that is readable when the driver is ready or has ended."""
         return self._go_fd
 
     def is_ready(self) -> bool:
-        """To be asked once, when the channel can be read: is it ready, or has it ended?"""
+        """True if it is ready, False if it has ended. Call it once, when the channel is readable."""
         return os.read(self._go_fd, 1) == b"r"
 
     def last_words(self) -> bytes:
-        """The end of its log, for its worker."""
+        """The end of its log, for the worker."""
         lines = (read_if_there(self._place / "log") or b"").strip().splitlines()
         return lines[-1][:500] if lines else b"it said nothing"
 
     def bind(self, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> bool:
-        """Make it the driver of an attempt; False: it cannot be, and user code has not run.
+        """Make it the driver of an attempt; False: it does not fit, and user code has not run.
 
-        Its log and temporary files move into the attempt's folder. A link in their place leads there, since
-        the JVM knows their paths.
+        Its log and temporary files move into the attempt's folder. Links replace them, because the JVM
+        still uses the old paths.
         """
         self._folder = folder
         try:
@@ -90,7 +90,7 @@ class WarmDriver(DriverProcess):
             return False
 
     def forget(self) -> None:
-        """Remove the link, or the folder, when it is of no use any more."""
+        """Remove the link or folder after the driver has ended."""
         if self._place.is_symlink():
             self._place.unlink(missing_ok=True)
         else:
@@ -100,7 +100,7 @@ class WarmDriver(DriverProcess):
 def _become(
     place: Path, arguments: list[str], environment: dict[str, str], channel: int, fault: int, runner: int
 ) -> int:
-    """Become the driver, in the forked child. `fault` is closed when it has begun."""
+    """Execute the driver in the forked child. `fault` is closed when it has begun."""
     forked.keep_only(channel, fault)
     try:
         os.setpgid(0, 0)

@@ -1,9 +1,9 @@
-"""A runner that waits for its attempt, with a warm driver. Forked by a worker's fork server.
+"""A runner that waits for an attempt, with a warm driver. A worker's fork server forks it.
 
-It waits on a socket of its worker, and ends with all it started when that is closed: with the worker, or
-because nobody needs it. It says `ready` there when its driver is. A request to run an attempt, with its
-startup, is answered as soon as the attempt's lock is taken; from then on this is a runner as any other, and
-outlives its worker. It has no credentials before. Thread: main.
+It waits on a socket of its worker. When the socket is closed, because the worker ends or does not need it, it
+ends with all its processes. It sends `ready` when its driver is ready. It answers a request to run an
+attempt, which contains the startup, after it has taken the attempt's lock. From then on it is an ordinary
+runner, and outlives its worker. Before that it has no credentials. Thread: main.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from nimbus.worker.warm.plan import WarmPlan
 from nimbus.worker.warm.process import DRIVER, WarmDriver
 
 LONGEST_MESSAGE = 64 << 10
-"""Bytes: paths and a tag. What is larger travels in a descriptor."""
+"""Largest message in bytes: paths and a tag. Larger data are passed in a descriptor."""
 READY, TAKEN, REFUSED = b"ready", b"taken", b"refused"
 
 _log = structlog.get_logger("nimbus.worker.runner")
 
 
 def begin(place: Path, control: int, command: Sequence[str]) -> int:
-    """Become a waiting runner, in the forked child of a fork server."""
+    """Run a waiting runner, in the forked child of a fork server."""
     os.setsid()
     forked.keep_only(control)
     forked.reset_signals()
@@ -66,7 +66,7 @@ def begin(place: Path, control: int, command: Sequence[str]) -> int:
 
 
 def _wait(worker: socket.socket, driver: WarmDriver) -> tuple[AttemptFolder, int] | None:
-    """Wait for an attempt: its folder, locked, and its startup; None: there is nothing to wait for."""
+    """Wait for an attempt; return its locked folder and its startup; None: the socket was closed."""
     poll = select.poll()
     for fd in (worker.fileno(), driver.handle, driver.channel):
         poll.register(fd, select.POLLIN)
@@ -89,7 +89,7 @@ def _taken(worker: socket.socket) -> tuple[AttemptFolder, int] | None:
         return None
     request = json.loads(message)
     folder = AttemptFolder(Path(request["folder"]))
-    # As when a runner is forked: who looks for one finds it before it has the lock.
+    # As for a forked runner: its tag must be visible before it has the lock.
     show_as(
         "nimbus-runner",
         ("nimbus.worker.runner", str(folder.attempt)),
@@ -100,7 +100,7 @@ def _taken(worker: socket.socket) -> tuple[AttemptFolder, int] | None:
             worker.send(REFUSED)
         return None
     forked.write_to(folder.runner_log)
-    with suppress(OSError):  # the worker has died: the attempt has its runner all the same
+    with suppress(OSError):  # the worker has died; the attempt runs nevertheless
         worker.send(TAKEN)
     return folder, descriptors[0]
 
@@ -110,7 +110,7 @@ def _run(folder: AttemptFolder, startup: int, driver: WarmDriver) -> int:
 
 
 def _bound(warm: WarmDriver, folder: AttemptFolder, plan: RunnerPlan, order: Assignment) -> DriverProcess:
-    """The warm driver, or, if it has died or does not fit, one that starts cold in a clean folder."""
+    """The warm driver; if it has died or does not fit, a cold driver in a clean folder."""
     if warm.bind(folder, plan, order):
         _log.info("driver_was_warm", attempt=str(folder.attempt))
         return warm

@@ -1,8 +1,8 @@
-"""What a warm driver does until it is the driver of an attempt: starts Spark, and waits. Main thread.
+"""A warm driver until it has an attempt: starts Spark, and waits. Main thread.
 
-It says `r` on its descriptor when it is ready, and then gets a line: the folder and the environment of its
-attempt. It says `b` when it is that attempt's driver, and goes on as any driver does: it waits for go. EOF,
-or something of the attempt that does not fit, ends it with 75.
+It sends `r` on its descriptor when it is ready, then receives a line with the folder and the environment of
+its attempt. It sends `b` when it is bound to the attempt, and continues like any driver: it waits for go. On
+EOF, or if the attempt does not fit, it exits with 75.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
 
     Args:
         arguments: Folder and descriptor.
-        of_a_cold_one: Modules that a cold driver has imported before user code.
+        of_a_cold_one: Modules that a cold driver imports before user code.
     """
     place, channel = Path(arguments[0]), int(arguments[1])
-    for name in ROOM:  # the memory stays; what we start has no use for it
+    for name in ROOM:  # the memory stays reserved; child processes do not need it
         os.environ.pop(name, None)
     plan = WarmPlan.decode((place / "warm.json").read_bytes())
     conf = {**driver.settings_of(place, plan), "spark.eventLog.enabled": "false"}  # it runs no task yet
@@ -57,7 +57,7 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
 
 
 def _next_line(channel: int, jvm: int) -> dict[str, Any] | None:
-    """Wait for it; None: there is none, or the JVM has ended."""
+    """Wait for a line; None on EOF, or if the JVM has ended."""
     ended = os.pidfd_open(jvm)
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -65,7 +65,7 @@ def _next_line(channel: int, jvm: int) -> dict[str, Any] | None:
     line = b""
     while not line.endswith(b"\n"):
         heard = {fd for fd, _ in poll.poll()}
-        byte = os.read(channel, 1) if ended not in heard else b""  # one: what follows the line is go
+        byte = os.read(channel, 1) if ended not in heard else b""  # one byte: the bytes after the line are go
         if not byte:
             return None
         line += byte

@@ -1,1 +1,1 @@
-"""`make bench-blobsync`: bringing files from S3 to a disk, beside the tools that do it fastest."""
+"""`make bench-blobsync`: copies files from S3 to a disk, compared with the fastest other tools."""

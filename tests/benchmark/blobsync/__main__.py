@@ -1,4 +1,4 @@
-"""Brings files from S3 to a disk with us and with others; docs/benchmarks.md says what the figures mean."""
+"""Copies files from S3 to a disk with blobsync and other tools; docs/benchmarks.md explains the figures."""
 
 from __future__ import annotations
 

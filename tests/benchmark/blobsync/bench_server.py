@@ -1,4 +1,4 @@
-"""The one real S3 server of a run, with what is fetched from it."""
+"""The one real S3 server of a run, with the files to fetch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BenchServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For every contender: where and who, and no settings of this user."""
+        """Environment of every contender: endpoint and keys, without settings of this user."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         return {

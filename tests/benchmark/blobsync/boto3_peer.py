@@ -1,4 +1,4 @@
-"""What one writes with boto3 in an hour: `python boto3_peer.py BUCKET PREFIX FOLDER`, 32 threads.
+"""A simple boto3 program with 32 threads: `python boto3_peer.py BUCKET PREFIX FOLDER`.
 
 Small objects by `get_object`, large ones by ranges of 16 MiB, so that all threads have work. Nothing is
 verified and nothing is flushed.

@@ -1,4 +1,4 @@
-"""A proxy before the S3 server that counts bytes. Used apart from the timed runs."""
+"""A proxy for the S3 server that counts bytes. Not used in timed runs."""
 
 from __future__ import annotations
 

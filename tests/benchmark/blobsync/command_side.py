@@ -41,7 +41,7 @@ class CommandSide:
         return Work(answer["wall_s"], answer["cpu_s"], answer["peak_bytes"])
 
     def bare_interpreter(self) -> Work:
-        """What a Python that does nothing costs."""
+        """The cost of a Python process that does nothing."""
         return min((self.run([sys.executable, "-c", "pass"]) for _ in range(5)), key=lambda work: work.wall_s)
 
     def close(self) -> None:

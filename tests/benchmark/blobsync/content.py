@@ -1,4 +1,4 @@
-"""The files that are brought over. The same bytes in each run of the benchmark: a fixed seed."""
+"""The files to copy. A fixed seed makes them equal in each run of the benchmark."""
 
 from __future__ import annotations
 

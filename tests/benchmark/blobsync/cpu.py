@@ -15,7 +15,7 @@ from pathlib import Path
 _PF_KTHREAD = 0x00200000
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SAMPLED_SLACK_S = 0.03
-"""The machine's sum is sampled at each tick, so of a short run it is only roughly true."""
+"""The machine's sum is sampled at each tick, so it is only approximate for a short run."""
 
 
 def process_cpu_s(pid: int) -> float:
@@ -50,7 +50,7 @@ class Usage:
 
 
 def usage(our_pids: Iterable[int]) -> Usage:
-    """Look now."""
+    """Read the counters now."""
     mine = {os.getpid(), *our_pids}
     others: dict[int, float] = {}
     kernel = 0.0

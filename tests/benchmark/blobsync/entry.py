@@ -1,4 +1,4 @@
-"""A contender in one case: what is done before, what is timed, what is looked at afterwards."""
+"""A contender in one case: the preparation, the timed part, the check afterwards."""
 
 from __future__ import annotations
 

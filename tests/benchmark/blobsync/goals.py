@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it was."""
+"""The goals, and whether they were met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.benchmark.blobsync.sample import Found, counted
 
 @dataclass(frozen=True)
 class _Ratio:
-    """Our median wall time, at most so much of another's in the same case."""
+    """A limit of our median wall time, as a share of another contender's in the same case."""
 
     case: str
     ours: str

@@ -1,4 +1,4 @@
-"""Most of it, or all, is here already: nothing to do, hashing all of it anew, and one percent changed."""
+"""Cases with existing local files: nothing to do, hashing everything again, and one percent changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = ("nothing", "rehash", "changed")
 
 @dataclass(frozen=True)
 class _Bases:
-    """What each tool has brought over itself, so that times and names are as it likes them."""
+    """The copies that each tool made itself, so that it finds its own times and names."""
 
     lab: Lab
     source: Source

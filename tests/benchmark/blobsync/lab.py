@@ -1,4 +1,4 @@
-"""What all cases share: server, tools, processes, and the files that were uploaded."""
+"""The common parts of all cases: server, tools, processes, and the uploaded files."""
 
 from __future__ import annotations
 

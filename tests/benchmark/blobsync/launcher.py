@@ -1,4 +1,4 @@
-"""Starts commands and says what each cost: a script, not a module to import.
+"""Starts commands and reports the cost of each: a script, not a module to import.
 
 A process of its own because Linux counts, in a child's peak memory, that of the process which started it:
 this one is smaller than any interpreter with its libraries. One JSON document a line on standard input

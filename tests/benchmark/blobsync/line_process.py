@@ -1,4 +1,4 @@
-"""A child process that is asked and answers by lines of JSON."""
+"""A child process with requests and responses as lines of JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _END_LIMIT_S = 20.0
 
 
 class BenchFailedError(Exception):
-    """A contender did not do what it was asked for."""
+    """A contender failed."""
 
 
 class LineProcess:

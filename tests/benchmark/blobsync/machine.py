@@ -1,4 +1,4 @@
-"""What the figures depend on, in words."""
+"""A description of the machine, on which the figures depend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the contenders of a case in turns, and counts only runs during which nobody else worked."""
+"""Runs the contenders of a case in turns, and counts only runs that other processes did not disturb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of one run."""
+"""The measurements of one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much there is of everything. The real sizes, and small ones to see that all of it runs."""
+"""The sizes of all cases: the real ones, and small ones for a test of the benchmark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program asks of a store that is there: is all ready, and how long does it take to open."""
+"""Cases with an existing store: readiness, and the time to open it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns what was measured into text."""
+"""Formats the measurements as text."""
 
 from __future__ import annotations
 

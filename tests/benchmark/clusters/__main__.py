@@ -1,4 +1,4 @@
-"""Measures what drivers in clusters cost: to follow many of them, and to submit one."""
+"""Measures the cost of drivers in clusters: following many of them, and submitting one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WARM_UP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a worker has used."""
+    """A worker's resource use."""
 
     drivers: int
     core: float
@@ -40,7 +40,7 @@ class Followed:
 
 
 class _Gateway:
-    """Says of every driver that it runs."""
+    """A gateway that reports every driver as running."""
 
     def __init__(self) -> None:
         self.asked: dict[str, int] = {}
@@ -72,7 +72,7 @@ class _Gateway:
 
 
 def followed(root: Path, drivers: int, seconds: float) -> Followed:
-    """Measure a worker that follows so many drivers, for so long."""
+    """Measure a worker that follows a number of drivers for some time."""
     with ExitStack() as last_first:
         gateway = _Gateway()
         last_first.callback(gateway.close)
@@ -110,7 +110,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _claim(hosts: str, work_dir: Path, drivers: int) -> None:
-    """Make attempts that were submitted and claimed, as a worker before has left them."""
+    """Create submitted and claimed attempts, as of an earlier worker."""
     records = SubmissionRecords(work_dir)
     with _session(hosts) as session:
         board, calls, paths = ZooKeeperAttemptBoard(session, ROOT), Calls(session), Paths(ROOT)

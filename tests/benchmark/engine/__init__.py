@@ -1,1 +1,1 @@
-"""Measures the leader's engine on a real ZooKeeper; docs/benchmarks.md says what the figures mean."""
+"""Measures the leader's engine on a real ZooKeeper; docs/benchmarks.md explains the figures."""

@@ -1,4 +1,4 @@
-"""Measures the leader's engine on a real ZooKeeper; docs/benchmarks.md says what the figures mean."""
+"""Measures the leader's engine on a real ZooKeeper; docs/benchmarks.md explains the figures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _scale(options: argparse.Namespace) -> Scale:
 
 
 def _comparable(scale: Scale, most: int) -> Scale:
-    """What the older engine can bear."""
+    """The limits of the older engine."""
     crowds = tuple(live for live in scale.crowds if live <= most) or (most,)
     turns = tuple(live for live in scale.turn_live if live <= most)
     runs, tasks = scale.small_runs

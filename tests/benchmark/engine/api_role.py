@@ -25,7 +25,7 @@ LONG = timedelta(seconds=30)
 
 
 class _Health:
-    """A leader that knows itself: nothing of it is measured here."""
+    """A fake leader, which is not measured here."""
 
     def readiness(self) -> Sequence[Check]:
         return ()
@@ -69,7 +69,7 @@ class ApiRole:
         self._server.start()
 
     def url(self) -> str:
-        """Where it answers."""
+        """Its URL."""
         return self._server.url
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A child process of the benchmark: one role, asked by lines of JSON. `python -m ... ROLE ARGUMENT...`."""
+"""A child process with one role, and requests as JSON lines: `python -m ... ROLE ARGUMENT...`."""
 
 from __future__ import annotations
 

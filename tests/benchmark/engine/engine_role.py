@@ -1,4 +1,4 @@
-"""The process of the leader: a real session, election and engine. Effects are played at once."""
+"""The process of the leader: a real session, election and engine. Effects are simulated without delay."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Child:
         return self._process.pid
 
     def ask(self, do: str, **more: Any) -> Any:
-        """Have it do something; what it answers."""
+        """Send a request; return the response."""
         return self._process.ask({"do": do, **more})["value"]
 
     def close(self) -> None:

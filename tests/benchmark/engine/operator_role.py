@@ -1,4 +1,4 @@
-"""The process of whoever asks the leader for something: commands, and a look at what became of them."""
+"""The process of an operator: sends commands, and reads their outcomes."""
 
 from __future__ import annotations
 

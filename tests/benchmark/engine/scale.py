@@ -1,4 +1,4 @@
-"""How much there is of everything."""
+"""The sizes of all measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between the engines that are compared: names, and how the store is written."""
+"""Adapts the differences between the compared engines: names, and how the store is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many workers on one session and one thread: they claim and end what they are given, many in one request."""
+"""Many workers on one session and one thread, which claim and end their attempts, many in one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure 5: what ZooKeeper holds, and what it has to write."""
+"""Measure 5: the size of ZooKeeper's data, and of its writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ZooKeeper has written to its transaction log: the only witness that no adapter can talk around.
+"""Reads ZooKeeper's transaction log: evidence that does not depend on an adapter.
 
 Source: ZooKeeper 3.9, `FileTxnLog` and `zookeeper.jute` (FileHeader, TxnHeader, MultiTxn, CreateTxn,
 SetDataTxn).

@@ -1,4 +1,4 @@
-"""Measure 1: what one event costs the engine's thread, whatever is live. In memory, without the commit."""
+"""Measure 1: the cost of one event on the engine's thread, by live runs. In memory, without the commit."""
 
 from __future__ import annotations
 

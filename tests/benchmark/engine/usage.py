@@ -1,4 +1,4 @@
-"""What this process has used."""
+"""Resource use of this process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an attempt costs on its worker's host: processor and wall time of runner and driver."""
+"""The cost of an attempt on its worker's host: processor and wall time of runner and driver."""

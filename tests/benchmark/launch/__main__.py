@@ -1,4 +1,4 @@
-"""Measures what a task that does nothing costs on its worker's host, through the real launcher and runner."""
+"""Measures the cost of an empty task on its worker's host, through the real launcher and runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a SQL task costs with a Spark of its own, and in a session on a Connect server that is warm.
+"""The cost of a SQL task with its own Spark, and in a session on a warm Connect server.
 
 `python -m tests.benchmark.launch.connect [--warm N] [--rounds N]`: through a real worker, runner and driver,
 with the board in a folder. Each round runs one task in `mode: classic`, then six in `mode: connect`, so that

@@ -1,4 +1,4 @@
-"""Compares our hand-over with Curator's and kazoo's. See docs/benchmarks.md for what the figures mean."""
+"""Compares our hand-over with Curator's and kazoo's. docs/benchmarks.md explains the figures."""
 
 from __future__ import annotations
 

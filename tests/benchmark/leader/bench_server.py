@@ -1,4 +1,4 @@
-"""The one real ZooKeeper of a run, and the words that say what its log lies on."""
+"""The one real ZooKeeper of a run, and a description of its log's file system."""
 
 from __future__ import annotations
 

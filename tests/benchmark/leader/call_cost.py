@@ -1,4 +1,4 @@
-"""What a leader pays as it works: for `is_leader()`, and for the fence of a write. Runs inside our host."""
+"""The cost of `is_leader()`, and of the fence of a write. Runs inside our host process."""
 
 from __future__ import annotations
 

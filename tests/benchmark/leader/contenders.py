@@ -1,4 +1,4 @@
-"""Who takes part, and how each one's host processes are started. The same topology for all."""
+"""The contenders, and how their host processes are started, with the same topology for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Percentiles, and what the machine is."""
+"""Percentiles, and a description of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a participant costs that only waits: CPU time and threads, against the same process without any."""
+"""The cost of a waiting participant: CPU time and threads, minus those of an empty process."""
 
 from __future__ import annotations
 

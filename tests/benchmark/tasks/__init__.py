@@ -1,1 +1,1 @@
-"""What a task costs: from the end of one to its successor's code, tasks in a second, processor time."""
+"""The cost of a task: time from its end to its successor's code, tasks per second, processor time."""

@@ -1,4 +1,4 @@
-"""Measures what a task costs, with us and with others; docs/benchmarks.md says what the figures mean."""
+"""Measures the cost of a task in Nimbus and other products; docs/benchmarks.md explains the figures."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--products", type=lambda text: text.split(","), default=list(PRODUCTS), help=",".join(PRODUCTS))
     add("--workloads", type=lambda text: text.split(","), default=list(_WORKLOADS), help=",".join(_WORKLOADS))
-    add("--before", metavar="REV", help="the commit that is the parent; without it that product is left out")
-    add("--quick", action="store_true", help="few tasks, to see that it works; the figures mean little then")
+    add("--before", metavar="REV", help="commit to measure as the product `parent`; by default, none")
+    add("--quick", action="store_true", help="few tasks, to check that it works; the figures mean little")
     add(
         "--durable",
         type=int,
@@ -47,8 +47,8 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
         metavar="N",
         help="kill processes during N tasks, 20,000",
     )
-    add("--seed", type=int, default=1, help="of what --durable kills, and when")
-    add("--data", type=Path, default=Path("build"), help="where all data go, such as /dev/shm")
+    add("--seed", type=int, default=1, help="seed for the times and targets of the kills of --durable")
+    add("--data", type=Path, default=Path("build"), help="folder for all data, such as /dev/shm")
     add("--json", type=Path, default=Path("build/bench-tasks.json"))
     options = parser.parse_args(words)
     for given, known in ((options.products, PRODUCTS), (options.workloads, _WORKLOADS)):
@@ -60,7 +60,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code: 1 if a product broke down, or if a task was lost or run twice."""
+    """Run the benchmark. Returns exit code 1 if a product broke down, or a task was lost or run twice."""
     options = _arguments(words)
     options.data.mkdir(parents=True, exist_ok=True)
     with _place(options.data) as place, contextlib.ExitStack() as stack:

@@ -10,12 +10,12 @@ from tests.benchmark.tasks.shapes import Shape, needs_of
 
 
 def marked(marks: str, name: str, lines: int, run_id: str) -> None:
-    """Be a task. Airflow gives it `run_id`."""
+    """The code of a task. Airflow passes `run_id`."""
     mark(marks, run_id, name, lines)
 
 
 def dag_of(shape: Shape, marks: str) -> DAG:
-    """The DAG, which is named like the workload."""
+    """The DAG, with the name of the workload."""
     asked = {"max_active_runs": shape.runs, "is_paused_upon_creation": False}
     with DAG(shape.workload, schedule=None, catchup=False, **asked) as dag:
         needs = needs_of(shape)

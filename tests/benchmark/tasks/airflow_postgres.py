@@ -1,4 +1,4 @@
-"""The Postgres that Airflow keeps its state in: Debian's, with its defaults. Standard library only."""
+"""Postgres for Airflow's state: Debian's package with its defaults. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _START_S, _STOP_S = 30.0, 5.0
 
 
 def postgres_bin() -> Path | None:
-    """The folder of the newest installed server; None: there is none."""
+    """The folder of the newest installed server; None if there is none."""
     found = sorted(_DEBIAN.glob("*/bin/postgres"), key=lambda server: int(server.parts[-3]))
     return found[-1].parent if found else None
 
 
 class Postgres:
-    """A server on loopback that lets everybody in."""
+    """A server on loopback without authentication."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
@@ -29,7 +29,7 @@ class Postgres:
         self.url = f"postgresql+psycopg2://{_USER}@127.0.0.1:{port}/{_USER}"
 
     def start(self) -> None:
-        """Make its data, and start it.
+        """Create its data, and start it.
 
         Raises:
             RuntimeError: it is not installed, or does not start.
@@ -55,7 +55,7 @@ class Postgres:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Stop it, if it runs: Postgres's fast shutdown."""
+        """Stop it if it runs, with Postgres's fast shutdown."""
         if self._server is None:
             return
         self._server.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""Airflow with LocalExecutor and a Postgres of its own: `airflow_role.py PROFILE`. Asked by lines of JSON.
+"""Airflow with LocalExecutor and its own Postgres: `airflow_role.py PROFILE`. Reads requests as JSON lines.
 
-In the interpreter of `make bench-airflow-tools`. All of it is below this process, whose own processor time
-does not count. Postgres refuses to be run by root: then it runs as its own user.
+Runs in the interpreter of `make bench-airflow-tools`. All of Airflow's processes descend from this process,
+whose own processor time does not count. Postgres refuses to run as root, so root starts it as `postgres`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AirflowRole:
         self._dags.mkdir()
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._hang_up = select.poll()
-        self._hang_up.register(sys.stdin, 0)  # no event but POLLHUP: whoever asks has gone
+        self._hang_up.register(sys.stdin, 0)  # only POLLHUP: the requesting process has ended
         self._postgres = Postgres(home / "postgres", _free_port())
         port = _free_port()
         self._url = f"http://127.0.0.1:{port}"
@@ -99,7 +99,7 @@ class AirflowRole:
         return all(health[name]["status"] == "healthy" for name in ("scheduler", "dag_processor"))
 
     def prepare(self, workload: str, kind: str, width: int, runs: int, lines: int, marks: str) -> None:
-        """Make the workload known as a DAG."""
+        """Write the workload as a DAG, and wait until Airflow knows it."""
         shape = Shape(workload, kind, width, runs, lines)
         (self._dags / f"{workload}.py").write_text(_DAG.format(shape=shape, marks=marks))
         self._command("dags", "reserialize")
@@ -138,10 +138,10 @@ class AirflowRole:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {within_s:.0f} s: {what}")
             if self._hang_up.poll(_LOOK_S * 1000):
-                raise EOFError("nobody waits for it any more")
+                raise EOFError("the requesting process has ended")
 
     def close(self) -> None:
-        """End all of it."""
+        """Stop all processes."""
         for daemon in self._daemons:
             daemon.terminate()
         deadline = time.monotonic() + _STOP_S

@@ -1,4 +1,4 @@
-"""What our processes use beside a Spark task that lasts: all of them but its driver and its JVM."""
+"""Processor time of our processes during a long Spark task, without its driver and JVM."""
 
 from __future__ import annotations
 

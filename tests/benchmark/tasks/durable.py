@@ -1,4 +1,4 @@
-"""Kills schedulers, workers, executors and zygotes while pooled tasks run, and looks whether one is lost."""
+"""Kills schedulers, workers, executors and zygotes while pooled tasks run; checks that no task is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.benchmark.tasks.whole_run import Plan
 
 _WIDTH = 100
 _LIVE_RUNS = 10
-"""Runs that are asked for and not ended, at most."""
+"""Most runs that are requested and have not ended."""
 _SCHEDULERS, _WORKERS, _SLOTS = 2, 2, 4
 _POINTS = {"10 %": 0.1, "50 %": 0.5, "100 %": 1.0}
 _SILENCE_S = 180.0
@@ -47,13 +47,13 @@ _MOST = {
     HARNESS: 2, ZOOKEEPER: 1, S3: 1, SCHEDULER: _SCHEDULERS, HELPERS: 2 * _SCHEDULERS,
     WORKER: _WORKERS, FORK_SERVER: _WORKERS, EXECUTOR: _WORKERS, ZYGOTE: _WORKERS,
 }  # fmt: skip
-"""Processes of each kind that may be there when no task runs."""
+"""Most processes of each kind that may exist while no task runs."""
 _VICTIMS = (SCHEDULER, WORKER, EXECUTOR, ZYGOTE)
 
 
 @dataclass
 class Durable:
-    """What was seen.
+    """The result of a trial.
 
     Args:
         faults: Laws that were broken; empty: none.
@@ -83,7 +83,7 @@ class Durable:
 
 
 def durable(plan: Plan, tasks: int, seed: int) -> Durable:
-    """Run so many tasks under kills, then half as many undisturbed; stop, and look what is left."""
+    """Run `tasks` tasks under kills, then half as many undisturbed; stop, and check what is left."""
     runs = max(1, tasks // _WIDTH)
     result = Durable(tasks=runs * _WIDTH, runs=runs)
     ask = Ask(slots=_SLOTS, schedulers=_SCHEDULERS, workers=_WORKERS)
@@ -112,7 +112,7 @@ class Trial:
         self._kill_at = time.monotonic() + kills_s[0]
 
     def go(self) -> None:
-        """All of it."""
+        """Run the whole trial."""
         result = self._result
         tasks = {f"t{number:03}": task_document(self._marks, []) for number in range(_WIDTH)}
         self._stack.publish("durable", tasks)
@@ -134,7 +134,7 @@ class Trial:
         self._check_left()
 
     def _ended_of(self, runs: list[str]) -> Iterator[int]:
-        """Ask for runs, a few at a time, until all have ended; meanwhile how many of their tasks have."""
+        """Request runs, a few at a time, until all have ended; yields the number of tasks that have ended."""
         before = count_ends(self._marks)
         asked: list[str] = []
         todo, last, silent_since = list(runs), -1, time.monotonic()
@@ -178,7 +178,7 @@ class Trial:
             self._kill(self._chance.choice(_VICTIMS))
 
     def _kill(self, kind: str) -> None:
-        """Only what this benchmark has started: it is looked for below its own process."""
+        """Kill only processes that this benchmark started: it searches the descendants of its own process."""
         if kind in (EXECUTOR, ZYGOTE):
             pids = [process.pid for process in tree(self._stack.pid) if process.kind == kind]
             if not pids:

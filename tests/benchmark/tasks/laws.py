@@ -1,4 +1,4 @@
-"""What must hold after processes were killed: no task is lost, none is committed twice, or started twice."""
+"""Checks after processes were killed: no task is lost, committed twice, or started twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tests.benchmark.tasks.marks import Mark
 
 Outcomes = Mapping[str, Sequence[str | None]]
-"""Of a run: the outcomes of each task's attempts, by the task's name."""
+"""The outcomes of the attempts of each task of a run, by the task's name."""
 
 
 def committed_once(where: str, outcomes: Outcomes, tasks: int) -> Iterator[str]:
-    """Faults: a task without exactly one attempt that has succeeded, which is its last."""
+    """Yield a fault for each task without exactly one succeeded attempt, which must be its last."""
     if len(outcomes) != tasks:
         yield f"{where}: {len(outcomes)} tasks, not {tasks}"
     for task, found in outcomes.items():
@@ -21,7 +21,7 @@ def committed_once(where: str, outcomes: Outcomes, tasks: int) -> Iterator[str]:
 
 
 def started_once(marks: Iterable[Mark], tasks: int) -> Iterator[str]:
-    """Faults: an attempt whose code started twice, tasks whose code never came to its end."""
+    """Yield faults: attempts whose code started twice, tasks whose code never ended."""
     marks = list(marks)
     starts = Counter(mark.key for mark in marks if mark.what == "start")
     yield from (f"code of {key} started {times} times" for key, times in starts.items() if times > 1)
@@ -31,7 +31,7 @@ def started_once(marks: Iterable[Mark], tasks: int) -> Iterator[str]:
 
 
 def none_left(kinds: Iterable[str], most: Mapping[str, int]) -> Iterator[str]:
-    """Faults: more processes of a kind than there may be; kinds that are not named may have none."""
+    """Yield a fault for each kind with more processes than `most` allows; other kinds may have none."""
     for kind, count in Counter(kinds).items():
         if count > most.get(kind, 0):
             yield f"{count} processes of the kind {kind} are there, not {most.get(kind, 0)}"

@@ -1,7 +1,7 @@
-"""Luigi, in an interpreter of its own: `luigi_role.py WORKERS`. Asked by lines of JSON.
+"""Luigi, in an interpreter of its own: `luigi_role.py WORKERS`. Reads requests as JSON lines.
 
-With one worker its tasks run in this process, with more in a process each. It knows by a file of each task
-that it is done, which is how Luigi is used; its scheduler is in this process.
+With one worker its tasks run in this process, with more workers in a process each. As usual with Luigi, each
+task writes a file when it is done. Luigi's scheduler is in this process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.benchmark.tasks.marking import mark
 
 
 class Marked(luigi.Task):  # type: ignore[misc]
-    """One task. Its place in the run says what it needs."""
+    """One task. Its position in the run determines the tasks that it needs."""
 
     marks = luigi.Parameter()
     run_name = luigi.Parameter()
@@ -27,17 +27,17 @@ class Marked(luigi.Task):  # type: ignore[misc]
     lines = luigi.IntParameter()
 
     def requires(self) -> list[Any]:
-        """The one before it in a chain; all others for a join."""
+        """In a chain, the previous task; for a join, all other tasks."""
         if self.kind == "chain":
             return [self.clone(place=self.place - 1)] if self.place else []
         return [self.clone(place=place) for place in range(self.width)] if self.place == self.width else []
 
     def output(self) -> Any:
-        """Its file."""
+        """The file that shows that the task is done."""
         return luigi.LocalTarget(f"{self.marks}.done/{self.run_name}-{self.place}")
 
     def run(self) -> None:
-        """Be the task, then say that it is done."""
+        """Run the task, then write its file."""
         mark(self.marks, self.run_name, f"t{self.place:05}", self.lines)
         with self.output().open("w"):
             pass
@@ -50,7 +50,7 @@ class LuigiRole:
         self._workers = int(workers)
 
     def prepare(self, **_shape: object) -> None:
-        """Nothing: its tasks are code that is there."""
+        """Does nothing: the tasks are code in this file."""
 
     def run(self, workload: str, kind: str, width: int, runs: int, lines: int, marks: str) -> bool:
         """Run a workload to its end."""
@@ -65,7 +65,7 @@ class LuigiRole:
         return bool(luigi.build(tasks, workers=self._workers, local_scheduler=True, log_level="ERROR"))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: there is nothing to close."""
 
 
 if __name__ == "__main__":

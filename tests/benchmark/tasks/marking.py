@@ -1,4 +1,4 @@
-"""What the tasks of other products do: the same lines as `pipeline/task.py` writes. Standard library only."""
+"""Code of the tasks of other products: writes the same lines as `pipeline/task.py`. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 def mark(file: str, run: str, task: str, lines: int) -> None:
-    """Be a task."""
+    """The code of a task."""
     started_ns = time.time_ns()
     own = f"{os.getpid()} {run} {task} 1\n"
     marks = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,6 +1,6 @@
-"""The file that all tasks append to: the only truth about when their code ran, for every product.
+"""The file that all tasks of all products append to: the only source of the times at which their code ran.
 
-A line, written at once: `start|end`, the wall clock in ns, the pid, run, task, number of the attempt.
+A line, written with one write: `start|end`, the wall clock in ns, the pid, run, task, number of the attempt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 
 
 def read_marks(file: Path) -> list[Mark]:
-    """All lines that are there."""
+    """Read all marks; none if there is no file."""
     found = []
     for line in file.read_text().splitlines() if file.exists() else ():
         what, at_ns, pid, run, task, attempt = line.split()
@@ -45,7 +45,7 @@ def count_ends(file: Path) -> int:
 
 
 def check_once(marks: Iterable[Mark], tasks: int) -> None:
-    """Each task has run once, from its start to its end.
+    """Check that each task has run exactly once, from its start to its end.
 
     Raises:
         BenchFailedError: it has not.
@@ -61,7 +61,7 @@ def check_once(marks: Iterable[Mark], tasks: int) -> None:
 
 
 def gaps_ms(marks: Iterable[Mark]) -> list[float]:
-    """Of chains: from the end of each task to the start of its run's next one."""
+    """For chains: times from the end of each task to the start of the next task of its run."""
     starts: dict[str, list[int]] = {}
     ends: dict[str, list[int]] = {}
     for mark in marks:

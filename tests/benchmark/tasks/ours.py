@@ -1,4 +1,4 @@
-"""Our product: a local stack of one revision, asked as any user asks it."""
+"""Our product: a local stack of one revision, used through its API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def until(what: str, seconds: float, look: Callable[[], Any], every_s: float = _POLL_S) -> Any:
-    """Ask again and again until the answer is true, and return it.
+    """Call `look` repeatedly until its result is true, and return the result.
 
     Raises:
         BenchFailedError: it did not become true in time.
@@ -49,7 +49,7 @@ class Ask:
     Args:
         task: Added to each task of a pipeline.
         settings: Added to the schedulers' configuration.
-        workers: Of their own; 0: each scheduler has one inside.
+        workers: Number of separate workers; 0: each scheduler has an embedded one.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class OurStack:
 
     @property
     def pid(self) -> int:
-        """Of the process that everything is below."""
+        """Pid of the process that all others descend from."""
         return self._role.pid
 
     def ask(self, do: str, **question: Any) -> Any:
-        """A method of `StackRole`."""
+        """Call a method of `StackRole`."""
         return self._role.ask({"do": do, **question})["value"]
 
     def lacks(self, settings: Mapping[str, Any], pipeline: Path) -> str:
@@ -110,7 +110,7 @@ class OurStack:
         self.ask("publish", pipeline=str(folder))
 
     def get(self, path: str) -> Any:
-        """A document below /api/v1, from the first scheduler that has it; None: nobody has, now."""
+        """A document below /api/v1, from the first scheduler that returns it; None if no scheduler does."""
         for url in self._urls:
             with suppress(httpx.TransportError):
                 answer = self._http.get(f"{url}/api/v1{path}")
@@ -119,7 +119,7 @@ class OurStack:
         return None
 
     def begin(self, pipeline: str, run: str) -> None:
-        """Ask for a run. Waits until somebody has heard it, not until it is accepted."""
+        """Request a run. Waits until a scheduler has received the request, not until the run is accepted."""
 
         def heard() -> bool:
             for url in self._urls:
@@ -132,10 +132,10 @@ class OurStack:
                         return True
             return False
 
-        until(f"a scheduler that hears of run {run}", 60, heard)
+        until(f"a scheduler that takes the request for run {run}", 60, heard)
 
     def ended(self, run: str, within_s: float) -> dict[str, Any]:
-        """Wait for a run's end; the run.
+        """Wait for a run's end, and return the run.
 
         Raises:
             BenchFailedError: it has not succeeded.
@@ -152,10 +152,10 @@ class OurStack:
         return found
 
     def close(self, keep: Path | None = None) -> None:
-        """End all of it, and remove its files; safe to repeat.
+        """Stop everything, and remove its files; safe to repeat.
 
         Args:
-            keep: A folder that is made, and gets them all but the objects in S3.
+            keep: A folder to create, for all of its files except the objects in S3.
         """
         if self._closed:
             return
@@ -174,7 +174,7 @@ class OurStack:
 
 @contextmanager
 def our_stack(revision: Revision, place: Path, ask: Ask) -> Iterator[OurStack]:
-    """A stack, not yet started; closed at the end, whatever happens."""
+    """A stack that is not started yet. It is always closed at the end."""
     stack = OurStack(revision, place / f"ours-{next(_numbers)}", ask)
     try:
         yield stack
@@ -197,7 +197,7 @@ class OurProduct:
         self._stack.publish(shape.workload, tasks)
 
     def run(self, shape: Shape, marks: Path, within_s: float) -> None:
-        """Run it; returns when all runs are succeeded."""
+        """Run it; returns when all runs have succeeded."""
         runs = [f"{shape.workload}-run-{number}" for number in range(shape.runs)]
         for run in runs:
             self._stack.begin(shape.workload, run)

@@ -1,4 +1,4 @@
-"""Other products, each in a process with the interpreter of `make bench-tasks-tools`, or that for Airflow."""
+"""Other products, each in a process with the interpreter of `make bench-tasks-tools`, or Airflow's."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Peer:
 
 @contextmanager
 def peer(name: str, place: Path) -> Iterator[Peer]:
-    """A started one. Raises NotInstalledError."""
+    """A started product. Raises NotInstalledError."""
     tools = _AIRFLOW_TOOLS if name in (AIRFLOW, AIRFLOW_TUNED) else _TOOLS
     python = PROJECT / "build" / tools / "bin" / "python"
     if not python.exists():

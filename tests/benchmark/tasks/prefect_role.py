@@ -1,4 +1,7 @@
-"""Prefect, in an interpreter of its own, asked by lines of JSON: flows here, and its server below."""
+"""Prefect, in an interpreter of its own. Reads requests as JSON lines.
+
+Flows run in this process, and Prefect's server in a child process.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ def marked(marks: str, run: str, name: str, lines: int) -> None:
 
 @flow(task_runner=ThreadPoolTaskRunner(max_workers=_AT_ONCE))
 def chain(marks: str, run: str, width: int, lines: int) -> None:
-    """One after the other."""
+    """Run tasks one after the other."""
     for place in range(width):
         marked(marks, run, f"t{place:05}", lines)
 
 
 @flow(task_runner=ThreadPoolTaskRunner(max_workers=_AT_ONCE))
 def fanout(marks: str, run: str, width: int, lines: int) -> None:
-    """Side by side, then the join."""
+    """Run tasks in parallel, then the join."""
     futures = [marked.submit(marks, run, f"t{place:05}", lines) for place in range(width)]
     marked.submit(marks, run, "join", lines, wait_for=futures).result()
 
@@ -37,12 +40,12 @@ class PrefectRole:
     """See the module."""
 
     def prepare(self, **_shape: object) -> None:
-        """Nothing: its tasks are code that is there."""
+        """Does nothing: the tasks are code in this file."""
 
     def run(self, workload: str, kind: str, width: int, runs: int, lines: int, marks: str) -> bool:
         """Run a workload to its end."""
         what = chain if kind == "chain" else fanout
-        for number in range(runs):  # side by side they wait for each other's writes to SQLite
+        for number in range(runs):  # in parallel, they wait for each other's writes to SQLite
             what(marks, f"{workload}-{number}", width, lines)
         return True
 

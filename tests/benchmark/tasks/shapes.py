@@ -12,7 +12,7 @@ import yaml
 
 CHAIN, FANOUT, SMALL, LOGS, SPARK, BESIDE = "chain", "fanout", "small", "logs", "spark", "beside"
 SLOTS = 8
-"""Tasks at a time, with every product."""
+"""Number of tasks that run in parallel, with every product."""
 _SCRIPTS = Path(__file__).parent / "pipeline"
 
 
@@ -25,11 +25,11 @@ class Scale:
         fanout: Tasks that the join waits for.
         small: Runs, and tasks of each.
         spark: Tasks of a chain of Spark tasks.
-        spark_pause_s: How long a Spark task lasts where the pool is given time to refill.
-        spark_long_s: How long the one lasts beside which our processes are watched.
-        settle_s: Before a workload, so that what the one before left to do is done.
+        spark_pause_s: Duration of a Spark task in chains in which the pool has time to refill.
+        spark_long_s: Duration of the Spark task during which our processes are measured.
+        settle_s: Pause before a workload, so that work of the previous one is done.
         kills_s: Shortest and longest time from one kill to the next.
-        patience_s: For a workload of one product.
+        patience_s: Longest time for a workload of one product.
     """
 
     chain: int
@@ -55,12 +55,12 @@ QUICK = Scale(
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload, whatever runs it.
+    """A workload, independent of the product that runs it.
 
     Args:
         kind: `chain` or `fanout`, which has a join.
-        width: Tasks of a run, the join left out.
-        lines: What each task prints.
+        width: Tasks of a run, without the join.
+        lines: Number of lines that each task prints.
     """
 
     workload: str
@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def tasks(self) -> int:
-        """Of all runs."""
+        """Number of tasks of all runs."""
         return self.runs * (self.width + (self.kind == FANOUT))
 
 
@@ -87,7 +87,7 @@ def shapes(scale: Scale) -> dict[str, Shape]:
 
 
 def needs_of(shape: Shape) -> dict[str, list[str]]:
-    """The tasks of a run, and what each needs."""
+    """The tasks of a run, each with the tasks that it needs."""
     names = [f"t{number:05}" for number in range(shape.width)]
     if shape.kind == CHAIN:
         return {name: names[place - 1 : place] if place else [] for place, name in enumerate(names)}
@@ -95,7 +95,7 @@ def needs_of(shape: Shape) -> dict[str, list[str]]:
 
 
 def task_document(marks: Path, needs: list[str], *, lines: int = 0, seconds: float = 0) -> dict[str, Any]:
-    """A task that does nothing, as `pipeline.yaml` has it."""
+    """A task that does nothing, in the form of `pipeline.yaml`."""
     return {
         "type": "python",
         "script": "task.py",

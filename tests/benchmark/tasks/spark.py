@@ -1,7 +1,7 @@
 """Chains of tiny Spark tasks: cold, with the class archive, with warm drivers, on a Connect server.
 
-Measured from the end of a task to its successor's code with a session that is ready. Of SQL, which cannot
-say when it ran: from the end of a Python task to the start of the next but one, with the query between them.
+Measured from the end of a task to its successor's code with a session that is ready. A SQL task cannot record
+its times, so it is measured from the end of the Python task before it to the start of the one after it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SparkRow:
     """One chain of one variant.
 
     Args:
-        of_cold: Median, divided by that of the cold chain.
-        goal: Of that, at most.
+        of_cold: The median, divided by the median of the cold chain.
+        goal: Upper limit for `of_cold`.
         skipped: Why it was left out.
     """
 
@@ -93,7 +93,7 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
     write_pipeline(try_out, "try-out", _with(chains[BURST], ask.task))
     with our_stack(revision, plan.place, ask) as asking:
         lacking = asking.lacks(ask.settings, try_out)
-        if lacking and ask.settings == _OFF:  # what a revision does not have is off
+        if lacking and ask.settings == _OFF:  # a setting that a revision does not have is off
             ask = replace(ask, settings={})
             lacking = asking.lacks(ask.settings, try_out)
     if lacking:
@@ -103,7 +103,7 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
         stack.start()
         for name, tasks in chains.items():
             stack.publish(_id(name), _with(tasks, ask.task))
-        for chain in chains:  # the first is for warming up: files are read, the archive is made
+        for chain in chains:  # the first one is a warm-up: files are read, the archive is made
             if chain == BURST:
                 _run(stack, plan, place, chain, "first")
             _await_settled(stack, ask, plan.scale.settle_s)
@@ -124,7 +124,7 @@ def _id(chain: str) -> str:
 
 
 def _with(tasks: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is asked for is asked of Spark tasks."""
+    """The tasks, with `more` added to those of Spark."""
     return {name: {**task, **(more if task["type"] != "python" else {})} for name, task in tasks.items()}
 
 
@@ -164,7 +164,7 @@ def _run(stack: OurStack, plan: Plan, place: Path, chain: str, name: str) -> tup
 
 
 def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
-    """Wait until what is warmed in the background is there."""
+    """Wait until the archive and the warm drivers, which are made in the background, are ready."""
     for setting in ("class_archive", "warm_drivers"):
         if ask.settings.get("worker", {}).get(setting):
             try:
@@ -175,7 +175,7 @@ def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
 
 
 def _is_ready(stack: OurStack, setting: str) -> bool:
-    """The worker says `ready` of an archive, `1 ready` or `1 ready, 1 starting` of drivers."""
+    """The worker reports `ready` for an archive, `1 ready` or `1 ready, 1 starting` for drivers."""
     return _said(stack, setting).partition(",")[0].endswith("ready")
 
 

@@ -1,4 +1,4 @@
-"""Plays faults for a while, lets the election recover after each, and says what was seen."""
+"""Injects faults for a while, lets the election recover after each, and reports the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.election.participant import now_ns
 from tests.chaos.election.stage import Stage, pause
 
 SLACK = timedelta(seconds=3)
-"""For what is neither session nor tick: reconnecting (at most 1 s of back-off), a busy machine."""
+"""Extra time for reconnects (at most 1 s of back-off) and a busy machine."""
 ENSEMBLE_SLACK = timedelta(seconds=8)
 """For the ensemble's own election: six ticks until a silent server is given up, six until a leader without a
 majority gives up, and the votes."""
@@ -40,7 +40,7 @@ class Round:
 
 @dataclass(slots=True)
 class Outcome:
-    """All that was done and found."""
+    """All faults and findings."""
 
     seed: int
     session: timedelta
@@ -77,7 +77,7 @@ class Driver:
         self._dues: list[Due] = []
 
     def run(self, length: timedelta) -> Outcome:
-        """Play for `length`, end the participants, judge."""
+        """Inject faults for `length`, end the participants, check the histories."""
         outcome = self._outcome
         try:
             self._play(length)
@@ -113,7 +113,7 @@ class Driver:
         self._outcome.rounds.append(Round(tuple(struck), began_ns, now_ns()))
 
     def _hold(self, struck: list[Struck], draws: list[Draw]) -> None:
-        """Let each last as long as it shall, and mend it."""
+        """Hold each fault for its duration, then end it."""
         open_ = sorted(zip(struck, draws, strict=True), key=lambda pair: pair[0].by_ns + _ns(pair[1].hold))
         for fault, drawn in open_:
             while now_ns() < fault.by_ns + _ns(drawn.hold):
@@ -123,7 +123,7 @@ class Driver:
             fault.mended_ns = now_ns()
 
     def _recover(self, struck: list[Struck]) -> None:
-        """Somebody leads within the bound, and everybody queues again some time after that."""
+        """Wait until one leads within the bound, and later all queue again."""
         stage, what = self._stage, " and ".join(f"{fault.kind} of {fault.target}" for fault in struck)
         bound = self._bound(struck)
         mended_ns = max(fault.mended_ns for fault in struck)

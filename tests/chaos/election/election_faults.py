@@ -1,4 +1,4 @@
-"""What can go wrong, and how it is played: each fault strikes, holds for a while, and is mended."""
+"""The faults of an election: each is injected, held for a while, and ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRAP_LIMIT = timedelta(seconds=1.5)
 
 
 def draw(kind: str, rng: Random, session: timedelta) -> Draw:
-    """Let chance decide. Equal seeds give equal draws, whatever happens meanwhile."""
+    """Draw a random fault. Equal seeds give equal draws, independent of the run."""
     least, most = KINDS[kind].hold
     return Draw(
         kind=kind,
@@ -34,7 +34,7 @@ def draw(kind: str, rng: Random, session: timedelta) -> Draw:
 
 
 def strike(stage: Stage, drawn: Draw) -> Struck:
-    """Play it. Returns when it is in force."""
+    """Inject it. Returns when it is active."""
     return KINDS[drawn.kind].strike(stage, drawn)
 
 
@@ -133,7 +133,7 @@ def _server_isolated(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _latch_deleted(stage: Stage, drawn: Draw) -> Struck:
-    """The leader hears of it when its watch fires, which may be later than its heir does."""
+    """The leader is notified when its watch fires, which may be later than for its successor."""
     leader, before_ns = stage.leading(), now_ns()
     stage.delete_first_latch()
     if leader is None:
@@ -178,7 +178,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a kind of fault is played.
+    """How a kind of fault is injected.
 
     Args:
         strike: Plays it.

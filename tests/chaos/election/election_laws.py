@@ -1,4 +1,4 @@
-"""What the histories of all participants must be like, whatever happened. Pure.
+"""The laws that the histories of all participants must obey after any faults. Pure.
 
 Most laws are those of `tests.election.laws`; here stand those that a test with real processes adds: who
 has slept wakes as no leader, and somebody leads when somebody must.
@@ -30,7 +30,7 @@ _NEVER = timedelta(days=1_000)
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Between two moments, nobody leading may last for `bound_ns` at most; beginning before `until_ns`."""
+    """A time without a leader that begins before `until_ns` may last at most `bound_ns`."""
 
     what: str
     from_ns: int
@@ -39,7 +39,7 @@ class Due:
 
 
 def judge(lines: Sequence[Line], played: Iterable[Moment], dues: Iterable[Due], session_ns: int) -> list[str]:
-    """What is wrong; empty: nothing.
+    """Broken laws; empty if there are none.
 
     Args:
         lines: Of all participants.

@@ -1,4 +1,4 @@
-"""What a run of faults has shown, in a table for people."""
+"""The results of a run with faults, as a table."""
 
 from __future__ import annotations
 

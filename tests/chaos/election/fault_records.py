@@ -1,4 +1,4 @@
-"""A fault before it is played, as chance has drawn it, and after: what was done to whom, and when."""
+"""A fault as it was drawn, and as it was injected: target and times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.election.history import Moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """All that chance decides about a fault, drawn before it is known who leads.
+    """All random choices of a fault, drawn before the leader is known.
 
     Args:
         kind: A key of `KINDS`.

@@ -1,4 +1,4 @@
-"""What a participant writes down while it is tormented: one line of JSON for each thing it did or was told.
+"""A participant's history during the faults: one line of JSON for each action or callback.
 
 Each line has the time before and after, by CLOCK_BOOTTIME, which all processes of a machine share. So whether
 two things overlapped can be judged without doubt: one began after the other had ended.
@@ -35,7 +35,7 @@ class Did(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing that a participant did or was told.
+    """One action or callback of a participant.
 
     Args:
         name: Of the participant.

@@ -1,4 +1,4 @@
-"""One participant in a process of its own: it asks, writes, and keeps a history, until SIGTERM.
+"""One participant process: it calls `is_leader()`, writes, and keeps a history, until SIGTERM.
 
     python -m tests.chaos.election.participant HOSTS ROOT NAME SESSION_S HISTORY [PACE]
 
@@ -31,7 +31,7 @@ _CLOSE_LIMIT = timedelta(seconds=5)
 
 
 def now_ns() -> int:
-    """CLOCK_BOOTTIME: it goes on while the machine sleeps, and all processes share it."""
+    """CLOCK_BOOTTIME: it continues while the machine sleeps, and all processes share it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 

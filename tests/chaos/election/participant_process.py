@@ -1,4 +1,4 @@
-"""A participant in a process of its own, as whoever torments it sees it."""
+"""The test's handle of a participant process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REPOSITORY = Path(__file__).parents[3]
 
 
 class ParticipantProcess(ManagedProcess):
-    """One participant. It answers once it has begun to queue.
+    """One participant. It is ready when it has begun to queue.
 
     Args:
         name: Its id; also names its files in `folder`.

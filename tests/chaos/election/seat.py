@@ -1,4 +1,4 @@
-"""The only place of the election's chaos that knows how a participant uses `leader`."""
+"""The only module of the election's chaos tests that uses `leader`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Seat:
         self._told("revoked", leadership.epoch, reason)
 
     def is_leader(self) -> bool:
-        """The question that everything here is about."""
+        """True while this participant leads."""
         return self._queue.is_leader()
 
     def token(self) -> FencingToken | None:

@@ -1,4 +1,4 @@
-"""Three ZooKeeper servers, five participants in processes of their own, and what they write down."""
+"""Three ZooKeeper servers, five participant processes, and their histories."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Member(ParticipantProcess):
 
 
 class Stage:
-    """Everything that faults are played on, and the eyes of whoever plays them. Main thread only."""
+    """All targets of faults, with access to their state. Main thread only."""
 
     def __init__(self, folder: Path, *, participants: int, session: timedelta) -> None:
         self.session, self.tick = session, TICK
@@ -87,7 +87,7 @@ class Stage:
         return True
 
     def absent(self) -> list[Member]:
-        """Who has no latch, or whose latch nobody can read now; or has two."""
+        """Participants without a readable latch, or with two."""
         paths = ElectionPaths(ROOT)
         children = self.ask(self.operator.get_children_async, paths.queue) or []
         found = [self.ask(self.operator.get_async, paths.latch(child)) for child in children]
@@ -115,14 +115,14 @@ class Stage:
             return None
 
     def delete_first_latch(self) -> None:
-        """What an operator does to be rid of a leader."""
+        """Remove the leader like an operator."""
         paths = ElectionPaths(ROOT)
         queue = in_queue_order(self.ask(self.operator.get_children_async, paths.queue) or [])
         if queue:
             self.ask(self.operator.delete_async, paths.latch(queue[0].name))
 
     def delete_leader_node(self) -> None:
-        """What an operator had better not do."""
+        """A harmful action of an operator."""
         self.ask(self.operator.delete_async, ElectionPaths(ROOT).leader)
 
     def set_epoch(self, epoch: int) -> None:

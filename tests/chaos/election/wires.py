@@ -1,4 +1,4 @@
-"""The lines between participants and servers, and between the servers: each a fault proxy."""
+"""The connections between participants and servers, and between servers: each is a fault proxy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fault_proxy.proxy import Direction, FaultProxy, Op, Request, Trap
 
 
 class Wires:
-    """What a participant takes for the ensemble. A fault strikes all its lines at once.
+    """A participant's connections to the ensemble. A fault affects all of them together.
 
     Args:
         addresses: Of the real servers.

@@ -1,4 +1,4 @@
-"""Works for some seconds and writes into a journal that it lives: at its start, all the while, at its end.
+"""Works for some seconds and records in a journal that it is alive: at its start, periodically, at its end.
 
 Given a folder with gates, it works on until a file of its own name is there.
 
