@@ -1,1 +1,1 @@
-"""The live state in one file of SQLite, for one machine without ZooKeeper (ADR 32)."""
+"""The live state in one file of SQLite, for one machine without ZooKeeper (ADR 34)."""
