@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,7 @@ class Scrubber:
     def _round(self) -> None:
         began_s, before, seen = time.monotonic(), self.progress, set[str]()
         releases = self._local.releases()
+        random.shuffle(releases)  # a restart begins the round anew: no release may always be among the last
         self._note(is_running=True, done_releases=0, total_releases=len(releases), done_objects=0)
         try:
             for done, ref in enumerate(releases, 1):

@@ -98,3 +98,20 @@ def test_round_that_breaks_off_is_not_finished(
     eventually(lambda: not syncer.scrub_progress().is_running)
     told = syncer.scrub_progress()
     assert (told.done_releases, told.total_releases) == (0, 1)
+
+
+def test_rounds_that_all_break_off_reach_each_release_in_the_end(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a daemon is restarted more often than a round takes: each round begins anew."""
+    reached = set[object]()
+
+    def breaks_off(_self: LocalStore, item: object, **_named: object) -> bool:
+        reached.add(item)
+        raise OSError("gone")
+
+    monkeypatch.setattr(LocalStore, "scrub_object", breaks_off)
+    p, q = rig.publish("p", a="some data"), rig.publish("q", b="other data")
+    rig.syncer(p, q, scrub=timedelta(milliseconds=20))
+
+    eventually(lambda: len(reached) == 2)
