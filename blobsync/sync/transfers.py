@@ -118,37 +118,24 @@ class Transfers:
         return Arrival.FETCHED
 
     def _bring_chunks(self, job: Fetch, incoming: Incoming, ended: Ended) -> None:
-        """Submit a call for each chunk that is missing; what ends last installs the blob."""
-        lock, left, errors = threading.Lock(), 1, list[BaseException]()
+        """Copy the chunks that are missing; then install the blob."""
 
-        def chunk(start: int, size: int) -> None:
-            if not errors:
-                read_again_if_wrong(lambda: self._copy(incoming, start, size))
+        def submit(start: int, size: int, is_needed: Callable[[], bool]) -> Future[None]:
+            def copy() -> None:
+                if is_needed():
+                    read_again_if_wrong(lambda: self._copy(incoming, start, size))
 
-        def done(error: BaseException | None) -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-                errors.extend([] if error is None else [error])
-                if left:
-                    return
-            ended(_installed(incoming, errors))
+            # Chunks of a blob that has begun go before the next blob begins.
+            return self._pool.submit(copy, lane=Lane.LARGE, rank=(job.order, 0))
 
-        missing = list[tuple[int, int]]()
         try:
             missing = self._missing(incoming)
         except BaseException as exc:  # noqa: BLE001 - given to `ended`
-            errors.append(exc)
-        left += len(missing)
-        for start, size in missing:
-            try:
-                # Chunks of a blob that has begun go before the next blob begins.
-                call = self._pool.submit(partial(chunk, start, size), lane=Lane.LARGE, rank=(job.order, 0))
-            except SyncerClosedError as exc:
-                done(exc)
-            else:
-                call.add_done_callback(lambda call: done(_closed() if call.cancelled() else call.exception()))
-        done(None)
+            ended(_installed(incoming, [exc]))
+        else:
+            _Chunks(missing, submit, lambda errors: ended(_installed(incoming, errors))).start(
+                self._pool.size
+            )
 
     def _missing(self, incoming: Incoming) -> list[tuple[int, int]]:
         missing = incoming.missing()
@@ -177,6 +164,62 @@ class Transfers:
         except BaseException:
             self.meter.came(item.name, -came)
             raise
+
+
+class _Chunks:
+    """The chunks of one blob, a few of them submitted at a time: memory must not grow with the blob.
+
+    Args:
+        missing: `(start, size)` of each.
+        submit: Submits a chunk. Its last argument says, when the chunk's turn comes, whether to copy it.
+        ended: Called with the errors when no chunk is submitted any more.
+    """
+
+    def __init__(
+        self,
+        missing: list[tuple[int, int]],
+        submit: Callable[[int, int, Callable[[], bool]], Future[None]],
+        ended: Callable[[list[BaseException]], None],
+    ) -> None:
+        self._todo = iter(missing)
+        self._submit, self._ended = submit, ended
+        self._errors: list[BaseException] = []
+        self._submitted = 1  # `start` counts as one until it has returned
+        self._lock = threading.Lock()
+
+    def start(self, at_once: int) -> None:
+        """Submit the first chunks. Each that ends submits the next."""
+        for _ in range(at_once):
+            self._submit_next()
+        self._end(None)
+
+    def _submit_next(self) -> None:
+        with self._lock:
+            piece = None if self._errors else next(self._todo, None)
+            if piece is None:
+                return
+            self._submitted += 1
+        try:
+            call = self._submit(*piece, lambda: not self._errors)
+        except SyncerClosedError as exc:
+            self._end(exc)
+        else:
+            call.add_done_callback(self._copied)
+
+    def _copied(self, call: Future[None]) -> None:
+        error = _closed() if call.cancelled() else call.exception()
+        if error is None:
+            self._submit_next()
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._lock:
+            self._submitted -= 1
+            if error is not None:
+                self._errors.append(error)
+            if self._submitted:
+                return
+        self._ended(self._errors)
 
 
 def _installed(incoming: Incoming, errors: list[BaseException]) -> Arrival | BaseException:

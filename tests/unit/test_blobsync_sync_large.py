@@ -6,14 +6,17 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from blobsync import ReleaseRef, ReleaseState, StoreUnavailableError
 from blobsync.bucket.ports import OnProgress
 from blobsync.release.blob import CHUNK_BYTES
+from blobsync.sync.pool import DaemonPool, Lane
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
 
@@ -72,6 +75,29 @@ def test_several_threads_work_on_one_blob_each_chunk_once(rig: Rig) -> None:
     assert copies.most_at_once[key] == 3
     assert sorted(start for _, start in copies.started) == [n * CHUNK_BYTES for n in range(CHUNKS)]
     assert syncer.progress().fetched_bytes == len(LARGE)
+
+
+def test_no_more_chunks_are_submitted_than_there_are_threads(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the memory of a fetch does not grow with its blob."""
+    chunks, submit = list[object](), DaemonPool.submit
+
+    def counted(self: DaemonPool, call: Callable[[], None], **how: Any) -> Future[None]:
+        if how.get("lane") is Lane.LARGE and how["rank"][1] == 0:
+            chunks.append(call)
+        return submit(self, call, **how)
+
+    monkeypatch.setattr(DaemonPool, "submit", counted)
+    p, copies, gate = large(rig), Copies(rig), threading.Event()
+    copies.before = lambda _key, _start: gate.wait(20)  # type: ignore[assignment, return-value]
+    syncer = rig.syncer(p, threads=2)
+    eventually(lambda: len(copies.started) == 2)
+    at_first = len(chunks)
+    gate.set()
+
+    eventually(lambda: syncer.readiness().is_ready(p))
+    assert (at_first, len(chunks)) == (2, CHUNKS)
 
 
 def test_small_objects_have_their_turn_between_the_chunks_of_a_large_one(
