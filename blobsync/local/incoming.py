@@ -41,7 +41,7 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
     path, fd = claim
     try:
         if objects.has(item):  # installed by another just now
-            os.ftruncate(fd, 0)  # so that `_close` removes it, once: a second time could remove another's file
+            os.ftruncate(fd, 0)  # so that `_close` removes it, and only once
             _close(objects, path, fd)
             return None
         if os.fstat(fd).st_size > item.size_bytes:
