@@ -14,10 +14,11 @@ from leader.status import ElectionStatus
 class Elector(Protocol):
     """One participant of an election. Its electable is told of each change exactly once, in order.
 
-    What every elector promises: nobody leads whose guard has not said yes in this very term; each term has a
-    higher epoch than the one before; among those that share an election, at most one leads. tests/contract
-    holds all of ours to it. How far it reaches differs: ZooKeeper's across machines, that in memory across
-    one process, the single node's as far as nobody starts a second one.
+    What every elector promises: a participant leads only after its guard has said yes in this very term (with
+    `forced_takeover_after`, a no or an exception is overruled after every guard has declined for that long;
+    silence never is); each term has a higher epoch than the one before; among those that share an election,
+    at most one leads. tests/contract holds all of ours to it. How far it reaches differs: ZooKeeper's across
+    machines, that in memory across one process, the single node's as far as nobody starts a second one.
     """
 
     def add_to_leader_lock_queue(self) -> None:

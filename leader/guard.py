@@ -26,8 +26,17 @@ class Verdict:
 
 
 class Guard(Protocol):
-    """Asked after the epoch is raised, before anybody is told. No, an exception and silence all mean no."""
+    """Asked after the epoch is raised, before the electable is told. No, an exception and silence mean no.
+
+    With `ElectionConfig.forced_takeover_after`, a no or an exception of the best-ranked participant is
+    overruled after every guard has declined for that long; silence never is. So a guard is no place for a
+    condition of safety.
+    """
 
     def __call__(self) -> Verdict:
-        """Judge. Called on the thread `leader-callbacks`; may take as long as `guard_timeout`."""
+        """Judge. Called on the thread `leader-callbacks`.
+
+        The answer must come within `guard_timeout` of the question. The question may wait for the thread, for
+        example behind a slow `revoked`, and that time counts.
+        """
         ...

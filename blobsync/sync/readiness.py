@@ -36,7 +36,7 @@ class ReleaseState(StrEnum):
     UNAVAILABLE = "unavailable"
     """The object store cannot be reached, or does not let us in."""
     CORRUPT = "corrupt"
-    """The object store gave wrong bytes, twice."""
+    """The bucket has wrong bytes: the object store gave them, twice. Damage on this disk is SYNCING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,8 @@ class Readiness:
     """Of the distinct files of each wanted release that is known. What several have counts once if it is
     above 4 MiB, else for each."""
     quarantined_count: int = 0
-    """Files found damaged here since the start."""
+    """Objects and manifests that the scrub of this process found damaged since the start. What a look finds,
+    and damage in trees, is not counted."""
     disk: DiskState = field(default_factory=DiskState)
     """How the disk does. While it is not well, what is here stays ready, and nothing more comes."""
 

@@ -24,7 +24,8 @@ class ReadinessGuard:
         strict: True: every missing release is a refusal. False: releases that storage does not have, either,
             are a degraded yes, because waiting would not help.
         on_lacking: Called each time with the pipelines whose releases are missing: the election may let this
-            scheduler lead despite them, and they are then quarantined.
+            scheduler lead despite them. They are then quarantined until its first report as leader, which
+            replaces them by the `hopeless` ones.
     """
 
     def __init__(

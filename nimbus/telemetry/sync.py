@@ -47,7 +47,7 @@ class SyncMetrics(Collector):
         yield from self._scrubbed(self._scrub())
         yield _counter(
             "nimbus_quarantined_files_total",
-            "Files found damaged on this disk.",
+            "Objects and manifests that the scrub found damaged; not what a look finds, or in trees.",
             self._readiness().quarantined_count,
         )
         condition = self._disk().condition

@@ -12,8 +12,8 @@ from tests.zookeeper_bench import Bench as ZooKeeperBench
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Bench]:
-    hosts = request.getfixturevalue("zookeeper").hosts if request.param == "zookeeper" else ""
     """Electors of the kind that the test is parametrized with."""
+    hosts = request.getfixturevalue("zookeeper").hosts if request.param == "zookeeper" else ""
     bench = Bench(request.param, zk_root, hosts)
     yield bench
     bench.end()

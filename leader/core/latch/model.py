@@ -65,7 +65,11 @@ class Holding:
 
 @record
 class Suspended:
-    """The connection broke; the session may survive. `held`: the lock was held and still counts as held."""
+    """The connection broke; the session may survive.
+
+    `held`: the lock was held and still counts as held; only a `LeaderLatch` with `SuspendedPolicy.SESSION`
+    uses it.
+    """
 
     node: Node
     held: bool = False
@@ -314,6 +318,7 @@ class Timer(Enum):
     FIRST_PROOF = "first_proof"
     PATROL = "patrol"
     DEADLINE = "deadline"
+    """Of `Suspended` with `held`: only a `LeaderLatch` with `SuspendedPolicy.SESSION` uses it."""
 
 
 @record
