@@ -65,7 +65,7 @@ class LeaderElectionService:
         self._ended = threading.Event()
         self._revocation = threading.Event()  # set when the contenders have been told, or `stop` gives up
         self._thread = InboxThread(
-            "leader-service", due_at=self._due_at, expired=self._settle_all, clock=clock
+            "leader-service", due_at=self._due_at, expired=self._settle_due, clock=clock
         )
         self._elector = elect(self)
 
@@ -210,9 +210,17 @@ class LeaderElectionService:
             told.set()
 
     def _settle_all(self) -> None:
-        """Correct what is published, or try again: after a reconnect, and when a retry is due."""
+        """Correct what is published, whatever the pauses between tries: there is a new connection."""
         for election in list(self._elections.values()):
             election._publication.settle()
+
+    def _settle_due(self) -> None:
+        """Try again where a retry is due. Each component has pauses of its own."""
+        now = self._clock()
+        for election in list(self._elections.values()):
+            retry_at = election._publication.retry_at
+            if retry_at is not None and retry_at <= now:
+                election._publication.settle()
 
     def _due_at(self) -> timedelta | None:
         times = [election._publication.retry_at for election in list(self._elections.values())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,6 +14,7 @@ import pytest
 
 from leader import FencingToken, LeaderElection, LeaderElectionService, LeaderError, Leadership, Participant
 from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.session import SessionState
 
 
 class Contender:
@@ -123,9 +125,28 @@ def test_what_failed_for_a_reason_nobody_foresaw_is_told_and_tried_again(
     due_at = desk.service._due_at()
     assert due_at is not None
     desk.time = due_at
-    desk.service._settle_all()
+    desk.service._settle_due()
     assert len(tries) == 2
     assert desk.a.told == told, "told once for the whole row"
+
+
+def test_a_retry_that_is_due_leaves_the_pauses_of_other_components_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(SimpleNamespace(session_id=1, add_listener=lambda _listener: None))
+    settled: list[str] = []
+    for name, retry_at in (("a", timedelta(seconds=1)), ("b", timedelta(seconds=2))):
+        publication = desk.service.election(name)._publication
+        publication.retry_at = retry_at
+        monkeypatch.setattr(publication, "settle", partial(settled.append, name))
+
+    desk.time = timedelta(seconds=1)
+    desk.service._settle_due()
+    assert settled == ["a"]
+
+    desk.service._on_session(SessionState.CONNECTED)
+    desk.inbox.run()
+    assert settled == ["a", "a", "b"], "a new connection is a reason to try all"
 
 
 def test_who_registers_between_election_and_grants_is_granted_once(desk: Desk) -> None:
