@@ -19,9 +19,13 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
+from leader.clock import boottime
 from leader.journal import Move
-from leader.latch import LatchConfig, LeaderLatch
+from leader.latch import CloseMode, LatchConfig, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
+from leader.local.zookeeper import MemoryZooKeeper
+from leader.protocol.requests import Steps
+from leader.zookeeper.executor import SessionExecutor
 
 Eventually = Callable[..., None]
 LONG = timedelta(seconds=10)
@@ -67,6 +71,51 @@ def test_a_second_close_of_a_latch_waits_for_the_first() -> None:
     latch.start()
 
     _second_waits(lambda timeout: latch.close(timeout=timeout), journal.hangs, journal.go_on)
+
+
+class Heard:
+    """Notes what it is told of the lock."""
+
+    def __init__(self) -> None:
+        self.leads, self.lost = threading.Event(), threading.Event()
+
+    def is_leader(self) -> None:
+        self.leads.set()
+
+    def not_leader(self) -> None:
+        self.lost.set()
+
+
+def test_a_latch_that_is_ended_by_force_tells_its_listeners_if_its_close_mode_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, heard = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1")), Heard()
+    connection = MemoryZooKeeper(boottime).connect(lambda _path, _gone: None)
+    session.liveness.attached(connection.session_id, boottime(), LONG)
+    monkeypatch.setattr(SessionExecutor, "answer", lambda _self, request: connection.answer(request))
+    latch = LeaderLatch(session, LatchConfig(path="/q", close_mode=CloseMode.NOTIFY_LEADER))
+    latch.add_listener(heard)
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def hang() -> Steps[None]:
+        hangs.set()
+        go_on.wait(LONG.total_seconds())
+        yield from ()
+
+    latch.start()
+    try:
+        assert heard.leads.wait(LONG.total_seconds())
+        latch._driver.post(hang)
+        assert hangs.wait(LONG.total_seconds())
+        monkeypatch.setattr(latch._driver, "_last_wait", lambda: timedelta(0))
+
+        latch.close(timeout=A_WHILE)
+        assert not heard.lost.is_set(), "the driver has not come to its end"
+    finally:
+        go_on.set()
+
+    assert heard.lost.wait(LONG.total_seconds())
+    assert latch._driver.join(LONG)
 
 
 class Slow:

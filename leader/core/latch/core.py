@@ -112,8 +112,9 @@ class LatchCore:
         yield from self.handle(m.Due())
 
     def abort(self, reason: str) -> None:
-        """The driver ends, whatever the state."""
+        """The driver ends, whatever the state. If it goes on, the next proof leads back to the queue."""
         self._lose(reason)
+        self.due_at = self._clock()
 
     def handle(self, event: Event) -> Steps[None]:
         """Step through `event`, and through the answers it leads to."""
@@ -219,7 +220,7 @@ class LatchCore:
             return answer
         if not self._lease.proven(submitted):
             return m.CallFailed("the proof that we still hold the lock came after the deadline")
-        if self._gained and not self._lease.stands(self._lease.hold):
+        if isinstance(self.state, m.Holding) and not self._lease.stands(self._lease.hold):
             # Whatever we were not told: a participant that cannot say it leads must not keep others from it.
             return m.Refused("the connection broke without a word")
         return answer

@@ -1,0 +1,79 @@
+"""A latch's core over a ZooKeeper in memory, when its driver fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from leader.core.latch import model as m
+from leader.core.latch.core import LatchCore
+from leader.core.latch.machine import SuspendedPolicy
+from leader.core.latch.model import News
+from leader.core.latch.steps import PlainClaimant
+from leader.core.lease import LeadershipLease, SessionLiveness
+from leader.journal import LogJournal
+from leader.local.zookeeper import MemoryZooKeeper
+from leader.protocol.requests import Steps
+
+S = timedelta(seconds=10)
+
+
+class Stage:
+    """A latch that was started, and what it has told. It is its own session."""
+
+    def __init__(self, policy: SuspendedPolicy) -> None:
+        self.now = timedelta(0)
+        self.connection = MemoryZooKeeper(lambda: self.now).connect(lambda _path, _gone: None)
+        self.liveness = SessionLiveness()
+        self.liveness.attached(self.connection.session_id, self.now, S)
+        self.lease = LeadershipLease(
+            self.liveness, lambda: self.now, S / 5, any_connection=policy is SuspendedPolicy.SESSION
+        )
+        self.told: list[News] = []
+        self.core = LatchCore(
+            session=self,
+            queue="/q",
+            data=b"",
+            claimant=PlainClaimant("/q"),
+            lease=self.lease,
+            clock=lambda: self.now,
+            uniform=lambda _low, high: high,
+            retry_max=S / 5,
+            tell=self.told.append,
+            journal=LogJournal(),
+            policy=policy,
+        )
+        self.run(self.core.handle(m.Started()))
+
+    def reconnect(self) -> None:
+        return
+
+    def run(self, steps: Steps[None]) -> None:
+        self.connection.run(steps)
+
+    def wait(self, pause: timedelta) -> None:
+        """Let time pass, and the latch do what is due meanwhile."""
+        until = self.now + pause
+        while self.core.due_at is not None and self.core.due_at <= until:
+            self.now = max(self.now, self.core.due_at)
+            self.run(self.core.expired())
+        self.now = until
+
+
+@pytest.mark.parametrize("policy", SuspendedPolicy)
+@pytest.mark.parametrize("proof_is_under_way", [False, True])
+def test_a_latch_whose_driver_failed_while_it_held_the_lock_takes_the_lock_again(
+    policy: SuspendedPolicy, proof_is_under_way: bool
+) -> None:
+    stage = Stage(policy)
+    assert stage.lease.stands(stage.lease.hold)
+    if proof_is_under_way:
+        next(stage.core.expired())
+
+    stage.core.abort("the election's driver failed")
+    assert not stage.lease.stands(stage.lease.hold)
+    stage.wait(2 * S)
+
+    assert [type(one) for one in stage.told] == [m.Gained, m.LatchLost, m.Gained]
+    assert stage.lease.stands(stage.lease.hold)
