@@ -138,6 +138,28 @@ def test_a_leader_node_that_is_deleted_as_soon_as_it_was_written_is_written_agai
     assert server.zookeeper.tree.get(PATHS.leader) is not None
 
 
+def test_a_leader_whose_leader_node_cannot_be_written_says_on_its_card_that_it_leads() -> None:
+    server = Server()
+    one, two = server.member("one"), server.member("two")
+    for member in (one, two):
+        member.post(m.AddAsked())
+        server.settle()
+
+    def refuse(request: rq.Request) -> None:
+        if _writes_leader(request):
+            raise ZooKeeperUnavailableError("no answer")
+
+    two.before = refuse
+    one.post(m.RemoveAsked())
+    server.settle()
+
+    assert two.told == [("elected", 2)]
+    assert server.zookeeper.tree.get(PATHS.leader) is None
+    card = two.card()
+    assert card is not None
+    assert card.leads
+
+
 def test_a_pause_that_begins_while_a_candidate_looks_for_one_is_heard() -> None:
     server = Server()
     one, two = server.member("one"), server.member("two")

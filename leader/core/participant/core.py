@@ -184,8 +184,8 @@ class ParticipantCore:
         yield from self._settle(self._stepped(event))
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
-        is_first = isinstance(self.state, m.Leading) and not self.state.published  # `elected` goes first
-        if isinstance(event, _FOR_THE_CARD) and not is_first:
+        is_first = isinstance(event, m.GuardSaid) and isinstance(self.state, m.Leading)
+        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` goes first
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
