@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from tests.election.history import Kind, Moment
 from tests.virtual_clock import VirtualClock
 
 ZERO = timedelta(0)
+
+_RANDOM = re.compile(r"_c_[0-9a-f-]{36}-")
+"""In the name of a latch node: a UUID that the seed does not decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class World:
         note: str = "",
     ) -> None:
         """Write into the history that something happens now."""
+        note = _RANDOM.sub("", note)
         self.history.append(Moment(self.clock.now, who, kind, epoch, until, boot, order, note))
         if self.telling and kind is not Kind.OBSERVED:
             self.tell(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.protocol import requests as rq
 from leader.protocol.card import decode_card
@@ -90,3 +91,40 @@ def test_a_card_that_another_has_made_meanwhile_is_not_written_over() -> None:
     node = server.zookeeper.tree.get(PATHS.card("one"))
     assert node is not None
     assert node.owner == decode_card(node.data, "").session_id
+
+
+def test_without_a_connection_a_participant_outside_the_queue_has_a_timer_again_and_again() -> None:
+    """Its driver starts an ended kazoo thread again when the timer runs out."""
+    server = Server()
+    one = server.member("one")
+    server.settle()
+    one.liveness.broke(lost=False)
+    one.inbox.append(lambda: one.core.link(latch_m.LinkDown()))
+
+    for _ in range(3):
+        server.settle()
+        due_at = one.core.due_at
+        assert due_at is not None
+        assert server.now < due_at <= server.now + 3 * S
+        server.now = due_at
+
+
+def test_a_participant_that_never_had_a_connection_has_a_timer() -> None:
+    assert Server().member("one").core.due_at is not None
+
+
+def test_readiness_that_changes_often_does_not_put_off_the_timer() -> None:
+    server = Server()
+    one = server.member("one")
+    server.settle()
+    one.liveness.broke(lost=True)
+    one.inbox.append(lambda: one.core.link(latch_m.SessionGone()))
+    server.settle()
+    due_at = one.core.due_at
+
+    server.now += S / 8
+    one.publish_readiness(False)
+    server.settle()
+
+    assert due_at is not None
+    assert one.core.due_at == due_at

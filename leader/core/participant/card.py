@@ -45,7 +45,7 @@ class CardKeeper:
         self.card = Card(participant, 0, Rank(reserve=reserve, id=participant.id), nofailover)
         """As it should be."""
         self._written: Card | None = None  # as it is in ZooKeeper, as far as we know
-        self.due_at: timedelta | None = None
+        self.due_at: timedelta | None = clock()
         """When `keep` wants to be called, with a look."""
         self.trouble: str | None = None
         """Why our card cannot be there: another participant bears our id."""
@@ -108,6 +108,8 @@ class CardKeeper:
         facts = self._session.liveness.facts
         session_id = facts.session_id
         if not facts.is_connected or session_id is None:
+            if self.due_at is None:  # for the driver, too: it heals the session when a timer runs out
+                self._retry()
             return None
         if self.due_at is None:
             self.due_at = self._clock() + facts.timeout * _PATROL
