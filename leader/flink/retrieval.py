@@ -48,7 +48,10 @@ class LeaderRetrievalListener(Protocol):
     """Called on the thread `leader-retrieval-listener`, one call at a time, in order."""
 
     def leader_changed(self, view: LeaderView) -> None:
-        """What is known of the leader has changed. The first call follows the first reading."""
+        """What is known of the leader has changed. The first call follows the first reading.
+
+        Until ZooKeeper has answered once, nothing is told: the view is UNKNOWN as before.
+        """
         ...
 
 
@@ -80,6 +83,7 @@ class LeaderRetrievalService:
         self._executor = SessionExecutor(session, self._on_watch)
         self._known = Knowledge.none(clock())  # replaced as a whole; read by any thread
         self._told: LeaderView | None = None  # what the listener was told last
+        self._answered = False  # whether the node was ever read
         self._cut_off_at: timedelta | None = None
         self._retry_at: timedelta | None = None
         self._failures = 0
@@ -183,9 +187,10 @@ class LeaderRetrievalService:
         except LeaderError as exc:
             self._again_later()
             # A retryable error says nothing of the node; any other says that the node cannot be read.
+            self._answered = self._answered or not exc.retryable
             known = self._known.doubted(str(exc)) if exc.retryable else self._known.forgot(str(exc), at)
         else:
-            self._failures = 0
+            self._answered, self._failures = True, 0
         self._learn(known)
 
     def _read(self, at: timedelta) -> Knowledge:
@@ -215,7 +220,7 @@ class LeaderRetrievalService:
 
     def _learn(self, known: Knowledge) -> None:
         self._known, view = known, known.view
-        if self._told is not None and view.says_the_same(self._told):
+        if not self._answered or (self._told is not None and view.says_the_same(self._told)):
             return
         if view.state is ViewState.UNKNOWN:
             _log.info("leader_unknown", path=self._path, reason=view.reason)
