@@ -56,7 +56,7 @@ class Witness:
         self.timer = False
 
     def saw(self, before: State, event: m.Event, after: State, effects: tuple[m.Effect, ...]) -> None:
-        if type(before) is not type(after):
+        if type(before) is not type(after) or event == m.Due():
             self.timer = False
         if event == m.LatchEnded():
             self.latch = False
@@ -91,7 +91,10 @@ class Witness:
 
 
 def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False) -> m.Event:
-    """The event that brings this state closer to leading, if the guard is `ready` and not `late`."""
+    """The event that brings this state closer to leading, if the guard is `ready` and not `late`.
+
+    A leader, which cannot come closer, publishes: its timer runs out if `late`, a call fails if not `ready`.
+    """
     match state:
         case m.Outside() | m.BackingOff():
             return m.AddAsked()
@@ -99,7 +102,9 @@ def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False)
             return m.LatchGained(term(epoch))
         case m.Guarding(leadership):
             return m.GuardSaid(leadership.epoch - late, Verdict(ready))
-        case m.Leading() | m.Closed():
+        case m.Leading():
+            return m.Due() if late else m.WatchFired() if ready else m.CallFailed("x")
+        case m.Closed():
             return m.WatchFired()
         case m.Draining(leadership):
             return m.Drained(leadership.epoch)
@@ -128,7 +133,8 @@ def test_whatever_happens_nobody_leads_without_the_guards_yes_in_that_epoch_and_
         moved = step(state, event)
         witness.saw(state, event, moved.state, moved.effects)
         state = moved.state
-        if isinstance(state, m.Guarding | m.Draining | m.BackingOff):
+        unpublished = isinstance(state, m.Leading) and not state.published
+        if unpublished or isinstance(state, m.Guarding | m.Draining | m.BackingOff):
             assert witness.timer, f"{state} waits for nothing"
         if isinstance(state, m.InLine | m.Leaving):
             assert witness.latch, f"{state} without a latch"
