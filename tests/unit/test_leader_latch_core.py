@@ -77,3 +77,19 @@ def test_a_latch_whose_driver_failed_while_it_held_the_lock_takes_the_lock_again
 
     assert [type(one) for one in stage.told] == [m.Gained, m.LatchLost, m.Gained]
     assert stage.lease.stands(stage.lease.hold)
+
+
+def test_a_latch_whose_driver_failed_while_it_claimed_the_lock_claims_it_again() -> None:
+    stage = Stage(SuspendedPolicy.STANDARD)
+    stage.run(stage.core.handle(m.Refused("another try")))
+    assert stage.core.due_at is not None
+    stage.now = stage.core.due_at
+    steps = stage.core.expired()
+    request = next(steps)
+    while not isinstance(stage.core.state, m.Claiming):
+        request = steps.send(stage.connection.answer(request))
+
+    stage.core.abort("the election's driver failed")
+    stage.wait(2 * S)
+
+    assert stage.lease.stands(stage.lease.hold)

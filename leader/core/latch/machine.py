@@ -210,7 +210,9 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             return _suspend(state.node)
         case m.CloseAsked():
             return _withdraw()
-        case m.Started() | m.WatchFired() | m.NodeGone() | m.Due() | m.Joined() | m.SawSelf():
+        case m.Due():  # the driver failed before it had the answer
+            return _look(state.node)
+        case m.Started() | m.WatchFired() | m.NodeGone() | m.Joined() | m.SawSelf():
             return Transition(state)
         case m.Proven() | m.Withdrawn():
             return Transition(state)
