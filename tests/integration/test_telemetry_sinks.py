@@ -11,7 +11,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
@@ -285,22 +287,23 @@ def test_lineage_says_what_its_facets_are_for(lineage: LineageSink, server: Coll
     assert all("parent" in one["run"]["facets"] for (job, _), one in events.items() if job != "sums")
 
 
-def test_lineage_without_a_public_url_names_the_cluster_and_no_scheduler(
-    world: World, server: Collector
+def test_schedulers_without_a_public_url_send_equal_lineage(
+    world: World, server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = LineageSink(
-        world.facts(),
-        place=server.lineage_url,
-        namespace="prod",
-        headers_file=None,
-        ca_file=None,
-        timeout=TIMEOUT,
-        public_url=None,
-    )
-    sink.send(None, FAILED)
-    sink.close()
+    """A successor may have to send the events of its predecessor again; they must be equal."""
+    monkeypatch.setattr(telemetry, "_facts", lambda *_: world.facts())
+    for number in (1, 2):
+        settings = settings_with(tmp_path, {"lineage": {"url": server.lineage_url}})
+        scheduler = settings.scheduler.model_copy(update={"advertise_url": f"http://127.0.0.{number}:8080"})
+        foundation: Any = SimpleNamespace(settings=settings.model_copy(update={"scheduler": scheduler}))
+        sink = telemetry._sinks(foundation, Mock(), Mock())["lineage"]
+        sink.send(None, FAILED)
+        sink.close()
 
-    sources = {one["job"]["facets"]["sourceCodeLocation"]["url"] for one in server.events()}
+    events = server.events()
+    assert len(events) == 16
+    assert events[:8] == events[8:]
+    sources = {one["job"]["facets"]["sourceCodeLocation"]["url"] for one in events}
     assert sources == {f"urn:nimbus-scheduler:{CLUSTER}:pipelines:sums"}
 
 
