@@ -293,7 +293,7 @@ class Alerts(Strict):
     """For pipelines without `notify`."""
     give_up_after: PositiveDuration = timedelta(hours=24)
     public_url: Url | None = None
-    """Base of links in messages. None: `scheduler.advertise_url`."""
+    """Base of links. None: `scheduler.advertise_url` in messages, a URN of the pipeline in lineage."""
 
 
 class Sync(Strict):
