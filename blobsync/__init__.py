@@ -48,23 +48,33 @@ if TYPE_CHECKING:
     from blobsync.bucket.ports import ObjectInfo, ObjectStore
     from blobsync.bucket.releases import fetch_manifest, list_releases
     from blobsync.collection.collector import CollectionReport, collect_garbage
-    from blobsync.collection.policy import CollectionPolicy
+    from blobsync.collection.decision import CollectionPolicy
     from blobsync.local.disk_state import DiskCondition, DiskState
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
     from blobsync.memory import give_back_large_blocks
-    from blobsync.progress import Phase, Progress
+    from blobsync.progress import Phase, Progress, SyncProgress
     from blobsync.publishing.publisher import PublishedRelease, publish
     from blobsync.publishing.sources import SourceFile, collect
     from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
-    from blobsync.release.replica import ReplicaRecord
-    from blobsync.replicas import ReplicaBoard, ReplicaPolicy, ReplicaReport, Replicas, wait_for_replicas
+    from blobsync.replicas import (
+        ReplicaBoard,
+        ReplicaPolicy,
+        ReplicaRecord,
+        ReplicaReport,
+        Replicas,
+        wait_for_replicas,
+    )
     from blobsync.retry import RetryPolicy
     from blobsync.s3.config import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
-    from blobsync.sync.document import readiness_document
-    from blobsync.sync.meter import SyncProgress
-    from blobsync.sync.readiness import MissingArtifact, Readiness, ReleaseReadiness, ReleaseState
+    from blobsync.sync.readiness import (
+        MissingArtifact,
+        Readiness,
+        ReleaseReadiness,
+        ReleaseState,
+        readiness_document,
+    )
     from blobsync.sync.scrubber import ScrubProgress
     from blobsync.sync.syncer import Syncer
 
@@ -134,50 +144,29 @@ __all__ = [
 ]
 
 
-_MODULES = {
-    "Artifact": "release.manifest",
-    "CollectionPolicy": "collection.policy",
-    "CollectionReport": "collection.collector",
-    "DiskCondition": "local.disk_state",
-    "DiskState": "local.disk_state",
-    "GcReport": "local.gc",
-    "LocalStore": "local.store",
-    "Manifest": "release.manifest",
-    "MissingArtifact": "sync.readiness",
-    "ObjectInfo": "bucket.ports",
-    "ObjectStore": "bucket.ports",
-    "Phase": "progress",
-    "Progress": "progress",
-    "PublishedRelease": "publishing.publisher",
-    "Readiness": "sync.readiness",
-    "ReleaseReadiness": "sync.readiness",
-    "ReleaseRef": "release.manifest",
-    "ReleaseState": "sync.readiness",
-    "ReplicaBoard": "replicas",
-    "ReplicaPolicy": "replicas",
-    "ReplicaRecord": "release.replica",
-    "ReplicaReport": "replicas",
-    "Replicas": "replicas",
-    "RetryPolicy": "retry",
-    "Role": "release.manifest",
-    "S3Config": "s3.config",
-    "S3ObjectStore": "s3.store",
-    "ScrubProgress": "sync.scrubber",
-    "Secret": "s3.config",
-    "SourceFile": "publishing.sources",
-    "SyncProgress": "sync.meter",
-    "Syncer": "sync.syncer",
-    "collect": "publishing.sources",
-    "collect_garbage": "collection.collector",
-    "fetch_manifest": "bucket.releases",
-    "gc": "local.gc",
-    "give_back_large_blocks": "memory",
-    "list_releases": "bucket.releases",
-    "publish": "publishing.publisher",
-    "readiness_document": "sync.document",
-    "wait_for_replicas": "replicas",
+_NAMES = {
+    "bucket.ports": "ObjectInfo ObjectStore",
+    "bucket.releases": "fetch_manifest list_releases",
+    "collection.collector": "CollectionReport collect_garbage",
+    "collection.decision": "CollectionPolicy",
+    "local.disk_state": "DiskCondition DiskState",
+    "local.gc": "GcReport gc",
+    "local.store": "LocalStore",
+    "memory": "give_back_large_blocks",
+    "progress": "Phase Progress SyncProgress",
+    "publishing.publisher": "PublishedRelease publish",
+    "publishing.sources": "SourceFile collect",
+    "release.manifest": "Artifact Manifest ReleaseRef Role",
+    "replicas": "ReplicaBoard ReplicaPolicy ReplicaRecord ReplicaReport Replicas wait_for_replicas",
+    "retry": "RetryPolicy",
+    "s3.config": "S3Config Secret",
+    "s3.store": "S3ObjectStore",
+    "sync.readiness": "MissingArtifact Readiness ReleaseReadiness ReleaseState readiness_document",
+    "sync.scrubber": "ScrubProgress",
+    "sync.syncer": "Syncer",
 }
-"""Where each name comes from, as said to type checkers above."""
+"""Which names come from which module, as said to type checkers above."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,14 @@
-"""How far a publish, or a collection in the bucket, is. Its threads count; the caller's thread reads."""
+"""How far a publish, a sync or a collection in the bucket is, and how fast bytes may pass. Thread-safe."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from blobsync.errors import BlobSyncConfigError, SyncerClosedError
 
 
 class Phase(StrEnum):
@@ -40,7 +44,7 @@ class Progress:
 
 
 class Meter:
-    """Counts one phase. Thread-safe."""
+    """Counts one phase."""
 
     def __init__(self, phase: Phase) -> None:
         self._phase = phase
@@ -92,3 +96,107 @@ class Share:
 
     def _raw(self, sent_bytes: int) -> int:
         return min(self._raw_bytes, self._raw_bytes * sent_bytes // self._stored_bytes)
+
+
+_BURST_S = 0.1
+"""After a pause, the bytes of this many seconds pass without a wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProgress:
+    """How much is here of the releases that are wanted or waited for, as far as their layouts are known.
+
+    Attributes:
+        done_bytes: Of objects (packs and large files) that are here or under way.
+        total_bytes: Of all their objects, as stored: packs are compressed.
+        done_objects: Objects that are here.
+        total_objects: All of them.
+        fetched_bytes: Came over the network since the start, right or wrong.
+        fetched_objects: Arrived and were verified since the start.
+    """
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+    done_objects: int = 0
+    total_objects: int = 0
+    fetched_bytes: int = 0
+    fetched_objects: int = 0
+
+
+class Arrivals:
+    """Counts the objects that a sync receives, and their bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partial: dict[str, int] = {}
+        self._partial_bytes = 0
+        self.fetched_bytes = 0
+        self.fetched_objects = 0
+
+    @property
+    def partial_bytes(self) -> int:
+        """Of objects that arrive now, with the bytes that an earlier try left."""
+        return self._partial_bytes
+
+    def begin(self, name: str, resumed_bytes: int) -> None:
+        """An object begins to arrive, or goes on where an earlier try stopped."""
+        with self._lock:
+            self._partial_bytes += resumed_bytes - self._partial.get(name, 0)
+            self._partial[name] = resumed_bytes
+
+    def came(self, name: str, size_bytes: int) -> None:
+        """Some bytes of it came. Negative: these bytes were wrong, and come again."""
+        with self._lock:
+            self._partial[name] = self._partial.get(name, 0) + size_bytes
+            self._partial_bytes += size_bytes
+            self.fetched_bytes += max(0, size_bytes)
+
+    def end(self, name: str, *, good: bool) -> None:
+        """It does not arrive any more: it is here, or its transfer failed."""
+        with self._lock:
+            self._partial_bytes -= self._partial.pop(name, 0)
+            self.fetched_objects += good
+
+
+class Throttle:
+    """Makes threads wait so that a rate is kept.
+
+    Args:
+        bytes_per_s: Over all threads; None: no limit.
+        stopping: Ends every wait.
+        clock: Monotonic seconds.
+
+    Raises:
+        BlobSyncConfigError: the rate is not above 0.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float | None,
+        stopping: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if bytes_per_s is not None and not bytes_per_s > 0:
+            raise BlobSyncConfigError(
+                f"a limit of {bytes_per_s} bytes a second lets nothing through; use None for no limit"
+            )
+        self._bytes_per_s, self._stopping, self._clock = bytes_per_s, stopping, clock
+        self._lock = threading.Lock()
+        self._paid_until_s = float("-inf")
+
+    def take(self, size_bytes: int) -> float:
+        """Count bytes that arrived, and wait. Returns for how many seconds.
+
+        Raises:
+            SyncerClosedError: told to stop.
+        """
+        wait_s = 0.0
+        if self._bytes_per_s is not None and size_bytes:
+            with self._lock:
+                now_s = self._clock()
+                since_s = max(self._paid_until_s, now_s - _BURST_S)
+                self._paid_until_s = since_s + size_bytes / self._bytes_per_s
+                wait_s = max(0.0, self._paid_until_s - now_s)
+        if self._stopping.is_set() or (wait_s and self._stopping.wait(wait_s)):
+            raise SyncerClosedError("this syncer was closed while it worked; make a new one to go on")
+        return wait_s

@@ -1,11 +1,11 @@
 """Which hosts have verified which releases, by their own records; and waiting until enough hosts have.
 
 Each host writes one small object, `replicas/<host>`, whenever its syncer has verified or dropped a release,
-and again in intervals, so that the record stays young. A publisher makes its release wanted, waits here, and
+and again at intervals, so that the record stays young. A publisher makes its release wanted, waits here, and
 then activates it, or does not. Hosts fetch only wanted releases, so the wait comes after that.
 
-A record says what its host found when it wrote it; it is no proof. A host that has lost its disk since then
-is noticed by its next record, or by the age of the last.
+A record says what its host had verified when it wrote the record. It is no proof: if the host has lost its
+disk since then, only its next record, or the age of its last one, shows that.
 
     release = publish(store, name="flights", files=files)
     ...  # make it wanted
@@ -19,19 +19,95 @@ Storm calls the same thing `topology.min.replication.count`.
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
-from blobsync.errors import BlobNotFoundError, BlobSyncError, ReplicasMissingError
+from blobsync.errors import BlobNotFoundError, BlobSyncConfigError, BlobSyncError, ReplicasMissingError
 from blobsync.log import Log
-from blobsync.names import is_release_name
-from blobsync.release.replica import MAX_RECORD_BYTES, ReplicaRecord
+from blobsync.names import is_digest, is_release_name
+
+SCHEMA = 1
+MAX_DIGESTS = 1_000
+"""Releases that one host may name: about 70 bytes each."""
+MAX_RECORD_BYTES = 128 << 10
+
+_FIELDS = {"at", "digests", "host", "schema"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRecord:
+    """What a host has verified. Checked when made.
+
+    Args:
+        host: Its name: letters, digits, dots, dashes and underscores; the same after each restart.
+        digests: Of the manifests of releases that are complete and verified there; in any order, kept sorted.
+        at: When that was so, by the host's clock, in whole seconds; for people.
+
+    Raises:
+        BlobSyncConfigError: a name or digest that cannot be, or too many.
+    """
+
+    host: str
+    digests: tuple[str, ...]
+    at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digests", tuple(sorted(set(self.digests))))
+        object.__setattr__(self, "at", self.at.astimezone(UTC).replace(microsecond=0))
+        if not is_release_name(self.host):
+            raise BlobSyncConfigError(
+                f"{self.host[:200]!r} cannot name a host: letters, digits, dot, dash and underscore, at most "
+                f"128"
+            )
+        if not all(map(is_digest, self.digests)):
+            raise BlobSyncConfigError(f"what {self.host} says that it has verified are no digests")
+        if len(self.digests) > MAX_DIGESTS:
+            raise BlobSyncConfigError(
+                f"{self.host} has {len(self.digests)} releases, more than the {MAX_DIGESTS} a record may "
+                f"name; name those that are wanted"
+            )
+
+    def encode(self) -> bytes:
+        """As it is stored; equal records give equal bytes."""
+        document = {
+            "schema": SCHEMA,
+            "host": self.host,
+            "at": self.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "digests": list(self.digests),
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> ReplicaRecord | None:
+        """Read a record that may come from anywhere; None: it is not one that this version can read."""
+        try:
+            document = json.loads(data.decode())
+            record = cls._from(document)
+        except (ValueError, RecursionError, BlobSyncConfigError):
+            return None
+        return record if record is not None and record.encode() == data else None
+
+    @classmethod
+    def _from(cls, document: Any) -> ReplicaRecord | None:
+        if not isinstance(document, dict) or set(document) != _FIELDS or document["schema"] != SCHEMA:
+            return None
+        host, digests, at = document["host"], document["digests"], document["at"]
+        if not isinstance(host, str) or not isinstance(at, str) or _TIME.fullmatch(at) is None:
+            return None
+        if not isinstance(digests, list) or not all(isinstance(digest, str) for digest in digests):
+            return None
+        return cls(host, tuple(digests), datetime.fromisoformat(at))
+
 
 MAX_AGE = timedelta(minutes=10)
 """A record that is older than this does not count."""

@@ -16,7 +16,7 @@ from blobsync.bucket.leases import Lease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import stored_manifest
 from blobsync.collection.collector import CollectionReport, collect_garbage
-from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.decision import CollectionPolicy
 from blobsync.release.layout import Layout, Pack
 from blobsync.testing.memory import MemoryObjectStore
 

@@ -16,9 +16,8 @@ from typing import Any
 import zstandard
 
 from blobsync.names import is_release_name, path_fault
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.layout import MAX_PACKS, Layout, Pack
-from blobsync.release.manifest import Artifact, Manifest, Role
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES, Artifact, Manifest, Role
 from blobsync.release.pack import MAGIC, MAX_MEMBERS, PackWriter
 
 

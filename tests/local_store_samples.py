@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from blobsync.local.disk import reserve
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
-from blobsync.release.blob import BlobDigest
+from blobsync.publishing.hashing import BlobDigest
 from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Artifact, Manifest, Role
 from blobsync.release.pack import PackWriter
@@ -136,3 +139,15 @@ def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
         os.pwrite(file.fileno(), bytes([old[0] ^ 1]), at)
         # By its descriptor: a scrub may have moved it away by now.
         os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def leftover(local: LocalStore, item: StoredObject, data: bytes, *, reserved: bool = True) -> Path:
+    """Leave a partial file, as a receiver does that is killed when it has reserved room and written data."""
+    path = local.root / "partial" / item.name
+    path.write_bytes(data)
+    with path.open("r+b") as file:
+        if reserved:
+            reserve(file.fileno(), item.size_bytes)
+            if os.fstat(file.fileno()).st_blocks * 512 < item.size_bytes:
+                pytest.skip("this file system cannot reserve room")
+    return path

@@ -20,9 +20,8 @@ from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.bucket.verification import MemoryReader, Reader, StoreReader, read_table, verify_object
 from blobsync.errors import BlobNotFoundError, CorruptBlobError
-from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack, StoredObject
-from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.release.manifest import Blob, Manifest, ReleaseRef
 from blobsync.retry import WRONG_BYTES, RetryPolicy, call_retrying, read_again_if_wrong
 
 Item = TypeVar("Item")

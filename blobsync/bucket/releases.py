@@ -20,9 +20,8 @@ from blobsync.errors import (
     ReleaseAbsentError,
 )
 from blobsync.names import is_digest, is_release_name
-from blobsync.release.blob import Blob
 from blobsync.release.layout import MAX_LAYOUT_BYTES, Layout
-from blobsync.release.manifest import MAX_MANIFEST_BYTES, Manifest
+from blobsync.release.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from blobsync.release.pack import FrameReader, check_members, members_of
 
 COMPRESSED_BYTES = 64 << 10
@@ -132,17 +131,10 @@ def _packed(store: ObjectStore, layout: Layout, blob: Blob) -> bytes:
     for pack in layout.packs:
         read = StoreReader(store, keys.pack(pack.name))
         table = read_table(read.whole, pack.size_bytes)
-        if blob.sha256 not in table.sha256s:
-            continue
-        index = table.sha256s.index(blob.sha256)
-        frame = next(
-            frame
-            for frame in table.frames
-            if frame.first_member <= index < frame.first_member + frame.member_count
-        )
-        raw = FrameReader().raw(frame, read.whole(frame.start, frame.stored_bytes))
-        check_members(table, frame, raw)
-        return bytes(dict(members_of(table, frame, raw))[blob.sha256])
+        for frame in table.frames_with({blob.sha256}):
+            raw = FrameReader().raw(frame, read.whole(frame.start, frame.stored_bytes))
+            check_members(table, frame, raw)
+            return bytes(dict(members_of(table, frame, raw))[blob.sha256])
     raise InvalidLayoutError(f"no pack of the layout has blob {blob.sha256}; publish the release again")
 
 

@@ -16,8 +16,8 @@ from blake3 import blake3
 
 from blobsync.bucket.ports import ObjectStore, OnProgress, ignore_progress
 from blobsync.errors import CorruptBlobError, CorruptPackError
-from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Pack, StoredObject
+from blobsync.release.manifest import CHUNK_BYTES, Blob
 from blobsync.release.pack import (
     Frame,
     FrameReader,

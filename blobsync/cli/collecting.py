@@ -130,7 +130,7 @@ def _collect_store(setting: Setting, wish: _Wish) -> None:
 
 def _collect_bucket(setting: Setting, wish: _Wish) -> int:
     from blobsync.collection.collector import collect_garbage
-    from blobsync.collection.policy import CollectionPolicy
+    from blobsync.collection.decision import CollectionPolicy
 
     policy = CollectionPolicy(
         grace=wish.grace, keep_age=wish.keep_age, keep_newest=wish.keep_newest, max_share=wish.max_share

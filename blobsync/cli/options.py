@@ -30,8 +30,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 NO_BUCKET = "say which bucket: --bucket, or BLOBSYNC_BUCKET in the environment"
 
-_FORM = click.Choice(["text", "json"])
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -89,14 +87,49 @@ class Setting:
         click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
 
 
+_COMMON = (
+    click.option("--bucket", envvar="BLOBSYNC_BUCKET", help="Name of the bucket."),
+    click.option("--endpoint", envvar="BLOBSYNC_ENDPOINT", help="http(s)://host:port; else AWS."),
+    click.option("--prefix", envvar="BLOBSYNC_PREFIX", default="", help="What all keys begin with."),
+    click.option("--region", envvar="AWS_REGION", default="us-east-1", show_default=True),
+    click.option("--ca-bundle", envvar="AWS_CA_BUNDLE", help="PEM file of authorities to trust."),
+    click.option(
+        "--timeout",
+        default=60.0,
+        show_default=True,
+        type=click.FloatRange(min=0.1),
+        help="Longest wait for an answer of the bucket, seconds; see also `sync --within`.",
+    ),
+    click.option(
+        "--store",
+        "root",
+        envvar="BLOBSYNC_STORE",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Folder of the local store.",
+    ),
+    click.option(
+        "--digests",
+        type=click.Choice(["blake3", "sha256"]),
+        default="blake3",
+        show_default=True,
+        help="What verifies files above 16 MiB; sha256: both.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Form of the answer.",
+    ),
+)
+"""Options of all commands. Credentials come from where boto3 looks for them."""
+
+
 def command_of(group: click.Group) -> Callable[[F], F]:
     """Make a function a command with all common options; it gets a `Setting` first. Errors end it."""
 
     def wrap(function: F) -> F:
-        @group.command(name=function.__name__.rstrip("_"))
-        @_bucket_options
-        @_store_options
-        @click.option("-o", "--output", type=_FORM, default="text", show_default=True, help="Form.")
         @functools.wraps(function)
         def run(*args: Any, **kw: Any) -> Any:
             try:
@@ -109,54 +142,11 @@ def command_of(group: click.Group) -> Callable[[F], F]:
                 sys.exit(Exit.INTERRUPTED)
             sys.exit(code or 0)
 
-        return run  # type: ignore[return-value]  # click has made a command of it
+        for option in reversed(_COMMON):
+            run = option(run)
+        return group.command(name=function.__name__)(run)  # type: ignore[return-value]  # a command now
 
     return wrap
-
-
-def _bucket_options(function: F) -> F:
-    """Options that name the bucket. Credentials come from where boto3 looks for them."""
-    for option in reversed(
-        (
-            click.option("--bucket", envvar="BLOBSYNC_BUCKET", help="Name of the bucket."),
-            click.option("--endpoint", envvar="BLOBSYNC_ENDPOINT", help="http(s)://host:port; else AWS."),
-            click.option("--prefix", envvar="BLOBSYNC_PREFIX", default="", help="What all keys begin with."),
-            click.option("--region", envvar="AWS_REGION", default="us-east-1", show_default=True),
-            click.option("--ca-bundle", envvar="AWS_CA_BUNDLE", help="PEM file of authorities to trust."),
-            click.option(
-                "--timeout",
-                default=60.0,
-                show_default=True,
-                type=click.FloatRange(min=0.1),
-                help="Longest wait for an answer of the bucket, seconds; see also `sync --within`.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
-
-
-def _store_options(function: F) -> F:
-    for option in reversed(
-        (
-            click.option(
-                "--store",
-                "root",
-                envvar="BLOBSYNC_STORE",
-                type=click.Path(path_type=Path, file_okay=False),
-                help="Folder of the local store.",
-            ),
-            click.option(
-                "--digests",
-                type=click.Choice(["blake3", "sha256"]),
-                default="blake3",
-                show_default=True,
-                help="What verifies files above 16 MiB; sha256: both.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
 
 
 def _setting(options: dict[str, Any]) -> Setting:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 
 import click
 
 from blobsync.bucket.audit import Audit, Auditor
-from blobsync.bucket.ports import ObjectStore
+from blobsync.bucket.ports import ObjectStore, OnProgress
 from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
 from blobsync.cli.main import Exit, main
 from blobsync.cli.options import NO_BUCKET, Setting, command_of
 from blobsync.cli.output import Show, bars, size
 from blobsync.errors import BlobSyncConfigError
+from blobsync.progress import Throttle
 from blobsync.release.manifest import ReleaseRef
 
 
@@ -26,7 +27,7 @@ def probe(setting: Setting) -> int:
     """
     if setting.s3 is None:
         raise BlobSyncConfigError(NO_BUCKET)
-    from blobsync.probe.probing import probe as find_out
+    from blobsync.probe import probe as find_out
 
     report = find_out(setting.s3)
     setting.say(report.as_data(), "\n".join(report.lines()))
@@ -116,15 +117,14 @@ def _data(audit: Audit) -> dict[str, object]:
     }
 
 
-def _meter(show: Show, total_bytes: int, rate_mib: float | None) -> Callable[..., None]:
+def _meter(show: Show, total_bytes: int, rate_mib: float | None) -> OnProgress:
     """Gives a function that counts bytes, moves the bar, and waits if there is a rate."""
-    began, done = time.monotonic(), 0
+    throttle, done = Throttle(None if rate_mib is None else rate_mib * (1 << 20), threading.Event()), 0
 
-    def on_progress(size_bytes: int = 0) -> None:
+    def on_progress(size_bytes: int) -> None:
         nonlocal done
         done += size_bytes
         show("verifying", done, max(done, total_bytes))
-        if rate_mib is not None:
-            time.sleep(max(0.0, done / (rate_mib * (1 << 20)) - (time.monotonic() - began)))
+        throttle.take(size_bytes)
 
     return on_progress

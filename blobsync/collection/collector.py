@@ -31,10 +31,8 @@ from typing import Any
 
 from blobsync.bucket.leases import boottime_s
 from blobsync.bucket.ports import ObjectStore
-from blobsync.collection.collection_store import CollectionStore
-from blobsync.collection.decision import Tallies
-from blobsync.collection.inventory import Found, Kind, Tally
-from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.decision import CollectionPolicy, Tallies
+from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
 from blobsync.collection.run import Run
 from blobsync.errors import GcRefusedError, StoppedError
 from blobsync.log import Log

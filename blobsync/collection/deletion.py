@@ -17,8 +17,7 @@ from itertools import groupby, islice
 
 from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, Lease
-from blobsync.collection.collection_store import CollectionStore
-from blobsync.collection.inventory import Found, Kind, Tally
+from blobsync.collection.inventory import CollectionStore, Found, Kind, Tally
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log

@@ -14,9 +14,8 @@ from functools import partial
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
-from blobsync.collection.collection_store import CollectionStore
-from blobsync.collection.inventory import Inventory, Kind
-from blobsync.collection.policy import ROOT_REASONS, Reason
+from blobsync.collection.decision import ROOT_REASONS, Reason
+from blobsync.collection.inventory import CollectionStore, Inventory, Kind
 from blobsync.errors import (
     BlobNotFoundError,
     CorruptBlobError,

@@ -12,8 +12,8 @@ from blobsync.bucket import keys
 from blobsync.bucket.leases import BucketLease, LiveLease, live_leases, store_time
 from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.tombstones import StoredTombstone, Tombstone, tombstones
-from blobsync.collection.collection_store import CollectionStore
 from blobsync.collection.decision import (
+    CollectionPolicy,
     Decision,
     Now,
     Standing,
@@ -21,11 +21,11 @@ from blobsync.collection.decision import (
     decide,
     refuse_too_much,
     releases_in_grace,
+    roots,
     standing,
 )
 from blobsync.collection.deletion import Deletion, collect_lease
-from blobsync.collection.inventory import Found, Inventory, Tally
-from blobsync.collection.policy import CollectionPolicy, roots
+from blobsync.collection.inventory import CollectionStore, Found, Inventory, Tally
 from blobsync.collection.reach import Reach
 from blobsync.errors import BlobSyncError, CollectLapsedError, GcRefusedError, StoppedError
 from blobsync.log import Log

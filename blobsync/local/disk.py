@@ -19,7 +19,7 @@ READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o
 _BUFFER_BYTES = 1 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class FileIdentity(NamedTuple):
@@ -140,7 +140,7 @@ def reserve(fd: int, size_bytes: int) -> None:
     """
     if _fallocate is not None and _fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size_bytes) != 0:
         failed = ctypes.get_errno()
-        if failed in _NO_ROOM:
+        if failed in NO_ROOM:
             raise OSError(failed, os.strerror(failed))
 
 

@@ -1,4 +1,7 @@
-"""How the disk under a local store does: remembered from the last failure, cleared by the next success."""
+"""The state of the disk under a local store, and what to do about an error of a disk.
+
+The state is remembered from the last failure, and cleared by the next success.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,59 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from blobsync.disk_advice import DiskCondition, advice, condition_of, disk_error_in
 from blobsync.errors import LocalStoreError
 from blobsync.listeners import Listeners
-from blobsync.local.disk import free_bytes
+from blobsync.local.disk import NO_ROOM, free_bytes
 
-__all__ = ["DiskCondition", "DiskHealth", "DiskState"]
+
+class DiskCondition(StrEnum):
+    """What keeps a disk from taking bytes."""
+
+    OK = "ok"
+    FULL = "full"
+    READ_ONLY = "read_only"
+    DENIED = "denied"
+    FAILING = "failing"
+
+
+_DENIED = frozenset({errno.EACCES, errno.EPERM})
+
+_ADVICE = {
+    DiskCondition.FULL: "the disk, or this user's quota, is full; make room (`df -h {0}`, `df -i {0}`)",
+    DiskCondition.READ_ONLY: "the file system is read-only; look for errors (`dmesg`), and mount it anew",
+    DiskCondition.DENIED: "this user may not: give it back what is below {0} (`ls -l {0}`)",
+    DiskCondition.FAILING: "check that the disk is sound (`dmesg`) and has room (`df -h {0}`, `df -i {0}`)",
+}
+
+
+def condition_of(exc: OSError) -> DiskCondition:
+    """What an error says of the disk."""
+    if exc.errno in NO_ROOM:
+        return DiskCondition.FULL
+    if exc.errno == errno.EROFS:
+        return DiskCondition.READ_ONLY
+    return DiskCondition.DENIED if exc.errno in _DENIED else DiskCondition.FAILING
+
+
+def advice(exc: OSError, folder: object) -> str:
+    """What to do about an error of the disk.
+
+    Args:
+        exc: As raised.
+        folder: Where it was to write.
+    """
+    return _ADVICE[condition_of(exc)].format(folder)
+
+
+def disk_error_in(exc: BaseException) -> OSError | None:
+    """The error of the disk that another one was raised from, however far; None: there is none."""
+    cause = exc.__cause__
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return cause
 
 
 @dataclass(frozen=True, slots=True)

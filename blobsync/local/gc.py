@@ -105,17 +105,15 @@ def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float) -> _P
     holds = store.context.session.all_holds()
     if holds is None:
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
-    found = _collectables(store, frozenset(keep) | holds)
+    unreachable, total_bytes, why = _collectables(store, frozenset(keep) | holds)
     former = _marks(store.root / "gc.json")
     # A mark from the future is a clock that was set back: the grace starts anew.
-    marks = {item.state: min(former.get(item.state, now), now) for item in found.unreachable}
+    marks = {item.state: min(former.get(item.state, now), now) for item in unreachable}
     due, waiting = list[_Collectable](), list[_Collectable]()
-    for item in found.unreachable:
+    for item in unreachable:
         ripe = item.state in former and now - marks[item.state] >= grace.total_seconds()
         (due if ripe else waiting).append(item)
-    return _Plan(
-        due, waiting, {item.state: marks[item.state] for item in waiting}, found.total_bytes, found.why
-    )
+    return _Plan(due, waiting, {item.state: marks[item.state] for item in waiting}, total_bytes, why)
 
 
 def _refuse_too_much(plan: _Plan, max_share: float) -> None:
@@ -167,24 +165,16 @@ class _Collectable:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Collectables:
-    """What was found."""
-
-    unreachable: list[_Collectable]
-    """In the order in which it is to go: releases first, then trees, then what they need."""
-    total_bytes: int
-    """Of all packs, blobs and trees."""
-    why: str
-    """Why no pack or blob is among them; empty: they may be."""
-
-
-def _collectables(store: LocalStore, wanted: Set[str]) -> _Collectables:
+def _collectables(store: LocalStore, wanted: Set[str]) -> tuple[list[_Collectable], int, str]:
     """Compare what is there with what the wanted releases need. The caller has the store's lock.
 
     Args:
         store: Where.
         wanted: Digests of manifests.
+
+    Returns:
+        What is unreachable, in the order of removal: releases, then trees, then what they need; the bytes of
+        all packs, blobs and trees; and why no pack or blob is among the unreachable (empty: they may be).
     """
     root, unreachable, needed, unknown = store.root, list[_Collectable](), set[str](), set(wanted)
     for ref in store.releases():
@@ -201,11 +191,8 @@ def _collectables(store: LocalStore, wanted: Set[str]) -> _Collectables:
     if not unknown:
         unreachable += [item for item in objects if Path(item.place).name not in needed]
     unreachable += _all(root, _stale(root))
-    return _Collectables(
-        unreachable,
-        sum(item.size_bytes for item in [*trees, *objects]),
-        f"what wanted release {min(unknown)} consists of is not known here yet" if unknown else "",
-    )
+    why = f"what wanted release {min(unknown)} consists of is not known here yet" if unknown else ""
+    return unreachable, sum(item.size_bytes for item in [*trees, *objects]), why
 
 
 def _objects(root: Path) -> Iterator[Path]:

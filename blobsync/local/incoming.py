@@ -27,8 +27,8 @@ from blobsync.local.disk import (
     start_writing,
 )
 from blobsync.local.objects import ObjectFiles
-from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import StoredObject
+from blobsync.release.manifest import CHUNK_BYTES, Blob
 
 
 def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:

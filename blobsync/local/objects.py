@@ -1,4 +1,4 @@
-"""The packs and large blobs of a store: where they are, and which are verified; what a release lacks of them.
+"""The packs and large blobs of a store: which are verified, what a release lacks of them, and their files.
 
 Thread-safe.
 """
@@ -7,24 +7,39 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import os
 import threading
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.bucket.verification import read_table, verify_object, verify_pack_bytes
-from blobsync.errors import CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError
+from blobsync.errors import (
+    BlobMissingError,
+    CorruptBlobError,
+    CorruptPackError,
+    InvalidLayoutError,
+    InvalidManifestError,
+    InvalidPackError,
+    ReleaseAbsentError,
+)
 from blobsync.local.disk import FileIdentity, FileReader, identity, opened, regular
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
-from blobsync.release.blob import PACKED_BYTES, Blob, chunk_count
 from blobsync.release.layout import Layout, Pack, StoredObject
-from blobsync.release.manifest import Artifact, Manifest
+from blobsync.release.manifest import PACKED_BYTES, Artifact, Blob, Manifest, chunk_count
+from blobsync.release.pack import Frame, FrameReader, members_of
 
 _UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
 """A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
+_PIECE_BYTES = 1 << 20
+_WHOLE_PACK_SHARE = 0.25
+"""When more of a pack's stored bytes is needed, the pack is hashed as a whole, which is the cheaper way."""
+_HELPER_FROM_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,3 +267,84 @@ def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, i
     except (FileNotFoundError, InvalidPackError):  # it went, or changed, just now
         return None
     return zip(table.sha256s, table.sizes, strict=True)
+
+
+def read_file(objects: ObjectFiles, manifest: Manifest, layout: Layout, path: str) -> Iterator[bytes]:
+    """See `blobsync.LocalStore.read`. OSError passes through."""
+    blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
+    if blob is None:
+        raise ReleaseAbsentError(f"{manifest.ref} has no file {path[:200]!r}")
+    if not blob.is_packed:
+        yield from _pieces(objects, blob)
+        return
+    packs = [pack for pack in layout.packs if objects.has(pack)]
+    for _, data in packed(objects, packs, {blob.sha256}):
+        for start in range(0, len(data), _PIECE_BYTES):
+            yield bytes(data[start : start + _PIECE_BYTES])
+        return
+    raise BlobMissingError(f"{path} of {manifest.ref} is not here any more; sync the release again")
+
+
+def _pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
+    if not objects.sound(blob):
+        raise BlobMissingError(f"blob {blob.name} is not here any more; sync the release again")
+    with opened(objects.path(blob)) as fd:
+        at = 0
+        while piece := os.pread(fd, _PIECE_BYTES, at):
+            at += len(piece)
+            yield piece
+
+
+def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Iterator[tuple[str, memoryview]]:
+    """Give the wanted blobs, by SHA-256, each once, verified now; only the frames that have them are read.
+
+    Args:
+        objects: Where the packs are.
+        packs: Verified ones.
+        wanted: SHA-256 digests. Those given are taken out.
+
+    Raises:
+        CorruptPackError: a pack was damaged since it was verified.
+        OSError: the disk failed, or a pack is gone.
+    """
+    for pack in packs:
+        if not wanted:
+            return
+        with opened(objects.path(pack)) as fd:
+            table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
+            frames = table.frames_with(wanted)
+            needed = sum(frame.stored_bytes for frame in frames)
+            whole = needed > _WHOLE_PACK_SHARE * pack.size_bytes
+            if whole:  # its members were verified once, so they are still what the table says
+                verify_pack_bytes(FileReader(fd), pack)
+            for frame, raw in _read_ahead(fd, frames):
+                for sha256, data in members_of(table, frame, raw):
+                    if sha256 in wanted:
+                        if not whole and hashlib.sha256(data).hexdigest() != sha256:
+                            raise CorruptPackError(
+                                f"pack {pack.name} was damaged: member {sha256} is another"
+                            )
+                        wanted.discard(sha256)
+                        yield sha256, data
+
+
+def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | memoryview]]:
+    """Frames in order; the next is decompressed on a second thread while one is used."""
+    stored, frame_reader = FileReader(fd), FrameReader()
+
+    def raw_of(frame: Frame) -> bytes | memoryview:
+        return frame_reader.raw(frame, stored.whole(frame.start, frame.stored_bytes))
+
+    if len(frames) < _HELPER_FROM_FRAMES or not any(frame.is_zstd for frame in frames):
+        for frame in frames:
+            yield frame, raw_of(frame)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="blobsync-frames") as helper:
+        ahead = deque[tuple[Frame, Future[bytes | memoryview]]]()
+        for frame in frames:
+            ahead.append((frame, helper.submit(raw_of, frame)))
+            if len(ahead) > 1:
+                ready, raw = ahead.popleft()
+                yield ready, raw.result()
+        for ready, raw in ahead:
+            yield ready, raw.result()

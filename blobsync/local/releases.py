@@ -17,9 +17,8 @@ from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutErr
 from blobsync.local.disk import FileIdentity, identity, regular
 from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
-from blobsync.release.blob import Blob
 from blobsync.release.layout import Layout, Pack, StoredObject
-from blobsync.release.manifest import Manifest, ReleaseRef
+from blobsync.release.manifest import Blob, Manifest, ReleaseRef
 
 RELEASE_FILES = (".json", ".layout", ".record")
 """What is kept of a release, by the ends of their names."""

@@ -28,12 +28,12 @@ from typing import Literal
 
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.errors import BlobMissingError, InvalidLayoutError, InvalidManifestError
-from blobsync.local import incoming, reading
+from blobsync.local import incoming
 from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects, read_file
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
@@ -50,7 +50,7 @@ class LocalStore:
         root: A folder of one file system that has hard links, if possible.
         verify: What is computed of blobs above 16 MiB: `name`, the BLAKE3 of their chunks, which names them;
             or `sha256`, that as well, each in one pass, for those who must not rely on BLAKE3. Why BLAKE3 is
-            computed all the same: see `blobsync.release.blob`.
+            computed all the same: see `blobsync.release.manifest`.
         on_step: Called with the name of each step that changes the disk before it is made: for fault
             injection.
 
@@ -244,7 +244,7 @@ class LocalStore:
         """
         kept = self._kept(ref)
         with self._base.disk.errors(f"reading {path} of {ref}"):
-            yield from reading.read(self._objects, kept, path)
+            yield from read_file(self._objects, kept.manifest, kept.layout, path)
 
     def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
         """Hash a kept release anew, from the disk, whatever the index says; its tree too.

@@ -8,21 +8,41 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from blobsync.bucket.ports import OnProgress
+from blobsync.bucket.verification import verify_object
 from blobsync.errors import BlobMissingError, CorruptPackError, InvalidPackError
-from blobsync.local.disk import FOLDER, SEALED_FOLDER, fsync_folder, locked, remove_tree
-from blobsync.local.objects import ObjectFiles
+from blobsync.local.disk import (
+    FOLDER,
+    READ_ONLY,
+    READ_ONLY_EXECUTABLE,
+    SEALED_FOLDER,
+    FileIdentity,
+    FileReader,
+    fsync_folder,
+    identity,
+    locked,
+    opened,
+    regular,
+    remove_tree,
+    sync_file_system,
+)
+from blobsync.local.objects import ObjectFiles, packed
 from blobsync.local.store_context import StoreContext
-from blobsync.local.tree_build import TreeBuild
-from blobsync.local.tree_check import TreeRecord, damaged_files, verified_record
-from blobsync.release.layout import Layout
-from blobsync.release.manifest import Manifest
+from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord, damaged_files, verified_record
+from blobsync.release.layout import Layout, Pack
+from blobsync.release.manifest import Artifact, Manifest
 
 _TRIES = 3
 _DONORS = 4
 """How many other trees are searched for files to link to."""
+_FSYNC_UP_TO = 64
+"""Up to this many files and folders are flushed one by one; for more, one syncfs is cheaper."""
+_BLOCK_BYTES = 4096
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trees:
@@ -61,7 +81,7 @@ class Trees:
             finally:
                 remove_tree(part)
         raise BlobMissingError(
-            f"the tree of {manifest.ref} changes while it is made; who else writes to {final}?"
+            f"the tree of {manifest.ref} changes while it is made; find out what else writes to {final}"
         )
 
     def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
@@ -87,28 +107,17 @@ class Trees:
         return hashed is not None
 
     def _build(self, manifest: Manifest, layout: Layout, part: Path) -> TreeRecord:
-        build = TreeBuild(self._base, self._objects, manifest, part)
         try:
-            build.begin()
-            for digest in self._donors(manifest):
-                if not build.needs_packs:
-                    break
-                record = self._record(digest)
-                if record is not None:
-                    with contextlib.suppress(FileNotFoundError):  # collected just now
-                        build.link_from(self.path(digest), record)
-            build.add_blobs()
-            build.add_packed(layout.packs)
-            return build.finish()
+            return _Build(self._base, self._objects, manifest, part).make(
+                self._donors(manifest), layout.packs
+            )
         except (CorruptPackError, InvalidPackError, FileNotFoundError) as exc:
             for pack in layout.packs:
                 self._objects.check(pack)  # a damaged one goes to quarantine
             raise BlobMissingError(f"{manifest.ref} changed while it was materialised: {exc}") from exc
-        finally:
-            build.close()
 
-    def _donors(self, manifest: Manifest) -> list[str]:
-        """Other trees, first those of the same name, and of these the newest."""
+    def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
+        """Other trees with their records, first those of the same name, and of these the newest."""
         same = {path.stem for path in (self._base.root / "releases" / manifest.name).glob("*.json")}
         found = [
             (entry.name.removesuffix(".files") in same, entry.stat().st_mtime_ns, entry.name)
@@ -116,7 +125,10 @@ class Trees:
             if entry.name.endswith(".files")
         ]
         names = (name.removesuffix(".files") for _, _, name in sorted(found, reverse=True))
-        return [name for name in names if name != manifest.digest][:_DONORS]
+        for digest in [name for name in names if name != manifest.digest][:_DONORS]:
+            record = self._record(digest)
+            if record is not None:
+                yield self.path(digest), record
 
     def _place(self, part: Path, final: Path, judged: int | None) -> bool:
         """Give a tree its name, in place of the one that was `judged` damaged; False: it is another now."""
@@ -155,8 +167,183 @@ class Trees:
             part.replace(self._record_path(digest))
 
 
+class _Build:
+    """One attempt to make a tree, in a folder of this session alone.
+
+    Args:
+        base: The store.
+        objects: Its packs and blobs.
+        manifest: What to make.
+        folder: Where; not there yet.
+    """
+
+    def __init__(self, base: StoreContext, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
+        self._base, self._objects, self._manifest = base, objects, manifest
+        self._folder, self._top = folder, f"{folder}/"
+        self._folders = _folders(item.path for item in manifest.artifacts)
+        self._fd = -1
+        self._made: dict[str, FileIdentity] = {}
+        self._written: list[str] = []
+        self._todo: dict[str, list[Artifact]] = {}
+        """Small files by SHA-256."""
+        for item in manifest.artifacts:
+            if item.blob.is_packed:
+                self._todo.setdefault(item.sha256, []).append(item)
+
+    def make(self, donors: Iterable[tuple[Path, TreeRecord]], packs: Iterable[Pack]) -> TreeRecord:
+        """Make all folders and files, all but the top folder read-only, and flush them to the disk.
+
+        OSError passes through; the caller removes the folder then.
+
+        Args:
+            donors: Other trees, which may have the same files.
+            packs: Of the release; verified.
+
+        Raises:
+            BlobMissingError: no pack has a file.
+            CorruptPackError: a pack was damaged since it was verified.
+        """
+        self._base.step("tree-make")
+        self._folder.mkdir(mode=FOLDER)
+        # Opened before anything is written, so that the sync tells of every write that was lost.
+        with opened(self._folder) as self._fd:
+            for folder in self._folders:
+                Path(self._top + folder).mkdir(mode=FOLDER)
+            if self._todo:
+                for tree, record in donors:
+                    with contextlib.suppress(FileNotFoundError):  # collected just now
+                        self._link_from(tree, record)
+                    if not self._todo:
+                        break
+            self._add_blobs()
+            self._add_packed(packs)
+            for folder in reversed(self._folders):
+                Path(self._top + folder).chmod(SEALED_FOLDER)
+            self._base.step("tree-sync")
+            self._sync()
+            folders = tuple(_recorded(self._top, path) for path in ["", *self._folders])
+            return TreeRecord.of(self._manifest, folders, self._made)
+
+    def _link_from(self, tree: Path, record: TreeRecord) -> None:
+        """Link small files that another tree has, if they are the ones that were verified there."""
+        with opened(tree) as other:
+            for file in record.files:
+                items = self._todo.get(file.sha256)
+                if items:
+                    verified = FileIdentity(items[0].size_bytes, file.mtime_ns, file.inode)
+                    self._link_all(file.path, other, items, verified)
+        self._todo = {digest: items for digest, items in self._todo.items() if items}
+
+    def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
+        """Link equal files that are still missing; those made are removed from the list."""
+        for item in list(items):
+            found = _link(path, other, item.path, self._fd)
+            if found is None:
+                return
+            if identity(found) != verified or found.st_mode != MODES[item.executable]:
+                os.unlink(item.path, dir_fd=self._fd)
+                continue
+            self._made[item.path] = verified
+            items.remove(item)
+
+    def _add_blobs(self) -> None:
+        """Link large blobs, or copy those that are executable."""
+        for item in self._manifest.artifacts:
+            if not item.blob.is_packed:
+                self._base.step("tree-file")
+                self._made[item.path] = self._add_blob(item)
+
+    def _add_blob(self, item: Artifact) -> FileIdentity:
+        source, target = self._objects.path(item.blob), Path(self._top + item.path)
+        if not item.executable and regular(source) is not None:
+            found = _link(str(source), None, item.path, self._fd)
+            if found is not None:
+                return identity(found)
+        with opened(source) as fd:
+            made = _copy_blob(fd, target, READ_ONLY_EXECUTABLE if item.executable else READ_ONLY)
+        self._written.append(item.path)
+        with opened(target) as fd:
+            verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
+        return made
+
+    def _add_packed(self, packs: Iterable[Pack]) -> None:
+        """Write the files that are still missing, from packs."""
+        self._base.disk.need_room(
+            sum(-(-items[0].size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for items in self._todo.values()),
+            f"materialising {self._manifest.ref}",
+        )
+        for digest, data in packed(self._objects, packs, set(self._todo)):
+            for item in self._todo.pop(digest):
+                self._base.step("tree-file")
+                self._written.append(item.path)
+                mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
+                self._made[item.path] = _write_new(self._fd, item.path, data, mode)
+        if self._todo:
+            raise BlobMissingError(f"{self._manifest.ref} lacks {next(iter(self._todo))} here; sync it first")
+
+    def _sync(self) -> None:
+        many = len(self._written) + len(self._folders) > _FSYNC_UP_TO
+        if many and sync_file_system(self._fd):
+            return
+        for path in self._written:
+            with opened(Path(self._top + path)) as fd:
+                os.fsync(fd)
+        for path in reversed(["", *self._folders]):
+            fsync_folder(Path(self._top + path))
+
+
 def _inode(folder: Path) -> int | None:
     try:
         return folder.lstat().st_ino
     except FileNotFoundError:
         return None
+
+
+def _folders(paths: Iterable[str]) -> list[str]:
+    """All folders of these files, each after the one it is in."""
+    found: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return sorted(found)
+
+
+def _recorded(top: str, folder: str) -> TreeFolder:
+    found = os.lstat(top + folder)
+    return TreeFolder(folder, found.st_ino, found.st_mtime_ns)
+
+
+def _write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
+    """Write a small file that is not there yet, below an open folder. Not durable by itself."""
+    fd = os.open(path, _NEW_FILE, mode, dir_fd=folder)
+    try:
+        left = data
+        while left:
+            left = left[os.write(fd, left) :]
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != mode:  # a umask
+            os.fchmod(fd, mode)
+        return identity(found)
+    finally:
+        os.close(fd)
+
+
+def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
+    """Hard-link a file to a path below an open folder; None: it is gone, or cannot have one more link."""
+    try:
+        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return os.stat(path, dir_fd=folder, follow_symlinks=False)
+
+
+def _copy_blob(fd: int, target: Path, mode: int) -> FileIdentity:
+    """Copy a large file. Not durable by itself."""
+    with os.fdopen(os.dup(fd), "rb") as source, os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
+        source.seek(0)
+        shutil.copyfileobj(source, file, 1 << 20)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        return identity(os.fstat(file.fileno()))

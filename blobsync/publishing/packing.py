@@ -23,9 +23,8 @@ from blobsync.errors import BlobSyncError
 from blobsync.progress import Meter, Phase, Share
 from blobsync.publishing.hashing import read_file, scratch_error, snapshot, unnamed_file
 from blobsync.publishing.sources import SourceFile
-from blobsync.release.blob import Blob
 from blobsync.release.layout import Pack
-from blobsync.release.manifest import Manifest
+from blobsync.release.manifest import Blob, Manifest
 from blobsync.release.pack import PackWriter
 from blobsync.retry import RetryPolicy
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from blobsync.errors import InvalidLayoutError
 from blobsync.names import is_digest
-from blobsync.release.blob import Blob
+from blobsync.release.manifest import Blob
 from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 
 SCHEMA = 1

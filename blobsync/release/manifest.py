@@ -11,6 +11,13 @@ It is not read with a JSON parser, but by a grammar of exactly this, artifact by
 second way of writing the same release, nothing to be compared afterwards, and no memory is taken for what is
 not a manifest: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
 for paths refuse all other characters that need one.
+
+The content of a file is a *blob*. One of up to 16 MiB is named and verified by its SHA-256. A larger one also
+has a BLAKE3 digest for each chunk of 16 MiB, so that its chunks can be fetched in parallel, verified one by
+one, and kept when others fail. To verify the chunks does not verify the SHA-256, so such a blob is named by
+the digest of its chunk digests: no bytes can be stored under the SHA-256 of others. A reader that verifies
+the SHA-256 must verify the chunk digests, too: bytes that match only the SHA-256 of a manifest may not be
+those of the name, and would replace other bytes under it.
 """
 
 from __future__ import annotations
@@ -23,9 +30,54 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
+from blake3 import blake3
+
 from blobsync.errors import InvalidManifestError
 from blobsync.names import are_digests, collision, first_path_fault, is_digest, is_release_name
-from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
+
+CHUNK_BYTES = 16 << 20
+"""Size of the chunks of a large blob; the last one is shorter."""
+
+PACKED_BYTES = 4 << 20
+"""Blobs up to this size are stored in packs, larger ones as objects of their own."""
+
+_CHUNKED_PREFIX = "b3-"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The content of a file.
+
+    Args:
+        sha256: Of all bytes.
+        size_bytes: Of all bytes.
+        chunks: BLAKE3 of each chunk, in order, if there is more than one; else empty.
+    """
+
+    sha256: str
+    size_bytes: int
+    chunks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name in the object store and on disk."""
+        return _CHUNKED_PREFIX + chunks_digest(self.chunks) if self.chunks else self.sha256
+
+    @property
+    def is_packed(self) -> bool:
+        """True if it is stored in a pack."""
+        return self.size_bytes <= PACKED_BYTES
+
+
+def chunks_digest(chunks: tuple[str, ...]) -> str:
+    """One BLAKE3 digest of a list of BLAKE3 digests."""
+    return blake3(b"".join(bytes.fromhex(chunk) for chunk in chunks)).hexdigest()
+
+
+def chunk_count(size_bytes: int) -> int:
+    """How many chunk digests a blob of that size has."""
+    return 0 if size_bytes <= CHUNK_BYTES else -(-size_bytes // CHUNK_BYTES)
+
 
 SCHEMA = 2
 MAX_ARTIFACTS = 100_000

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import IO
 
@@ -25,8 +25,7 @@ import zstandard
 from blake3 import blake3
 
 from blobsync.errors import CorruptPackError, InvalidPackError
-from blobsync.release.blob import PACKED_BYTES
-from blobsync.release.manifest import MAX_ARTIFACTS
+from blobsync.release.manifest import MAX_ARTIFACTS, PACKED_BYTES
 
 MAGIC = b"BSPACK1\n"
 FRAME_BYTES = 4 << 20
@@ -72,6 +71,11 @@ class PackTable:
     def raw_bytes(self) -> int:
         """Of all members."""
         return sum(frame.raw_bytes for frame in self.frames)
+
+    def frames_with(self, wanted: Set[str]) -> list[Frame]:
+        """Frames that have one of these members, by SHA-256."""
+        ends = ((frame, frame.first_member + frame.member_count) for frame in self.frames)
+        return [frame for frame, end in ends if not wanted.isdisjoint(self.sha256s[frame.first_member : end])]
 
 
 def tail_bytes(size_bytes: int, footer: bytes) -> int:

@@ -33,11 +33,12 @@ from botocore.model import OperationModel
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
+from blobsync.s3.messages import Credentials
 from blobsync.s3.reader import S3Reader, reader_at
-from blobsync.s3.request import Credentials
 from blobsync.s3.transport import Transport
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_s3.client import S3Client
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
@@ -115,7 +116,7 @@ class S3Clients:
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
-            self.client.meta.events.register("before-send.s3", self._transport.send)
+            self.client.meta.events.register("before-send.s3", self._send)
 
     def base_url(self) -> str:
         """What URLs of objects begin with."""
@@ -143,6 +144,10 @@ class S3Clients:
                 Params={"Bucket": self._config.bucket, "Key": full},
                 ExpiresIn=int(lifetime.total_seconds()),
             )
+
+    def _send(self, request: AWSPreparedRequest, **_: object) -> Any:
+        """Handle `before-send`: answer in place of boto3's own HTTP client."""
+        return self._transport.send(request)
 
     def _who(self) -> Credentials | None:
         """The credentials now. Those that expire soon are renewed first."""

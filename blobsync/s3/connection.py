@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 
 from blobsync.bucket.ports import OnProgress
-from blobsync.s3.answer import Head, HttpError, StaleConnectionError, broken, parsed, unchunked
 from blobsync.s3.endpoint import Endpoint, connected
+from blobsync.s3.messages import Head, HttpError, StaleConnectionError, broken, parsed, unchunked
 from blobsync.s3.patience import Patience
 
 _HEAD_BYTES = 64 << 10

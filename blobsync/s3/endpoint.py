@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from blobsync.errors import BlobSyncConfigError
-from blobsync.s3.answer import HttpError, parsed
 from blobsync.s3.config import S3Config
+from blobsync.s3.messages import HttpError, parsed
 from blobsync.s3.patience import Limits
 
 if TYPE_CHECKING:

@@ -8,30 +8,34 @@ keys that expire are known to boto3 alone: see `S3Clients.reader`.
 from __future__ import annotations
 
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from blobsync.bucket.ports import CHUNK_BYTES, OnProgress, ignore_progress
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
-from blobsync.s3.answer import (
-    NO_SUCH_RANGE,
-    BodySlice,
-    ByteRange,
-    Head,
-    HttpError,
-    body_slice,
-    code_and_message,
-)
+from blobsync.retry import RetryPolicy
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import endpoint_at, host_header
 from blobsync.s3.errors import answered, unreachable, without_credentials
-from blobsync.s3.request import Credentials, GetSigner, encoded, static_credentials
+from blobsync.s3.messages import (
+    NO_SUCH_RANGE,
+    BodySlice,
+    ByteRange,
+    Credentials,
+    GetSigner,
+    Head,
+    HttpError,
+    body_slice,
+    code_and_message,
+    encoded,
+    static_credentials,
+)
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
 _ERROR_BYTES = 64 << 10
@@ -39,7 +43,7 @@ _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
 _PLAIN_BUCKET = re.compile(r"(?!.*--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 """No ARN, and no special bucket of AWS, whose names have a suffix such as `--ol-s3`."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
+_WAITS = RetryPolicy(first_wait=timedelta(seconds=0.2), max_wait=timedelta(seconds=1))
 
 Result = TypeVar("Result")
 
@@ -151,8 +155,7 @@ class S3Reader:
             except BlobSyncError as exc:
                 if not exc.retryable or attempt == self._config.max_attempts:
                     raise
-            bound_s = min(_FIRST_WAIT_S * 2**attempt, _LONGEST_WAIT_S)
-            time.sleep(bound_s * (0.5 + random.random() / 2))  # noqa: S311 - not for secrecy
+            time.sleep(_WAITS.wait_s(attempt))
         raise AssertionError("max_attempts is at least 1")
 
     def _let_in(self, connection: Connection, head: Head) -> None:
@@ -270,10 +273,11 @@ def reader_at(
     """
     url = urlsplit(base_url)
     endpoint = endpoint_at(url, config, trusted)
+    proxy = endpoint.proxy
     return S3Reader(
         config,
         ConnectionPool(endpoint, config.max_connections),
         url.path,
-        GetSigner(host_header(url), config.region, None if endpoint.tls else endpoint.proxy),
+        GetSigner(host_header(url), config.region, proxy.header if proxy and not endpoint.tls else None),
         who,
     )

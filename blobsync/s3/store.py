@@ -29,9 +29,9 @@ from blobsync.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from blobsync.s3.answer import ByteRange
 from blobsync.s3.config import S3Config
 from blobsync.s3.errors import answered
+from blobsync.s3.messages import ByteRange
 from blobsync.s3.reader import S3Reader, reader_without_boto3
 from blobsync.s3.upload_source import opened
 

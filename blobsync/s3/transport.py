@@ -10,7 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.awsrequest import (
     AWSHTTPConnection,
@@ -24,45 +24,10 @@ from botocore.utils import get_environ_proxies
 from blobsync.s3.config import S3Config
 from blobsync.s3.patience import Limits, Patience
 
-if TYPE_CHECKING:
-    from botocore.awsrequest import AWSPreparedRequest
-
 _COMPLETING = 10
 """A server may take this many times the usual wait to complete an upload; it sends blanks meanwhile."""
 _PIECE_BYTES = 16 << 10
 _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-
-
-class Transport:
-    """An HTTP client for boto3's clients. Thread-safe.
-
-    Args:
-        config: The time limits, and how many connections.
-        verify: File of certificates to trust; None: boto3's own.
-    """
-
-    def __init__(self, config: S3Config, verify: str | None) -> None:
-        url = config.endpoint_url or "https://s3.amazonaws.com"
-        self._session = _Session(
-            config,
-            verify=verify or os.environ.get("REQUESTS_CA_BUNDLE") or True,
-            proxies=get_environ_proxies(url),
-            timeout=(config.connect_timeout.total_seconds(), config.read_timeout.total_seconds()),
-            max_pool_connections=config.max_connections,
-            socket_options=_SOCKET_OPTIONS,
-        )
-
-    def send(self, request: AWSPreparedRequest, **_: object) -> Any:
-        """Handle `before-send`: an AWSResponse.
-
-        Raises:
-            HTTPClientError: no answer, or none within the bounds.
-        """
-        return self._session.send(request)
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        self._session.close()
 
 
 class PatientSocket(socket.socket):
@@ -131,11 +96,23 @@ def _send(
         patience.moved(began, len(piece))
 
 
-class _Session(URLLib3Session):
-    """boto3's HTTP client, over sockets with time limits."""
+class Transport(URLLib3Session):
+    """boto3's HTTP client, over sockets with time limits. Thread-safe.
 
-    def __init__(self, config: S3Config, **more: Any) -> None:
-        super().__init__(**more)
+    Args:
+        config: The time limits, and how many connections.
+        verify: File of certificates to trust; None: boto3's own.
+    """
+
+    def __init__(self, config: S3Config, verify: str | None) -> None:
+        settings: dict[str, Any] = {  # the stubs of botocore know fewer types than it takes
+            "verify": verify or os.environ.get("REQUESTS_CA_BUNDLE") or True,
+            "proxies": get_environ_proxies(config.endpoint_url or "https://s3.amazonaws.com"),
+            "timeout": (config.connect_timeout.total_seconds(), config.read_timeout.total_seconds()),
+            "max_pool_connections": config.max_connections,
+            "socket_options": _SOCKET_OPTIONS,
+        }
+        super().__init__(**settings)
         limits = Limits(config.read_timeout.total_seconds(), config.slowest_bytes_per_s)
         self._pool_classes_by_scheme.update(_pools(limits))  # type: ignore[attr-defined] # shared with pools
 

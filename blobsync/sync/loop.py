@@ -16,16 +16,15 @@ from blobsync.errors import SyncerClosedError
 from blobsync.listeners import Listeners
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
+from blobsync.progress import SyncProgress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import DiskWatch
 from blobsync.sync.holds import Holds
-from blobsync.sync.inspection import Inspection
-from blobsync.sync.meter import SyncProgress
+from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
 from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
-from blobsync.sync.transfers import Arrival, Transfers
 from blobsync.sync.waits import Waits
 
 _log = Log(__name__)
@@ -120,15 +119,15 @@ class SyncLoop:
 
     def progress(self) -> SyncProgress:
         """See `blobsync.Syncer.progress`."""
-        counts, meter = self._objects, self._transfers.meter
-        done = counts.total_bytes - counts.missing_bytes + meter.partial_bytes
+        counts, came = self._objects, self._transfers.arrivals
+        done = counts.total_bytes - counts.missing_bytes + came.partial_bytes
         return SyncProgress(
             done_bytes=max(0, min(done, counts.total_bytes)),
             total_bytes=counts.total_bytes,
             done_objects=counts.total - counts.missing,
             total_objects=counts.total,
-            fetched_bytes=meter.fetched_bytes,
-            fetched_objects=meter.fetched_objects,
+            fetched_bytes=came.fetched_bytes,
+            fetched_objects=came.fetched_objects,
         )
 
     def run(self) -> None:

@@ -27,9 +27,9 @@ from blobsync.errors import BlobMissingError, BlobSyncError, LocalStoreError, Sy
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
+from blobsync.progress import Throttle
 from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import ReleaseRef
-from blobsync.sync.meter import Throttle
 
 _log = Log(__name__)
 

@@ -23,16 +23,15 @@ from blobsync.bucket.ports import ObjectStore
 from blobsync.errors import BlobSyncConfigError, BlobSyncError, SyncerClosedError
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
+from blobsync.progress import SyncProgress, Throttle
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.holds import Holds
-from blobsync.sync.inspection import inspect
+from blobsync.sync.jobs import Transfers, inspect
 from blobsync.sync.loop import LOOK_THREADS, SyncLoop
-from blobsync.sync.meter import SyncProgress, Throttle
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.transfers import Transfers
 from blobsync.sync.waits import CLOSED, Wait, Waits
 
 _log = Log(__name__)

@@ -31,7 +31,7 @@ from blobsync import (
 )
 from blobsync.collection import deletion
 from blobsync.collection.collector import CollectionReport, collect_garbage
-from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.decision import CollectionPolicy
 from tests.travelled_store import TravelledStore
 
 NAMES = ("p", "q", "r")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from blobsync import CorruptBlobError
-from blobsync.local import tree_build
+from blobsync.local import trees
 from blobsync.local.gc import gc
 from blobsync.local.store import LocalStore
 from tests.chaos.power_cut import DIED, ENDED, OnlyWhatIsSure, cut, run
@@ -148,7 +148,7 @@ def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_an
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_by_one: bool
 ) -> None:
     """Every other time, nothing is left but what is sure."""
-    monkeypatch.setattr(tree_build, "_FSYNC_UP_TO", 1000 if one_by_one else 0)
+    monkeypatch.setattr(trees, "_FSYNC_UP_TO", 1000 if one_by_one else 0)
     total, dice = calls(tmp_path), random.Random(SEED)
     for number in range(CUTS // 2):
         dies_at, seed = dice.randrange(total), dice.randrange(1 << 30)

@@ -14,8 +14,8 @@ from blobsync import ObjectStore, ReleaseRef, S3Config, S3ObjectStore, Secret, c
 from blobsync.bucket import keys
 from blobsync.bucket.tombstones import condemned
 from blobsync.collection.collector import CollectionReport, collect_garbage
+from blobsync.collection.decision import CollectionPolicy
 from blobsync.collection.inventory import Kind
-from blobsync.collection.policy import CollectionPolicy
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.s3 import S3Server
 from tests.collection_samples import DAY, digest

@@ -18,7 +18,7 @@ from blobsync import S3Config, Secret
 from blobsync.bucket import keys
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.cli.main import Exit
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES
 from blobsync.s3.store import S3ObjectStore
 from nimbus.localstack.s3 import S3Server
 

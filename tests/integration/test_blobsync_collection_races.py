@@ -14,7 +14,7 @@ from blobsync import ObjectInfo, collect, publish
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.collection.collector import CollectionReport, collect_garbage
-from blobsync.collection.policy import CollectionPolicy
+from blobsync.collection.decision import CollectionPolicy
 from blobsync.publishing.publisher import PublishedRelease
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import DAY

@@ -10,8 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
-from blobsync.probe.probing import probe
-from blobsync.probe.report import Capability, Finding, ProbeReport
+from blobsync.probe import Capability, Finding, ProbeReport, probe
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import Fail, IgnoreRange, ProxiedRequest, StaleListing

@@ -10,7 +10,8 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES, Blob, BlobDigest, chunk_count, chunks_digest
+from blobsync.publishing.hashing import BlobDigest
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES, Blob, chunk_count, chunks_digest
 from tests.thorough import examples
 
 BYTES = random.Random(4).randbytes(2 * CHUNK_BYTES + 7)

@@ -26,8 +26,8 @@ from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.bucket.tombstones import tombstones
 from blobsync.collection import reach, run
 from blobsync.collection.collector import collect_garbage
+from blobsync.collection.decision import CollectionPolicy
 from blobsync.collection.deletion import TTL
-from blobsync.collection.policy import CollectionPolicy
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import (
     DAY,

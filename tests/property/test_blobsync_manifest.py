@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from blobsync import Artifact, BlobSyncError, InvalidManifestError, Manifest, Role
 from blobsync.names import are_digests, collision, first_path_fault, is_digest, path_fault
-from blobsync.release.blob import CHUNK_BYTES, Blob, chunk_count
-from blobsync.release.manifest import MAX_ARTIFACTS, encode
+from blobsync.release.manifest import CHUNK_BYTES, MAX_ARTIFACTS, Blob, chunk_count, encode
 
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 segments = st.text("abcXYZäß._- 09", min_size=1, max_size=12).filter(lambda text: text not in {".", ".."})

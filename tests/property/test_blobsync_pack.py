@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobsync.errors import BlobSyncError, CorruptPackError, InvalidPackError
-from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import PACKED_BYTES
 from blobsync.release.pack import (
     FRAME_BYTES,
     MAGIC,

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from blobsync.s3.request import GetSigner
+from blobsync.s3.messages import GetSigner
 from tests.s3_proxy.faults import (
     Fail,
     Fault,

@@ -13,7 +13,7 @@ from blobsync import PublishedRelease, ReleaseRef, RetryPolicy, StoreUnavailable
 from blobsync.bucket import keys
 from blobsync.bucket.audit import Auditor, Fault, Flaw
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 
 QUICK = RetryPolicy(

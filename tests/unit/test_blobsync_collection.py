@@ -23,8 +23,8 @@ from blobsync.bucket import keys
 from blobsync.bucket.leases import Lease
 from blobsync.bucket.tombstones import condemned
 from blobsync.collection import deletion as deletion_module
+from blobsync.collection.decision import CollectionPolicy, Reason, roots
 from blobsync.collection.inventory import Kind, Tally, inventory
-from blobsync.collection.policy import CollectionPolicy, Reason, roots
 from blobsync.progress import Phase, Progress
 from blobsync.testing.memory import MemoryObjectStore
 from tests.collection_samples import DAY, HOUR, POLICY, START, World, digest, publishing, put, sample

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from blobsync import LocalStore, LocalStoreError, RetryPolicy, collect, publish
-from blobsync.disk_advice import DiskCondition
+from blobsync.local.disk_state import DiskCondition
 from blobsync.publishing import hashing
 from blobsync.release.pack import PackWriter
 from blobsync.s3.connection import FileWriteError

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from blobsync.disk_advice import DiskCondition
 from blobsync.errors import LocalStoreError
 from blobsync.local import disk_state, incoming
+from blobsync.local.disk_state import DiskCondition
 from blobsync.local.store import LocalStore
-from tests.local_store_samples import Sample, bring, fill, sample
+from tests.local_store_samples import Sample, bring, fill, leftover, sample
 
 ENOENT, FULL = 2, 28
 
@@ -160,3 +160,49 @@ def test_object_without_room_is_refused_before_it_is_fetched_and_takes_none_from
 
         assert local.disk_state().condition is DiskCondition.FULL
     assert list((tmp_path / "partial").iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"some bytes"], ids=["empty", "with-bytes"])
+def test_room_that_a_leftover_has_reserved_is_not_needed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    pack = sample({"b": os.urandom(1 << 20)}).packs[0]
+    with LocalStore(tmp_path) as local:
+        path = leftover(local, pack, data)
+        monkeypatch.setattr(disk_state, "free_bytes", lambda _root: 0)
+
+        with local.receive(pack) or pytest.fail("busy") as coming:
+            assert coming.missing() == [(len(data), pack.size_bytes - len(data))]
+
+        # What came stays for the next try. A file without bytes would only hold room.
+        assert path.exists() == bool(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 8192], ids=["empty", "with-bytes"])
+def test_leftover_without_reserved_room_needs_the_rest_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    pack = sample({"b": os.urandom(1 << 20)}).packs[0]
+    with LocalStore(tmp_path) as local:
+        path = leftover(local, pack, data, reserved=False)
+        rest = pack.size_bytes - path.stat().st_blocks * 512
+
+        monkeypatch.setattr(disk_state, "free_bytes", lambda _root: rest - 1)
+        with pytest.raises(LocalStoreError, match="make room"):
+            local.receive(pack)
+        assert path.exists() == bool(data), "what came is kept"
+
+        monkeypatch.setattr(disk_state, "free_bytes", lambda _root: rest)
+        with local.receive(pack) or pytest.fail("busy") as coming:
+            assert coming.missing() == [(len(data), pack.size_bytes - len(data))]
+            assert os.fstat(coming.fd).st_blocks * 512 >= pack.size_bytes
+
+
+def test_leftover_that_is_longer_than_its_object_gives_its_room_back(tmp_path: Path) -> None:
+    pack = sample({"b": os.urandom(5000)}).packs[0]
+    with LocalStore(tmp_path) as local:
+        path = leftover(local, pack, b"x" * (2 << 20), reserved=False)
+
+        with local.receive(pack) or pytest.fail("busy") as coming:
+            assert coming.missing() == [(0, pack.size_bytes)]
+            assert path.stat().st_blocks * 512 < 1 << 20

@@ -14,9 +14,8 @@ from blake3 import blake3
 from blobsync.errors import BlobMissingError, BlobSyncError
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
 from blobsync.release.layout import Layout, Pack
-from blobsync.release.manifest import Artifact, Manifest, ReleaseRef, Role
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES, Artifact, Manifest, ReleaseRef, Role
 from blobsync.release.pack import MAX_PACK_BYTES, MIN_PACK_BYTES
 from tests.hostile_samples import LAYOUT, VALID, Case, crafted, fuzzed
 from tests.local_store_samples import Sample, bring, contents, fill, sample

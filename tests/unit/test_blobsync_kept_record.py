@@ -12,7 +12,7 @@ import pytest
 from blobsync import BlobMissingError, LocalStore, Manifest, ReleaseRef
 from blobsync.local.gc import gc
 from blobsync.local.releases import KeptRecord, Release
-from blobsync.release.blob import Blob
+from blobsync.release.manifest import Blob
 from tests.local_store_samples import Sample, contents, fill, overwrite, sample
 from tests.sync_samples import SOON, Rig
 

@@ -26,9 +26,8 @@ from blobsync.errors import (
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import Release
 from blobsync.local.store import Digests, LocalStore
-from blobsync.release.blob import CHUNK_BYTES, Blob
 from blobsync.release.layout import Layout, Pack
-from blobsync.release.manifest import Artifact, Manifest, Role
+from blobsync.release.manifest import CHUNK_BYTES, Artifact, Blob, Manifest, Role
 from tests.local_store_samples import (
     Sample,
     artifact,

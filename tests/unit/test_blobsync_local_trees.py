@@ -270,7 +270,7 @@ def test_large_tree_is_put_on_the_disk_by_one_call_where_there_is_one(
         fsyncs.append(fd)
         fsync(fd)
 
-    monkeypatch.setattr("blobsync.local.tree_build.sync_file_system", sync)
+    monkeypatch.setattr("blobsync.local.trees.sync_file_system", sync)
     monkeypatch.setattr(os, "fsync", counted)
     local.materialise(big.manifest.ref)
 

@@ -13,9 +13,8 @@ from blobsync.publishing.reuse import (
     pack_limits,
     plan_packs,
 )
-from blobsync.release.blob import PACKED_BYTES
 from blobsync.release.layout import MAX_PACKS, Pack
-from blobsync.release.manifest import MAX_ARTIFACTS, Artifact, Manifest, Role
+from blobsync.release.manifest import MAX_ARTIFACTS, PACKED_BYTES, Artifact, Manifest, Role
 from blobsync.release.pack import MAX_FRAME_BYTES, MAX_PACK_BYTES
 
 

@@ -35,8 +35,7 @@ from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress, ignore_progress
 from blobsync.bucket.releases import COMPRESSED_BYTES, Publication, fetch_layout, published, stored_manifest
 from blobsync.errors import InvalidLayoutError
-from blobsync.release.blob import CHUNK_BYTES, PACKED_BYTES
-from blobsync.release.manifest import Role
+from blobsync.release.manifest import CHUNK_BYTES, PACKED_BYTES, Role
 from blobsync.testing.memory import MemoryObjectStore
 from tests.release_reader import read_release
 

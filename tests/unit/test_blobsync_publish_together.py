@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from blobsync import PublishedRelease, RetryPolicy, collect, list_releases, publish
-from blobsync.release.blob import PACKED_BYTES
+from blobsync.release.manifest import PACKED_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 from tests.release_reader import read_release
 

@@ -19,7 +19,7 @@ from blobsync import (
     wait_for_replicas,
 )
 from blobsync.bucket import keys
-from blobsync.release.replica import MAX_DIGESTS, MAX_RECORD_BYTES
+from blobsync.replicas import MAX_DIGESTS, MAX_RECORD_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 
 A, B = "a" * 64, "b" * 64

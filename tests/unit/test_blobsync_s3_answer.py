@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from blobsync.errors import StoreUnavailableError
-from blobsync.s3.answer import (
+from blobsync.s3.config import S3Config
+from blobsync.s3.errors import answered
+from blobsync.s3.messages import (
     BodySlice,
     ByteRange,
     HttpError,
@@ -14,8 +16,6 @@ from blobsync.s3.answer import (
     parsed,
     unchunked,
 )
-from blobsync.s3.config import S3Config
-from blobsync.s3.errors import answered
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from blobsync.s3.answer import HttpError, StaleConnectionError
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import Endpoint
+from blobsync.s3.messages import HttpError, StaleConnectionError
 from blobsync.s3.patience import Limits
 from tests.forked import exit_code_of_child
 

@@ -13,8 +13,8 @@ from blobsync.errors import BlobSyncConfigError
 from blobsync.s3.client import S3Clients
 from blobsync.s3.config import S3Config, Secret
 from blobsync.s3.endpoint import Proxy, host_header, proxy_for
+from blobsync.s3.messages import static_credentials
 from blobsync.s3.reader import base_url_without_boto3, reader_without_boto3
-from blobsync.s3.request import static_credentials
 
 KEYS = {"AWS_ACCESS_KEY_ID": "from-the-environment", "AWS_SECRET_ACCESS_KEY": "a-secret"}
 

@@ -13,9 +13,8 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobsync.s3.answer import ByteRange
 from blobsync.s3.endpoint import Proxy
-from blobsync.s3.request import GetSigner, encoded
+from blobsync.s3.messages import ByteRange, GetSigner, encoded
 
 NOW = dt.datetime(2026, 11, 21, 9, 8, 7, tzinfo=dt.UTC)
 HOST = "127.0.0.1:9000"
@@ -74,14 +73,14 @@ def test_request_never_holds_the_secret_and_neither_does_the_signer() -> None:
 
 def test_request_to_a_proxy_names_the_server_and_is_signed_as_without_one() -> None:
     who, at = Credentials("A", "s"), NOW.timestamp()
-    proxy = Proxy("10.0.0.2", 3128, "Proxy-Authorization: Basic dTpw\r\n")
+    header = "Proxy-Authorization: Basic dTpw\r\n"
 
     plain = GetSigner(HOST, "r").request("/b/k", None, who, at, "x=1")
-    proxied = GetSigner(HOST, "r", proxy).request("/b/k", None, who, at, "x=1")
+    proxied = GetSigner(HOST, "r", header).request("/b/k", None, who, at, "x=1")
 
     assert proxied.startswith(f"GET http://{HOST}/b/k?x=1 HTTP/1.1\r\n".encode())
     assert headers_of(proxied) == headers_of(plain) | {"Proxy-Authorization": "Basic dTpw"}
-    assert "dTpw" not in repr(proxy)
+    assert "dTpw" not in repr(Proxy("10.0.0.2", 3128, header))
 
 
 @pytest.mark.parametrize(

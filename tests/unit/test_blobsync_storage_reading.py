@@ -10,7 +10,7 @@ import pytest
 from blobsync import CorruptBlobError, ReleaseAbsentError
 from blobsync.bucket import keys
 from blobsync.bucket.releases import read_file
-from blobsync.release.blob import CHUNK_BYTES
+from blobsync.release.manifest import CHUNK_BYTES
 from tests.local_store_samples import Sample, sample
 from tests.sync_samples import Rig
 

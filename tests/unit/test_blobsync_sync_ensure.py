@@ -30,7 +30,7 @@ from blobsync import (
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
 from blobsync.local.releases import Release
-from blobsync.release.blob import CHUNK_BYTES
+from blobsync.release.manifest import CHUNK_BYTES
 from blobsync.sync.waits import Wait
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, state_of

@@ -15,7 +15,7 @@ import pytest
 
 from blobsync import ReleaseRef, ReleaseState, StoreUnavailableError
 from blobsync.bucket.ports import OnProgress
-from blobsync.release.blob import CHUNK_BYTES
+from blobsync.release.manifest import CHUNK_BYTES
 from blobsync.sync.pool import DaemonPool, Lane
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of

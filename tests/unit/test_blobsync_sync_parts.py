@@ -28,7 +28,7 @@ from blobsync import (
     readiness_document,
 )
 from blobsync.listeners import Listeners
-from blobsync.sync.meter import Meter, Throttle, TokenBucket
+from blobsync.progress import Arrivals, Throttle
 from blobsync.sync.pool import DaemonPool, Lane, Lanes
 from blobsync.sync.scrubber import ScrubTurn
 from blobsync.testing.memory import MemoryObjectStore
@@ -98,28 +98,39 @@ def test_closed_pool_cancels_what_has_not_begun() -> None:
     assert waiting.cancelled()
 
 
-def test_bucket_lets_a_rate_through_and_makes_up_for_a_pause_only_a_little() -> None:
-    bucket = TokenBucket(100)
+class NeverStops(threading.Event):
+    """Its waits end at once."""
 
-    assert bucket.take(10, 0) == 0  # a tenth of a second's worth is there at the beginning
-    assert bucket.take(50, 0) == pytest.approx(0.5)
-    assert bucket.take(50, 0) == pytest.approx(1.0)  # another thread, at the same time
-    assert bucket.take(100, 1.0) == pytest.approx(1.0)
-    assert bucket.take(110, 1000) == pytest.approx(1.0)
+    def wait(self, timeout: float | None = None) -> bool:
+        return False
 
 
-def test_bucket_gives_what_comes_the_rate_in_the_long_run() -> None:
-    bucket, now = TokenBucket(1000), 0.0
+def test_throttle_lets_a_rate_through_and_makes_up_for_a_pause_only_a_little() -> None:
+    now = [0.0]
+    throttle = Throttle(100, NeverStops(), lambda: now[0])
+
+    assert throttle.take(10) == 0  # a tenth of a second's worth is there at the beginning
+    assert throttle.take(50) == pytest.approx(0.5)
+    assert throttle.take(50) == pytest.approx(1.0)  # another thread, at the same time
+    now[0] = 1.0
+    assert throttle.take(100) == pytest.approx(1.0)
+    now[0] = 1000
+    assert throttle.take(110) == pytest.approx(1.0)
+
+
+def test_throttle_gives_what_comes_the_rate_in_the_long_run() -> None:
+    now = [0.0]
+    throttle = Throttle(1000, NeverStops(), lambda: now[0])
     for _ in range(500):
-        now += bucket.take(37, now)
+        now[0] += throttle.take(37)
 
-    assert now == pytest.approx(500 * 37 / 1000, abs=0.2)
+    assert now[0] == pytest.approx(500 * 37 / 1000, abs=0.2)
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_limit_that_lets_nothing_through_is_refused(rate: float) -> None:
     with pytest.raises(BlobSyncConfigError, match="None for no limit"):
-        TokenBucket(rate)
+        Throttle(rate, threading.Event())
 
 
 def test_throttle_ends_its_wait_when_told_to_stop() -> None:
@@ -214,18 +225,18 @@ def test_listener_that_fails_does_not_keep_the_news_from_others() -> None:
     assert told == [1]
 
 
-def test_meter_counts_partial_bytes_once_however_often_they_come() -> None:
-    meter = Meter()
-    meter.begin("a", 5)
-    meter.came("a", 10)
-    meter.came("a", -10)  # they are to come again
-    meter.came("a", 10)
-    meter.begin("b", 0)
+def test_arrivals_count_partial_bytes_once_however_often_they_come() -> None:
+    arrivals = Arrivals()
+    arrivals.begin("a", 5)
+    arrivals.came("a", 10)
+    arrivals.came("a", -10)  # they are to come again
+    arrivals.came("a", 10)
+    arrivals.begin("b", 0)
 
-    assert (meter.partial_bytes, meter.fetched_bytes) == (15, 20)
-    meter.end("a", good=True)
-    meter.end("b", good=False)
-    assert (meter.partial_bytes, meter.fetched_objects) == (0, 1)
+    assert (arrivals.partial_bytes, arrivals.fetched_bytes) == (15, 20)
+    arrivals.end("a", good=True)
+    arrivals.end("b", good=False)
+    assert (arrivals.partial_bytes, arrivals.fetched_objects) == (0, 1)
 
 
 def test_scrub_is_due_an_interval_after_the_last_round_began_also_after_a_restart(tmp_path: Path) -> None:

@@ -101,10 +101,9 @@ def test_scrub_reads_no_faster_than_it_may_and_ends_at_once_on_close(
     p = rig.put(sample({"a": b"x" * (3 << 20)}, compress=False))
     syncer = rig.syncer(start=False, scrub=OFTEN, scrub_bytes_per_s=1000)  # a round takes an hour
     took: list[int] = []
-    bucket = syncer._scrubber._throttle._bucket
-    assert bucket is not None
-    original = bucket.take
-    bucket.take = lambda size, now: took.append(size) or original(size, now)  # type: ignore[func-returns-value, method-assign]
+    throttle = syncer._scrubber._throttle
+    original = throttle.take
+    throttle.take = lambda size: took.append(size) or original(size)  # type: ignore[func-returns-value, method-assign]
     syncer.start()
     syncer.want([p])
     eventually(lambda: took)

@@ -26,7 +26,7 @@ from blobsync import (
 )
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
-from blobsync.sync import transfers
+from blobsync.sync import jobs
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
@@ -506,15 +506,14 @@ def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually)
     data = {f"f{number}": bytes([number]) * (2 << 20) for number in range(3)}
     p = rig.put(sample(data, members=1, compress=False))
     syncer = rig.syncer(start=False, bandwidth_bytes_per_s=1 << 30)
-    bucket = syncer._loop._transfers._throttle._bucket
-    assert bucket is not None
-    original = bucket.take
+    throttle = syncer._loop._transfers._throttle
+    original = throttle.take
 
-    def noted(size_bytes: int, now_s: float) -> float:
+    def noted(size_bytes: int) -> float:
         waits.append(size_bytes)
-        return original(size_bytes, now_s)
+        return original(size_bytes)
 
-    bucket.take = noted  # type: ignore[method-assign]
+    throttle.take = noted  # type: ignore[method-assign]
     syncer.ensure(p, SOON)
 
     assert sum(waits) == sum(pack.size_bytes for pack in rig.samples[p].packs)
@@ -523,7 +522,7 @@ def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually)
 def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
     rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "_GRACE_S", 0.1)
+    monkeypatch.setattr(jobs, "_GRACE_S", 0.1)
     p = rig.publish("p", a="1" * 100, b="2" * 100)
     slow = rig.key(p, "a")
     original = rig.store.copy

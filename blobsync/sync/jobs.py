@@ -1,33 +1,105 @@
-"""Brings objects from the object store into the local store, on the threads of a pool.
+"""The jobs of the table, done: a look finds out what a release lacks here, a fetch brings one object.
 
-A pack, or a blob without chunks, is one call of the pool. A large blob is one call for each of its chunks, so
-that several threads work on one blob, and other objects have their turn between two chunks.
+Both block, and run on the threads of pools. A pack, or a blob without chunks, is one call of the pool. A
+large blob is one call for each of its chunks, so that several threads work on one blob, and other objects
+have their turn between two chunks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectStore
-from blobsync.errors import StoreUnavailableError, SyncerClosedError
+from blobsync.bucket.releases import fetch_layout, fetch_manifest
+from blobsync.errors import (
+    BlobMissingError,
+    InvalidLayoutError,
+    InvalidManifestError,
+    StoreUnavailableError,
+    SyncerClosedError,
+)
 from blobsync.local.incoming import Incoming
+from blobsync.local.objects import MissingObjects
+from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
-from blobsync.release.blob import PACKED_BYTES, Blob
+from blobsync.progress import Arrivals, Throttle
 from blobsync.release.layout import Pack, StoredObject
+from blobsync.release.manifest import PACKED_BYTES, Blob, Manifest, ReleaseRef
 from blobsync.retry import read_again_if_wrong
-from blobsync.sync.meter import Meter, Throttle
 from blobsync.sync.pool import DaemonPool, Lane
-from blobsync.sync.table import Fetch
+from blobsync.sync.table import Fetch, Look
 
 _GRACE_S = 60.0
 _SLOWEST_BYTES_PER_S = 64 << 10
 """A range that comes more slowly than this, after the grace, is given up and tried again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a look found.
+
+    Attributes:
+        known: What the release is.
+        missing: What of it is not here; nothing: it is complete, and kept.
+        asked_store: Whether the object store was asked, and answered.
+    """
+
+    known: Release
+    missing: MissingObjects
+    asked_store: bool
+
+
+def inspect(store: ObjectStore, local: LocalStore, job: Look) -> Inspection:
+    """Find out what a release lacks here. A release that lacks nothing is kept, and so complete.
+
+    The caller protects it from collection before, so what is found here stays.
+
+    Args:
+        store: For what is not known here.
+        local: Where releases are kept.
+        job: Which release.
+
+    Raises:
+        BlobSyncError: as of `fetch_manifest`, `fetch_layout` and `LocalStore`.
+    """
+    found = job.known if job.known is not None else local.kept(job.ref)
+    if found is not None and not job.fresh_layout:
+        try:
+            return _inspection(local, found, asked_store=False)
+        except InvalidLayoutError:  # the packs it names are here, and not enough
+            pass
+        except BlobMissingError:  # its manifest was damaged
+            found = None
+    manifest = _manifest(store, job.ref, found)
+    layout = fetch_layout(store, job.ref.name, job.ref.digest)
+    return _inspection(local, Release(manifest, layout), asked_store=True)
+
+
+def _manifest(store: ObjectStore, ref: ReleaseRef, found: Release | None) -> Manifest:
+    with contextlib.suppress(BlobMissingError):
+        if found is not None:
+            return found.manifest
+    return fetch_manifest(store, ref.name, ref.digest)
+
+
+def _inspection(local: LocalStore, found: Release, *, asked_store: bool) -> Inspection:
+    missing = local.keep(found)
+    if missing.artifacts and not missing.objects:
+        raise InvalidManifestError(
+            f"{found.ref} names {missing.artifacts[0].path} with another size than the same content "
+            f"has elsewhere; publish it again"
+        )
+    if not missing and not found.is_recorded:
+        found = local.kept(found.ref) or found  # needs no manifest in memory
+    return Inspection(found, missing, asked_store)
 
 
 class Arrival(Enum):
@@ -54,12 +126,12 @@ class Transfers:
         throttle: Waits, to keep below a bandwidth.
 
     Attributes:
-        meter: Counts what arrives.
+        arrivals: Counts what arrives.
     """
 
     def __init__(self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle) -> None:
         self._store, self._local, self._pool, self._throttle = store, local, pool, throttle
-        self.meter = Meter()
+        self.arrivals = Arrivals()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
         """Bring one object. Wrong bytes are fetched a second time before that is an error.
@@ -75,7 +147,7 @@ class Transfers:
 
         def finish(result: Arrival | BaseException) -> None:
             if result not in {Arrival.HERE, Arrival.ELSEWHERE}:
-                self.meter.end(job.item.name, good=result is Arrival.FETCHED)
+                self.arrivals.end(job.item.name, good=result is Arrival.FETCHED)
             ended(result)
 
         def cancelled(call: Future[None]) -> None:
@@ -139,7 +211,7 @@ class Transfers:
 
     def _missing(self, incoming: Incoming) -> list[tuple[int, int]]:
         missing = incoming.missing()
-        self.meter.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
+        self.arrivals.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
         return missing
 
     def _copy(self, incoming: Incoming, start: int, size: int) -> None:
@@ -151,7 +223,7 @@ class Transfers:
         def on_progress(more: int) -> None:
             nonlocal came, until_s
             came += more
-            self.meter.came(item.name, more)
+            self.arrivals.came(item.name, more)
             until_s += self._throttle.take(more)  # our own waiting is not the sender's fault
             if time.monotonic() > until_s:
                 raise StoreUnavailableError(
@@ -162,7 +234,7 @@ class Transfers:
             self._store.copy(key, incoming.fd, start=start, size_bytes=size, on_progress=on_progress)
             incoming.took(start, size)
         except BaseException:
-            self.meter.came(item.name, -came)
+            self.arrivals.came(item.name, -came)
             raise
 
 

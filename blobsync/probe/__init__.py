@@ -1,1 +1,0 @@
-"""Finds out what an S3 store can really do. For `python -m blobsync probe`."""
