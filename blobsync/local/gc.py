@@ -239,9 +239,12 @@ def _found(root: Path, path: Path) -> _Collectable | None:
         found = path.lstat()
     except FileNotFoundError:  # a download that was finished just now
         return None
-    is_tree = stat.S_ISDIR(found.st_mode)
-    place = path.relative_to(root).as_posix()
-    return _Collectable(place, _tree_size(path) if is_tree else found.st_size, f"{place} {found.st_mtime_ns}")
+    place, size_bytes = path.relative_to(root).as_posix(), found.st_size
+    if stat.S_ISDIR(found.st_mode):
+        size_bytes = _tree_size(path)
+    elif path.parent.name == "partial":  # it may have reserved room beyond its length
+        size_bytes = max(size_bytes, found.st_blocks * 512)
+    return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
 
 
 def _tree_size(folder: Path) -> int:

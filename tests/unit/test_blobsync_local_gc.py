@@ -12,7 +12,7 @@ import pytest
 from blobsync.errors import GcRefusedError
 from blobsync.local.gc import gc
 from blobsync.local.store import LocalStore
-from tests.local_store_samples import Sample, bring, fill, flip_a_byte_unseen, packed, sample
+from tests.local_store_samples import Sample, bring, fill, flip_a_byte_unseen, leftover, packed, sample
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -192,6 +192,18 @@ def test_download_under_way_stays_and_a_forgotten_one_goes(local: LocalStore) ->
         os.pwrite(incoming.fd, data[9:], 9)
         incoming.install()
     assert local.has(busy)
+
+
+def test_room_that_an_empty_leftover_has_reserved_is_counted(local: LocalStore) -> None:
+    mine = kept(local, "a")
+    ((pack, _),) = packed([os.urandom(1 << 20)]).items()
+    leftover(local, pack, b"")
+
+    marked = gc(local, {mine.manifest.digest}, grace=NOW)
+    removed = gc(local, {mine.manifest.digest}, grace=NOW)
+
+    assert marked.marked == removed.removed == (f"partial/{pack.name}",)
+    assert marked.marked_bytes == removed.freed_bytes >= pack.size_bytes
 
 
 def test_download_that_went_on_since_it_was_marked_stays(local: LocalStore) -> None:
