@@ -1,4 +1,4 @@
-"""`python -m blobsync`. What is printed on stdout is the answer alone; all else is said on stderr."""
+"""`python -m blobsync`. Prints the answer, and nothing else, on stdout; everything else on stderr."""
 
 import atexit
 import gc
@@ -17,7 +17,7 @@ def _to_stderr() -> None:
 
 if __name__ == "__main__":
     give_back_large_blocks()
-    # What ends with us need not be searched for cycles first.
+    # At exit, the garbage collector need not search for cycles: all memory is freed anyway.
     atexit.register(gc.freeze)
     log_errors_alone(_to_stderr)
     main()

@@ -1,4 +1,4 @@
-"""The rules that names and digests obey, so that no name leaves its place on any file system. Pure."""
+"""Rules for names, paths and digests. A valid path stays in its folder on every file system. Pure."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ MAX_KEY_BYTES = 900  # S3 allows 1024; the rest is for a prefix
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_SHORT = 2 * MAX_SEGMENTS  # characters; no path so short has too many segments, or too long ones
+_SHORT = 2 * MAX_SEGMENTS  # characters; a path of this length cannot exceed the limits for segments
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SEPARATOR = "\0"  # sorts before whatever a path may have
+_SEPARATOR = "\0"  # sorts before every character that a path may have
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e0fff]"
 )
-"""What Unicode calls default-ignorable: file systems that fold case leave it out when they compare."""
+"""Default-ignorable characters of Unicode. File systems that fold case ignore them in comparisons."""
 
 
 def is_digest(text: str) -> bool:
-    """Whether `text` is a digest of 256 bits: 64 lower-case hexadecimal characters."""
+    """True if `text` is a digest of 256 bits: 64 lower-case hexadecimal characters."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def are_digests(texts: Sequence[str]) -> bool:
-    """Whether `is_digest` is true of each, in a tenth of the time."""
+    """True if each text is a digest. Takes a tenth of the time of `is_digest` for each."""
     joined = "".join(texts).encode(errors="replace")
     return set(map(len, texts)) <= {64} and not joined.translate(None, b"0123456789abcdef")
 
 
 def is_release_name(text: str) -> bool:
-    """Whether `text` may name releases: one segment of ASCII letters, digits, dots, dashes, underscores."""
+    """True if `text` can name releases: ASCII letters, digits, dots, dashes, underscores; at most 128."""
     return _RELEASE_NAME.fullmatch(text) is not None
 
 
 def path_fault(path: str) -> str | None:
-    """Say why `path` may not name a file of a release; None: it may.
+    """Return why a file of a release must not have this path; None: the path is valid.
 
-    Such a path is relative, written with `/`, in Unicode form NFC, and means one and the same file on
-    every file system.
+    A valid path is relative, is written with `/` and in Unicode form NFC, and names the same file on every
+    file system.
     """
     try:
         encoded = path.encode()
@@ -79,7 +79,7 @@ def _segments_fault(segments: Sequence[str]) -> str | None:
 
 
 def first_path_fault(paths: Sequence[str]) -> tuple[str, str] | None:
-    """Find a path that `path_fault` refuses, and why; None: all are fine. Made for many."""
+    """Find a path that `path_fault` refuses, and why; None: all are valid. Fast for many paths."""
     common = [path for path in paths if _is_common(path)]
     suspects = [path for path in paths if not _is_common(path)] if _are_plain(common) else paths
     faults = ((path, path_fault(path)) for path in suspects)
@@ -91,23 +91,23 @@ def _is_common(path: str) -> bool:
 
 
 def _are_plain(paths: Sequence[str]) -> bool:
-    """Whether common paths are without fault, all looked at in one go; False: one may have a fault."""
+    """True if all of these common paths are valid; False: check each. Checks all in one text."""
     text = f"/{'/'.join(paths)}/"
     return text.isprintable() and not any(part in text for part in ("\\", "//", "/./", "/../"))
 
 
 def collision(paths: Iterable[str]) -> tuple[str, str] | None:
-    """Find two paths that cannot stand side by side everywhere; None: all can.
+    """Find two paths that some file system cannot hold at the same time; None: there are none.
 
-    Two names that differ only in case, normalisation or invisible characters are one file on some file
-    systems; so are folders. And no name is a file and a folder at once. Takes no memory for folders, of
-    which hostile paths may have many.
+    Two names of files or folders that differ only in case, normalisation or invisible characters are the
+    same name on some file systems. And a name cannot be a file and a folder. Stores no folders, since
+    hostile paths may have very many.
 
     Args:
-        paths: Without faults in the sense of `path_fault`.
+        paths: Valid according to `path_fault`.
     """
-    # In this order, all that lies in one folder stands together, and a folder behind a file of its name. So
-    # of two names that collide, some neighbours do.
+    # Sorted like this, the paths of one folder follow each other, and the paths in a folder follow a file of
+    # the same name. So if any two paths collide, two neighbours collide.
     before_folded, before, folder_before = "", "", ""
     for folded, path in sorted((_folded(path), path) for path in paths):
         folder = path.rpartition("/")[0]
@@ -121,7 +121,7 @@ def collision(paths: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _collide(one_folded: str, one: str, other_folded: str, other: str) -> bool:
-    """Whether one is a folder of the other, or a folder of both is written in two ways."""
+    """True if one path is a folder of the other, or both have a folder that is written in two ways."""
     folded = zip(one_folded.split(_SEPARATOR), other_folded.split(_SEPARATOR), strict=False)
     for depth, (one_segment, other_segment) in enumerate(folded):
         if one_segment != other_segment:
@@ -130,7 +130,7 @@ def _collide(one_folded: str, one: str, other_folded: str, other: str) -> bool:
 
 
 def _folded(path: str) -> str:
-    """A key that is equal for paths which are one somewhere; it sorts folder by folder."""
+    """A sort key, equal for paths that are the same on some file system. It sorts folder by folder."""
     if path.isascii():
         return path.lower().replace("/", _SEPARATOR)
     seen = _INVISIBLE.sub("", unicodedata.normalize("NFD", path))
@@ -139,10 +139,10 @@ def _folded(path: str) -> str:
 
 
 def key_fault(key: str) -> str | None:
-    """Say why `key` may not name an object; None: it may.
+    """Return why an object must not have this key; None: the key is valid.
 
-    Stricter than S3: keys with `..`, `//` or a leading slash are refused by some servers, and some write
-    them outside of their folder.
+    Stricter than S3: some servers refuse keys with `..`, `//` or a leading slash, and some servers write
+    such objects outside their folder.
     """
     if len(key.encode(errors="replace")) > MAX_KEY_BYTES:
         return f"is longer than {MAX_KEY_BYTES} bytes"

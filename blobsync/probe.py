@@ -1,4 +1,4 @@
-"""Finds out what an S3 server really supports, by trying: some servers accept options that they then ignore.
+"""Tests what an S3 server really supports: some servers accept options that they then ignore.
 
 For `python -m blobsync probe`. It works below a key prefix of its own and removes the objects that it made.
 It never tries tags, ACLs or retention: some servers overwrite the object with such a request.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Capability(StrEnum):
-    """What a store may be able to do."""
+    """What a server may support."""
 
     RANGES = "ranges"
     SUFFIX_RANGES = "suffix_ranges"
@@ -40,44 +40,65 @@ class Capability(StrEnum):
     RESUMABLE_UPLOADS = "resumable_uploads"
 
 
-_ASKED = {
-    Capability.RANGES: "a range of an object can be read",
-    Capability.SUFFIX_RANGES: "the last bytes of an object can be read",
-    Capability.PUT_IF_ABSENT: "a write with If-None-Match: * is refused where an object is",
-    Capability.PUT_IF_MATCH: "a write with If-Match is refused when the ETag is another",
-    Capability.PUT_IF_MATCH_MISSING: "a write with If-Match is refused where no object is",
-    Capability.MD5_VERIFIED: "an upload with a wrong Content-MD5 is refused",
-    Capability.LIST_ORDER: "listings are in byte order of the keys",
-    Capability.LIST_PAGING: "a listing of several pages, and one from a key on, is complete",
-    Capability.READ_AFTER_OVERWRITE: "a read after an overwrite gives the new bytes",
-    Capability.DELETE_MANY: "many objects are deleted with one request",
-    Capability.RESUMABLE_UPLOADS: "parts of an unfinished upload can be listed, with their MD5",
+_MEANINGS = {
+    Capability.RANGES: (
+        "reads a range of an object",
+        "Each range costs the whole object: large files are slow, and a broken download begins again.",
+    ),
+    Capability.SUFFIX_RANGES: (
+        "reads the last bytes of an object",
+        "No effect: this library does not use it.",
+    ),
+    Capability.PUT_IF_ABSENT: (
+        "refuses a write with If-None-Match: * if the object exists",
+        "No effect: content names the objects, so two writers of one key write the same bytes.",
+    ),
+    Capability.PUT_IF_MATCH: (
+        "refuses a write with If-Match if the ETag differs",
+        "No effect on this library. Programs of your own must not use compare-and-set on this server.",
+    ),
+    Capability.PUT_IF_MATCH_MISSING: (
+        "refuses a write with If-Match if there is no object",
+        "No effect on this library. Programs of your own must not use compare-and-set on this server.",
+    ),
+    Capability.MD5_VERIFIED: (
+        "refuses an upload with a wrong Content-MD5",
+        "Only readers find bytes that were damaged during an upload: run `verify --deep` after a publish.",
+    ),
+    Capability.LIST_ORDER: (
+        "lists keys in byte order",
+        "A listing that begins at a key may lack objects: do not collect garbage.",
+    ),
+    Capability.LIST_PAGING: (
+        "lists all objects, also in several pages or from a key on",
+        "Listings lack objects: do not collect garbage.",
+    ),
+    Capability.READ_AFTER_OVERWRITE: (
+        "returns the new bytes after an overwrite",
+        "A replaced object, such as a layout or a lease, may be read in its old form for a while.",
+    ),
+    Capability.DELETE_MANY: (
+        "deletes many objects with one request",
+        "Objects are deleted one by one, which is slower.",
+    ),
+    Capability.RESUMABLE_UPLOADS: (
+        "lists the parts of an unfinished upload, with their MD5",
+        "A large upload that breaks off begins again.",
+    ),
 }
-_WITHOUT = {
-    Capability.RANGES: "Each range costs the whole object: large files come slowly, and are not resumed.",
-    Capability.SUFFIX_RANGES: "Nothing: this library does not ask for them.",
-    Capability.PUT_IF_ABSENT: "Nothing: keys are named by content, so that two writers write the same.",
-    Capability.PUT_IF_MATCH: "Nothing: no object is replaced by compare-and-set. Do not build upon it.",
-    Capability.PUT_IF_MATCH_MISSING: "Nothing: no object is replaced by compare-and-set.",
-    Capability.MD5_VERIFIED: "Damage on the way up is found only by whoever reads: verify after publishing.",
-    Capability.LIST_ORDER: "Listings cannot be trusted to be complete from a key on; do not collect garbage.",
-    Capability.LIST_PAGING: "Objects are overlooked beyond the first page; do not collect garbage here.",
-    Capability.READ_AFTER_OVERWRITE: "What was replaced may be read for a while: a changed layout, a marker.",
-    Capability.DELETE_MANY: "Objects are deleted one by one, which takes longer.",
-    Capability.RESUMABLE_UPLOADS: "A large upload that breaks off begins anew.",
-}
+"""Of each capability: what the server does that has it, and what it means for this library if not."""
 REQUIRED = frozenset({Capability.LIST_ORDER, Capability.LIST_PAGING, Capability.READ_AFTER_OVERWRITE})
-"""Without these, garbage collection and replaced objects are not safe."""
+"""Without these, garbage collection is not safe, nor is it safe to replace an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One capability, and whether the store has it.
+    """The result of one test.
 
     Attributes:
-        capability: Which.
-        holds: None: it could not be found out.
-        seen: What the store did.
+        capability: Which one was tested.
+        holds: True if the server has it; None: the test gave no result.
+        seen: What the server did.
     """
 
     capability: Capability
@@ -86,13 +107,13 @@ class Finding:
 
     @property
     def asked(self) -> str:
-        """What was found out."""
-        return _ASKED[self.capability]
+        """What a server with this capability does."""
+        return _MEANINGS[self.capability][0]
 
     @property
     def without(self) -> str:
-        """What it means for this library that the store does not have it."""
-        return _WITHOUT[self.capability]
+        """What it means for this library if the server lacks the capability."""
+        return _MEANINGS[self.capability][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +122,9 @@ class ProbeReport:
 
     Attributes:
         where: Endpoint and bucket.
-        server: How the server calls itself; may be empty.
+        server: The server's name for itself, from the header Server; may be empty.
         findings: One for each capability, in a fixed order.
-        left_behind: Keys of the probe that could not be removed.
+        left_behind: Keys that the probe wrote and could not delete.
     """
 
     where: str
@@ -113,27 +134,31 @@ class ProbeReport:
 
     @property
     def usable(self) -> bool:
-        """Whether nothing is missing that this library relies on."""
+        """True if the server has all capabilities that this library needs."""
         return all(self.has(capability) for capability in REQUIRED)
 
     def has(self, capability: Capability) -> bool:
-        """Whether the store was seen to have it."""
+        """True if the test showed that the server has it."""
         return any(found.capability is capability and found.holds is True for found in self.findings)
 
     def lines(self) -> Iterator[str]:
-        """For people, with a word on what each lack means."""
+        """For people. Says what each missing capability means."""
         yield f"{self.where}{f' ({self.server})' if self.server else ''}"
         for found in self.findings:
             mark = {True: "yes", False: "NO", None: "?"}[found.holds]
             yield f"  {mark:<4}{found.asked} ({found.seen})"
             if not found.holds:
                 yield f"      {found.without}"
-        yield "This store can be used." if self.usable else "This store lacks what is relied on; see above."
+        yield (
+            "This server can be used."
+            if self.usable
+            else "This server lacks what this library needs; see above."
+        )
         if self.left_behind:
-            yield f"Left behind, to be removed by hand: {', '.join(self.left_behind)}"
+            yield f"Not deleted, remove by hand: {', '.join(self.left_behind)}"
 
     def as_data(self) -> dict[str, Any]:
-        """For machines: plain types alone."""
+        """As dictionaries, lists, strings and numbers, for JSON."""
         return {
             "where": self.where,
             "server": self.server,
@@ -152,12 +177,12 @@ _Answer = tuple[bool | None, str]
 
 
 def probe(config: S3Config) -> ProbeReport:
-    """Try out each capability against the bucket, which must be there.
+    """Test each capability in a bucket that exists.
 
-    Takes some hundred requests and one part of 5 MiB; a second or two nearby.
+    Takes about a hundred requests and an upload of 5 MiB: one or two seconds on a fast network.
 
     Raises:
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: nothing could be found out.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: no test was possible.
     """
     clients = S3Clients(config)
     try:
@@ -167,7 +192,7 @@ def probe(config: S3Config) -> ProbeReport:
 
 
 class _Probe:
-    """One run, below one prefix."""
+    """One probe, below one prefix."""
 
     def __init__(self, client: S3Client, config: S3Config) -> None:
         self._client, self._config = client, config
@@ -204,7 +229,7 @@ class _Probe:
             self._put(f"l/{name}")
 
     def _finding(self, capability: Capability, step: Callable[[], _Answer]) -> Finding:
-        """Try one. An answer that is an error is a finding; no answer is the end of the probe."""
+        """Test one capability. An error answer is a finding; without any answer, the probe ends."""
         try:
             return Finding(capability, *step())
         except ClientError as exc:
@@ -232,7 +257,10 @@ class _Probe:
         return False, f"{wanted} gave {len(got)} bytes, Content-Range {told}"
 
     def _refuses(self, name: str, **condition: Any) -> _Answer:
-        """Whether a write is refused whose condition does not hold; not for want of support."""
+        """True if the server refuses a write because its condition does not hold.
+
+        A refusal because the server does not support conditions is raised.
+        """
         try:
             self._put(name, **condition)
         except ClientError as exc:
@@ -242,7 +270,7 @@ class _Probe:
         return False, "accepted"
 
     def _verifies(self) -> _Answer:
-        """Whether the right checksum is taken and a wrong one is not."""
+        """True if the server accepts a right checksum and refuses a wrong one."""
         self._put("sum", _BODY, ContentMD5=_md5(_BODY))
         try:
             self._put("sum", _BODY, ContentMD5=_md5(b"other"))
@@ -255,9 +283,8 @@ class _Probe:
         names = [name for name in found if name in _LISTED]
         if sorted(names) != sorted(_LISTED):
             return False, f"gave {names}"
-        return names == list(
-            _LISTED
-        ), f"{len(names)} keys, {'in' if names == list(_LISTED) else 'out of'} order"
+        in_order = names == list(_LISTED)
+        return in_order, f"{len(names)} keys, {'in' if in_order else 'out of'} order"
 
     def _paging(self) -> _Answer:
         paged = self._listed(PaginationConfig={"PageSize": _PAGE})
@@ -330,7 +357,7 @@ class _Probe:
 
 
 _NOT_MET = {404, 409, 412}
-"""Of a condition that does not hold."""
+"""Statuses of an answer that says: the condition does not hold."""
 
 
 def _md5(data: bytes) -> str:

@@ -37,7 +37,7 @@ from blobsync.names import is_digest, is_release_name
 
 SCHEMA = 1
 MAX_DIGESTS = 1_000
-"""Releases that one host may name: about 70 bytes each."""
+"""How many releases one record may name; each takes about 70 bytes."""
 MAX_RECORD_BYTES = 128 << 10
 
 _FIELDS = {"at", "digests", "host", "schema"}
@@ -46,15 +46,17 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRecord:
-    """What a host has verified. Checked when made.
+    """The releases that one host has verified. Checked when made.
 
     Args:
-        host: Its name: letters, digits, dots, dashes and underscores; the same after each restart.
-        digests: Of the manifests of releases that are complete and verified there; in any order, kept sorted.
-        at: When that was so, by the host's clock, in whole seconds; for people.
+        host: Name of the host: letters, digits, dots, dashes and underscores. It must not change when the
+            host restarts.
+        digests: Of the manifests of all releases that are complete and verified on the host; in any order,
+            kept sorted.
+        at: When the record was made, by the host's clock, in whole seconds; for people.
 
     Raises:
-        BlobSyncConfigError: a name or digest that cannot be, or too many.
+        BlobSyncConfigError: a name or digest is not valid, or there are too many digests.
     """
 
     host: str
@@ -70,15 +72,17 @@ class ReplicaRecord:
                 f"128"
             )
         if not all(map(is_digest, self.digests)):
-            raise BlobSyncConfigError(f"what {self.host} says that it has verified are no digests")
+            raise BlobSyncConfigError(
+                f"the record of {self.host} names releases by texts that are no digests"
+            )
         if len(self.digests) > MAX_DIGESTS:
             raise BlobSyncConfigError(
-                f"{self.host} has {len(self.digests)} releases, more than the {MAX_DIGESTS} a record may "
-                f"name; name those that are wanted"
+                f"the record of {self.host} names {len(self.digests)} releases, more than the {MAX_DIGESTS} "
+                f"that are allowed; name only the wanted ones"
             )
 
     def encode(self) -> bytes:
-        """As it is stored; equal records give equal bytes."""
+        """The bytes to store. Equal records give equal bytes."""
         document = {
             "schema": SCHEMA,
             "host": self.host,
@@ -89,7 +93,7 @@ class ReplicaRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> ReplicaRecord | None:
-        """Read a record that may come from anywhere; None: it is not one that this version can read."""
+        """Parse a record from an untrusted source; None: this version cannot read it."""
         try:
             document = json.loads(data.decode())
             record = cls._from(document)

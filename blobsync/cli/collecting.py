@@ -1,4 +1,4 @@
-"""`gc`: of a bucket, or of a local store."""
+"""The command `gc`, for a bucket or a local store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What is to be kept, and how careful to be."""
+    """Which releases to keep, and the limits."""
 
     keep: tuple[str, ...]
     keep_newest: int
@@ -33,28 +33,28 @@ class _Wish:
 
 
 @command_of(main)
-@click.option("--local", is_flag=True, help="Of the local store; else of the bucket.")
-@click.option("--keep", multiple=True, help="A release that is still wanted; repeatable.")
+@click.option("--local", is_flag=True, help="Collect in the local store, not in the bucket.")
+@click.option("--keep", multiple=True, help="A release to keep; repeatable.")
 @click.option(
     "--keep-newest",
     default=10,
     show_default=True,
     type=click.IntRange(min=0),
-    help="So many of each name are kept, too; in the bucket.",
+    help="In the bucket: also keep this many of the newest releases of each name.",
 )
 @click.option(
     "--keep-days",
     default=14.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Whatever was published more lately is kept, too; in the bucket.",
+    help="In the bucket: also keep releases that were published in the last days, this many.",
 )
 @click.option(
     "--grace-hours",
     default=24.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Least time between mark and removal.",
+    help="Shortest time between mark and removal.",
 )
 @click.option(
     "--max-share",
@@ -63,10 +63,8 @@ class _Wish:
     type=click.FloatRange(min=0, max=1, min_open=True),
     help="Refuse to remove more than this share at once.",
 )
-@click.option(
-    "--keep-nothing", is_flag=True, help="No release need be named with --keep; that is no mistake."
-)
-@click.option("--delete", is_flag=True, help="Do it. Without it nothing is marked or removed.")
+@click.option("--keep-nothing", is_flag=True, help="Allow a collection that names no release with --keep.")
+@click.option("--delete", is_flag=True, help="Mark and remove. Without it, nothing is changed.")
 def gc(
     setting: Setting,
     local: bool,
@@ -78,9 +76,9 @@ def gc(
     keep_nothing: bool,
     delete: bool,
 ) -> int:
-    """Remove what no release needs, in two runs: the first marks, a later one, after the grace, removes.
+    """Remove the objects that no release needs. One run marks them; a later run, after the grace, removes.
 
-    A dry run unless --delete is said. Exit code 1 if it was refused, or something could not be removed.
+    Without --delete it is a dry run. Exit code 1: it was refused, or an object could not be removed.
     """
     wish = _Wish(
         keep,
@@ -113,10 +111,10 @@ def _collect_store(setting: Setting, wish: _Wish) -> None:
     lines = [f"{done} {place}" for place in report.removed]
     lines.append(
         f"{done} {len(report.removed)} of {size(report.freed_bytes)}; {len(report.marked)} of "
-        f"{size(report.marked_bytes)} wait for the grace"
+        f"{size(report.marked_bytes)} wait until the grace has passed"
     )
     if report.objects_kept_because:
-        lines.append(f"no pack or blob was touched: {report.objects_kept_because}")
+        lines.append(f"no pack or blob was removed: {report.objects_kept_because}")
     data = {
         "dry_run": not wish.delete,
         "removed": report.removed,
@@ -155,14 +153,16 @@ def _lines(report: CollectionReport) -> Iterator[str]:
             yield f"keeps {tally.count} of kind {kind.value}, {size(tally.size_bytes)}: {reason.value}"
     if report.foreign.count:
         foreign = size(report.foreign.size_bytes)
-        yield f"leaves alone what blobsync did not make: {report.foreign.count}, {foreign}"
+        yield f"leaves objects that blobsync did not make: {report.foreign.count}, {foreign}"
     yield from (f"missing: {key}" for key in report.missing)
     if report.missing_count:
-        yield f"kept releases miss {report.missing_count} objects; `verify --bucket` says which releases"
-    yield from (f"cannot be read, and condemns nothing: {key}" for key in report.unreadable_tombstones)
+        yield f"kept releases lack {report.missing_count} objects; `verify --bucket` names the releases"
+    yield from (
+        f"a tombstone that cannot be read condemns nothing: {key}" for key in report.unreadable_tombstones
+    )
     yield from (f"not removed: {key}: {error}" for key, error in report.failed)
     if report.clock_trouble:
-        yield f"the grace begins anew: {report.clock_trouble}"
+        yield f"the grace begins again: {report.clock_trouble}"
     if report.postponed:
         yield f"postponed: {report.postponed}"
     yield _outcome(report)

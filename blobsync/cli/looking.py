@@ -1,4 +1,4 @@
-"""`ls`, `cat` and `diff`: what releases consist of, here or in the bucket."""
+"""The commands `ls`, `cat` and `diff`: the files of releases, in the local store or in the bucket."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SHORT = 12
 @command_of(main)
 @click.argument("release", required=False)
 def ls(setting: Setting, release: str | None) -> None:
-    """List releases, or the files of RELEASE: in the local store with --store, else in the bucket.
+    """List releases, or the files of RELEASE. With --store in the local store, else in the bucket.
 
-    In a bucket, the releases of one name are listed with `name@`.
+    In a bucket, `ls` lists names, and `ls name@` lists the releases of that name.
     """
     if release is not None and not release.endswith("@"):
         with _manifests(setting) as manifest_of:
@@ -44,7 +44,7 @@ def ls(setting: Setting, release: str | None) -> None:
 @click.argument("release")
 @click.argument("path")
 def cat(setting: Setting, release: str, path: str) -> None:
-    """Write the file PATH of RELEASE to stdout, verified. With --store out of the local store."""
+    """Write the file PATH of RELEASE to stdout, verified. With --store from the local store."""
     out = sys.stdout.buffer
     if not setting.means_bucket:
         with setting.store() as local:
@@ -65,7 +65,7 @@ def cat(setting: Setting, release: str, path: str) -> None:
 @click.argument("before")
 @click.argument("after")
 def diff(setting: Setting, before: str, after: str) -> int:
-    """Say which files differ between the releases BEFORE and AFTER. Exit code 1 if any does."""
+    """List the files that differ between the releases BEFORE and AFTER. Exit code 1: some differ."""
     with _manifests(setting) as manifest_of:
         old = {item.path: item for item in manifest_of(before).artifacts}
         new = {item.path: item for item in manifest_of(after).artifacts}
@@ -87,7 +87,7 @@ def diff(setting: Setting, before: str, after: str) -> int:
 
 @contextmanager
 def _manifests(setting: Setting) -> Iterator[Callable[[str], Manifest]]:
-    """Gives a function that finds the manifest of what people name."""
+    """Give a function that reads the manifest of a release that a person named."""
     if not setting.means_bucket:
         with setting.store() as local:
             yield lambda text: refs.kept_in_store(local, refs.in_store(local, text)).manifest

@@ -1,6 +1,6 @@
-"""The command line: the group of all commands, what it exits with, and how it says an error.
+"""The command line: the group of all commands, the exit codes, and how errors are printed.
 
-The module of a command is imported when the command is asked for.
+The module of a command is imported when the command is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODULES = {
 
 
 class _Lazily(click.Group):
-    """Imports what a command needs when it is asked for; its module adds it to the group."""
+    """Imports the module of a command when the command is used. The module adds it to the group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_MODULES)
@@ -44,15 +44,15 @@ class _Lazily(click.Group):
 def main() -> None:
     """Publish files as immutable releases to an S3 bucket, and keep verified copies of them on this host.
 
-    A release is named `name@digest`; the first digits do where they are enough, and `name` alone means the
-    one that was published last.
+    A release is named `name@digest`. The first digits of the digest are enough if no other release of the
+    name begins with them. `name` alone means the release that was published last.
 
-    The bucket may come from BLOBSYNC_BUCKET, BLOBSYNC_ENDPOINT and BLOBSYNC_PREFIX, the local store from
-    BLOBSYNC_STORE, credentials from where boto3 looks for them (AWS_ACCESS_KEY_ID and so on). Where a command
-    can look into either and both are named, it looks into the local store; unless --bucket is on the command
-    line and --store is not.
+    The environment may name the bucket (BLOBSYNC_BUCKET, BLOBSYNC_ENDPOINT, BLOBSYNC_PREFIX) and the local
+    store (BLOBSYNC_STORE). Credentials are found as boto3 finds them (AWS_ACCESS_KEY_ID and so on). Some
+    commands work on the bucket or on the local store. If both are named, they use the local store, unless
+    --bucket is on the command line and --store is not.
 
-    The answer is on stdout, with `-o json` as one JSON document; all else is on stderr.
+    The answer is on stdout, with `-o json` as one JSON document. Everything else is on stderr.
 
     \b
     python -m blobsync publish flights ./flights --include '**/*.py'
@@ -114,15 +114,15 @@ _OPTIONS = {
     "max_share": "--max-share",
     "published_by": "--by",
 }
-"""What parameters, which errors speak of, are called here."""
+"""Parameters that errors name, and the option of each."""
 
 
 def in_options(message: str) -> str:
-    """Say options where the library says parameters."""
+    """Replace the names of parameters in an error of the library by the names of options."""
     return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: _OPTIONS.get(found[0], found[0]), message)
 
 
 def fail(error: BlobSyncError) -> NoReturn:
-    """Say what went wrong, and end."""
+    """Print an error, and exit with its code."""
     click.echo(f"error: {in_options(str(error))}", err=True)
     sys.exit(_EXITS.get(error.code, Exit.FAILED))

@@ -1,6 +1,6 @@
-"""Options that several commands take, and what they open: a bucket, a local store, or one of both.
+"""The options that all commands have, and the bucket or local store that they name.
 
-The S3 client, which takes a tenth of a second to import, is imported when a bucket is asked for.
+The S3 client takes a tenth of a second to import, so it is imported when a bucket is opened.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NO_BUCKET = "say which bucket: --bucket, or BLOBSYNC_BUCKET in the environment"
+NO_BUCKET = "no bucket is named; use --bucket, or BLOBSYNC_BUCKET in the environment"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a command works on. What was not named on the command line raises when it is asked for.
+    """The common options of one command. To open a bucket or store that was not named raises an error.
 
     Args:
-        s3: Where the bucket is; None: not said.
-        root: Where the local store is; None: not said.
-        digests: What is computed of large blobs; see `LocalStore`.
-        timeout: Longest time that a command waits for the bucket.
-        as_json: Print JSON on stdout, one document.
-        means_bucket: A command that can look into either looks into the bucket: no local store is named, or
-            the bucket is on the command line and the store is not.
+        s3: The bucket; None: not named.
+        root: Folder of the local store; None: not named.
+        digests: Which digests of large blobs are computed; see `LocalStore`.
+        timeout: How long a command waits for an answer of the bucket.
+        as_json: Print one JSON document on stdout.
+        means_bucket: A command that works on either uses the bucket: no local store is named, or the bucket
+            is on the command line and the store is not.
     """
 
     s3: S3Config | None
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def retry(self) -> RetryPolicy:
-        """How calls to the bucket are tried again."""
+        """How calls to the bucket are retried."""
         return RetryPolicy(first_wait=timedelta(seconds=0.2), deadline=self.timeout)
 
     @contextmanager
@@ -72,11 +72,13 @@ class Setting:
 
     @contextmanager
     def store(self, *, makes: bool = False) -> Iterator[LocalStore]:
-        """Open the local store; make one where there is none, if `makes`."""
+        """Open the local store. If `makes`, create it if the folder does not exist."""
         if self.root is None:
-            raise BlobSyncConfigError("say where the local store is: --store, or BLOBSYNC_STORE")
+            raise BlobSyncConfigError(
+                "no local store is named; use --store, or BLOBSYNC_STORE in the environment"
+            )
         if not makes and not self.root.is_dir():
-            raise BlobSyncConfigError(f"--store {self.root} is no folder; `sync` makes it")
+            raise BlobSyncConfigError(f"--store {self.root} is not a folder; `sync` creates it")
         from blobsync.local.store import LocalStore
 
         with LocalStore(self.root, verify="sha256" if self.digests == "sha256" else "name") as local:
@@ -98,7 +100,7 @@ _COMMON = (
         default=60.0,
         show_default=True,
         type=click.FloatRange(min=0.1),
-        help="Longest wait for an answer of the bucket, seconds; see also `sync --within`.",
+        help="How long to wait for an answer of the bucket, in seconds; see also `sync --within`.",
     ),
     click.option(
         "--store",
@@ -112,7 +114,7 @@ _COMMON = (
         type=click.Choice(["blake3", "sha256"]),
         default="blake3",
         show_default=True,
-        help="What verifies files above 16 MiB; sha256: both.",
+        help="Digests that verify files above 16 MiB; sha256: both.",
     ),
     click.option(
         "-o",
@@ -127,7 +129,7 @@ _COMMON = (
 
 
 def command_of(group: click.Group) -> Callable[[F], F]:
-    """Make a function a command with all common options; it gets a `Setting` first. Errors end it."""
+    """Make a function a command with the common options. Its first argument is a `Setting`."""
 
     def wrap(function: F) -> F:
         @functools.wraps(function)
@@ -138,7 +140,7 @@ def command_of(group: click.Group) -> Callable[[F], F]:
             except BlobSyncError as exc:
                 fail(exc)
             except KeyboardInterrupt:
-                click.echo("interrupted; the same command goes on where this one was", err=True)
+                click.echo("interrupted; run the same command again to continue", err=True)
                 sys.exit(Exit.INTERRUPTED)
             sys.exit(code or 0)
 
@@ -156,7 +158,7 @@ def _setting(options: dict[str, Any]) -> Setting:
         for name in ("bucket", "endpoint", "prefix", "region", "ca_bundle", "root", "digests", "output")
     }
     timeout = timedelta(seconds=options.pop("timeout"))
-    # An attempt is repeated once by the adapter: both together must not exceed the time that was given.
+    # The S3 client sends a request twice at most; both tries together must not exceed the timeout.
     silence = timeout / 2
     s3 = None
     if taken["bucket"] is not None:
@@ -175,6 +177,6 @@ def _setting(options: dict[str, Any]) -> Setting:
 
 
 def _is_typed(option: str) -> bool:
-    """Whether it is on the command line, not in the environment."""
+    """True if the option is on the command line, not only in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 Show = Callable[[str, int, int], None]
-"""Moves the bar of a thing: its name, the bytes that are done, and of how many."""
+"""Updates the bar of a task. Arguments: name of the task, bytes done, bytes in total."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -22,7 +22,7 @@ def size(size_bytes: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side; the first row is their heading."""
+    """Format rows as a table. The first row has the headings."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -30,7 +30,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def is_watched() -> bool:
-    """Whether standard error is a terminal."""
+    """True if standard error is a terminal."""
     return sys.stderr.isatty()
 
 

@@ -1,4 +1,4 @@
-"""`publish`."""
+"""The command `publish`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 @click.option("--include", multiple=True, default=("**/*",), show_default=True, help="Pattern; repeatable.")
 @click.option("--configuration", multiple=True, help="Pattern of configuration files; repeatable.")
 @click.option("--dependency", multiple=True, help="Pattern of wheels, jars, archives; repeatable.")
-@click.option("--allow-secret", multiple=True, help="Pattern of files to take though named like secrets.")
-@click.option("--by", help="Who publishes, for people.  [default: user@host]")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent; write nothing.")
-@click.option("--repair", is_flag=True, help="Send everything anew: the bucket has wrong bytes.")
+@click.option(
+    "--allow-secret", multiple=True, help="Pattern of files to publish although they are named like secrets."
+)
+@click.option("--by", help="Who publishes; for people.  [default: user@host]")
+@click.option("--dry-run", is_flag=True, help="Report what would be sent; write nothing.")
+@click.option("--repair", is_flag=True, help="Send everything again, since the bucket has wrong bytes.")
 def publish(
     setting: Setting,
     name: str,
@@ -41,10 +43,10 @@ def publish(
 ) -> None:
     """Publish the files of FOLDER as a release of NAME.
 
-    Names that begin with a dot are taken only by patterns that do, as `.config/*`.
+    Files and folders whose names begin with a dot are published only if a pattern says so, as `.config/*`.
 
-    What the bucket has already is not sent again. A release is seen whole or not at all: one that was
-    interrupted leaves nothing that can be synced, and goes on where it was when published again.
+    Files that the bucket has already are not sent again. Others see all of a release or nothing of it. If a
+    publish is interrupted, run it again: it continues where it stopped.
     """
     from blobsync.publishing.publisher import publish as publish_files
     from blobsync.publishing.sources import collect

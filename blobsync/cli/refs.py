@@ -1,4 +1,4 @@
-"""Finding what people name: `name@digest`, `name@first-digits`, or `name` for the newest release."""
+"""Finds the release that a person names: `name@digest`, `name@first-digits`, or `name` for the newest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
     """The release that `text` names, in a bucket.
 
     Raises:
-        BlobSyncConfigError: It names none, or several.
-        ReleaseAbsentError: There is none.
-        BlobSyncError: As of `ObjectStore.list`.
+        BlobSyncConfigError: `text` is not valid, or fits several releases.
+        ReleaseAbsentError: there is no such release.
+        BlobSyncError: as of `ObjectStore.list`.
     """
     name, digits = _parts(text)
     if is_digest(digits):
@@ -34,11 +34,11 @@ def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
 
 
 def in_store(local: LocalStore, text: str) -> ReleaseRef:
-    """The release that `text` names, in a local store; without digits, there must be one of that name.
+    """The release that `text` names, in a local store. Without digits, the store must have one of the name.
 
     Raises:
-        BlobSyncConfigError: It names none, or several.
-        ReleaseAbsentError: There is none.
+        BlobSyncConfigError: `text` is not valid, or fits several releases.
+        ReleaseAbsentError: there is no such release.
     """
     name, digits = _parts(text)
     if is_digest(digits):
@@ -47,10 +47,10 @@ def in_store(local: LocalStore, text: str) -> ReleaseRef:
 
 
 def kept_in_store(local: LocalStore, ref: ReleaseRef) -> Release:
-    """What a store keeps of a release.
+    """A release that a store keeps.
 
     Raises:
-        ReleaseAbsentError: Nothing.
+        ReleaseAbsentError: it does not keep the release.
     """
     kept = local.kept(ref)
     if kept is None:
@@ -71,6 +71,6 @@ def _one(text: str, name: str, digits: str, digests: Iterable[str]) -> ReleaseRe
         raise ReleaseAbsentError(f"there is no release {text}")
     if len(found) > 1:
         raise BlobSyncConfigError(
-            f"{text} may be {', '.join(digest[:12] for digest in found)}; say more of it"
+            f"{text} may be {', '.join(digest[:12] for digest in found)}; give more digits"
         )
     return ReleaseRef(name, found[0])

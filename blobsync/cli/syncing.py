@@ -1,4 +1,4 @@
-"""`sync` and `status`: releases on this host."""
+"""The commands `sync` and `status`: releases on this host."""
 
 from __future__ import annotations
 
@@ -30,21 +30,26 @@ _SHOWN_MISSING = 10
 
 @command_of(main)
 @click.argument("release", nargs=-1, required=True)
-@click.option("--tree", is_flag=True, help="Give each release as a folder, too, and print where it is.")
+@click.option("--tree", is_flag=True, help="Also make a folder of each release, and print its path.")
 @click.option(
     "--within",
     default=3600.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="Give up after so many seconds; what has come stays.",
+    help="Give up after this many seconds. What has arrived stays.",
 )
-@click.option("--bandwidth", type=click.FloatRange(min=0.001), help="Cap of all downloads, MiB each second.")
+@click.option(
+    "--bandwidth",
+    type=click.FloatRange(min=0.001),
+    help="Limit of all downloads together, in MiB per second.",
+)
 def sync(
     setting: Setting, release: tuple[str, ...], tree: bool, within: float, bandwidth: float | None
 ) -> int:
     """Bring each RELEASE into the local store, verified and durable.
 
-    What is here already is not fetched; what was interrupted goes on where it was. Several may run at once.
+    Objects that are here already are not fetched. An interrupted download continues where it stopped. Several
+    `sync` may run at the same time.
     """
     from blobsync.sync.syncer import Syncer
 
@@ -77,9 +82,9 @@ def sync(
 @command_of(main)
 @click.argument("release", nargs=-1)
 def status(setting: Setting, release: tuple[str, ...]) -> int:
-    """Say how the local store stands: which releases it keeps, and whether all of each is there.
+    """List the releases that the local store keeps, and how many files of each are missing.
 
-    Looks at files without reading them, and asks no bucket. Exit code 1 if something is missing.
+    Looks at files without reading them, and uses no bucket. Exit code 1: something is missing.
     """
     with setting.store() as local:
         wanted = [refs.in_store(local, text) for text in release] or local.releases()
@@ -104,7 +109,7 @@ def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
 
 
 def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, until: float) -> Readiness:
-    """Wait until all is ready, nothing can become ready any more, or the time is up."""
+    """Wait until all releases are ready, none of the others can become ready, or the time is over."""
     told = set[str]()
     with bars() as show:
         while True:
@@ -121,15 +126,15 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
 
 
 def _tell(found: Readiness, told: set[str]) -> None:
-    """Say, once, why it waits: the bucket is not reachable, or the disk does not take it."""
+    """Print each reason for which the bucket cannot be used, once."""
     for release in found.releases.values():
         if release.state is ReleaseState.UNAVAILABLE and release.reason not in told:
             told.add(release.reason)
-            click.echo(f"{release.ref}: {release.reason}; tried again", err=True)
+            click.echo(f"{release.ref}: {release.reason}; retrying", err=True)
 
 
 def _hopeless(found: Readiness) -> bool:
-    """True if nothing is under way that can still become ready."""
+    """True if no release that is not ready can become ready."""
     lost = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.READY}
     return all(release.state in lost for release in found.releases.values())
 

@@ -1,4 +1,4 @@
-"""`verify`: whether all is there and whole, on the disk or in the bucket. `probe`: what a server does."""
+"""The commands `verify` (is a release complete and undamaged?) and `probe` (what does a server support?)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from blobsync.release.manifest import ReleaseRef
 
 @command_of(main)
 def probe(setting: Setting) -> int:
-    """Find out what the bucket's server really does, and what that means. Writes and removes a few objects.
+    """Test what the bucket's server really supports, and say what that means.
 
-    Exit code 1 if something is missing that replaced objects and garbage collection need.
+    Writes and removes a few objects. Exit code 1: the server lacks something that this library needs.
     """
     if setting.s3 is None:
         raise BlobSyncConfigError(NO_BUCKET)
@@ -36,21 +36,21 @@ def probe(setting: Setting) -> int:
 
 @command_of(main)
 @click.argument("release", nargs=-1)
-@click.option("--rate", type=click.FloatRange(min=0.001), help="Read no more than so many MiB each second.")
+@click.option("--rate", type=click.FloatRange(min=0.001), help="Limit of reading, in MiB per second.")
 @click.option(
-    "--deep", is_flag=True, help="In the bucket: read and verify every byte, not sizes and tables alone."
+    "--deep", is_flag=True, help="In the bucket: read and verify every byte, not only sizes and tables."
 )
 def verify(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
-    """Check each RELEASE, or all: on the disk with --store, else in the bucket.
+    """Check each RELEASE, or all releases. With --store in the local store, else in the bucket.
 
-    On the disk, every byte is read again; what is damaged goes to quarantine, and `sync` fetches it anew. In
-    the bucket, nothing is changed; `publish --repair` of the same files mends it. Exit code 1 if something is
-    damaged or missing.
+    In the local store, every byte is read. Damaged files go to quarantine, and `sync` fetches them again. In
+    the bucket, nothing is changed; `publish --repair` of the same files repairs the release. Exit code 1:
+    something is damaged or missing.
     """
     if setting.means_bucket:
         return _verify_bucket(setting, release, rate, deep)
     if deep:
-        raise BlobSyncConfigError("--deep is of the bucket; on the disk every byte is always read")
+        raise BlobSyncConfigError("--deep is for the bucket; in a local store, every byte is always read")
     return _verify_store(setting, release, rate)
 
 
@@ -72,7 +72,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
         for ref, missing in found.items()
     ]
     if any(found.values()):
-        lines.append("`sync` fetches anew what is damaged or missing")
+        lines.append("`sync` fetches what is damaged or missing")
     setting.say({"releases": data}, "\n".join(lines))
     return Exit.ODD if any(found.values()) else Exit.OK
 
@@ -85,7 +85,7 @@ def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | Non
         found = [auditor.audit(ref) for ref in wanted]
     lines = [line for audit in found for line in _lines(audit)]
     if any(audit.flaws for audit in found):
-        lines.append("mend it with `publish --repair` of the same files")
+        lines.append("repair it with `publish --repair` of the same files")
     setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
     if any(audit.is_absent for audit in found):
         return Exit.NOT_FOUND
@@ -118,7 +118,7 @@ def _data(audit: Audit) -> dict[str, object]:
 
 
 def _meter(show: Show, total_bytes: int, rate_mib: float | None) -> OnProgress:
-    """Gives a function that counts bytes, moves the bar, and waits if there is a rate."""
+    """Give a function that counts bytes, updates the bar, and waits if there is a rate."""
     throttle, done = Throttle(None if rate_mib is None else rate_mib * (1 << 20), threading.Event()), 0
 
     def on_progress(size_bytes: int) -> None:

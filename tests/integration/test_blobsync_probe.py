@@ -100,7 +100,7 @@ def test_server_with_stale_listings_or_without_ranges_is_found_out(
 
     assert {Capability.RANGES, Capability.LIST_PAGING} <= lacks(report)
     assert not report.usable
-    assert "lacks what is relied on" in "\n".join(report.lines())
+    assert "lacks what this library needs" in "\n".join(report.lines())
 
 
 def test_store_that_does_not_answer_is_an_error_and_no_report(rclone: S3Config) -> None:
