@@ -25,7 +25,7 @@ from blobsync.release.manifest import MAX_MANIFEST_BYTES, Blob, Manifest
 from blobsync.release.pack import FrameReader, check_members, members_of
 
 COMPRESSED_BYTES = 64 << 10
-"""Larger manifests are stored as one zstd frame; smaller ones as they are, so that people can read them."""
+"""Larger documents are stored as one zstd frame; smaller ones as they are, so that people can read them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,36 +54,42 @@ def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
     data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
     if data is None:
         raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
-    return _decompressed(data, name, digest)
+    try:
+        return decompressed(data, MAX_MANIFEST_BYTES)
+    except ValueError as exc:
+        raise CorruptBlobError(
+            f"manifest {digest} of {name} cannot be decompressed ({exc}); publish the release again"
+        ) from exc
 
 
 def stored_manifest(manifest: Manifest) -> bytes:
-    """A manifest as it is stored: its canonical form, compressed if that is large.
+    """A manifest as it is stored. Of ten thousand files, it would take 1.6 MB uncompressed."""
+    return compressed(manifest.canonical)
 
-    Of ten thousand files, the canonical form takes 1.6 MB, more than all that changed between two releases.
-    """
-    if len(manifest.canonical) <= COMPRESSED_BYTES:
-        return manifest.canonical
+
+def compressed(data: bytes) -> bytes:
+    """A document as it is stored: above `COMPRESSED_BYTES` as one zstd frame."""
+    if len(data) <= COMPRESSED_BYTES:
+        return data
     # Digests are most of it: a higher level takes longer, and finds nothing.
-    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress(manifest.canonical)
+    return zstandard.ZstdCompressor(level=1, write_content_size=True).compress(data)
 
 
-def _decompressed(data: bytes, name: str, digest: str) -> bytes:
-    """Undo `stored_manifest`. Refuses more than `MAX_MANIFEST_BYTES`."""
+def decompressed(data: bytes, most: int) -> bytes:
+    """Undo `compressed`.
+
+    Raises:
+        ValueError: it is damaged, or would have more than `most` bytes.
+    """
     if not data.startswith(zstandard.FRAME_HEADER):
         return data
     try:
         size = zstandard.frame_content_size(data)
-        if not 0 < size <= MAX_MANIFEST_BYTES:
-            raise CorruptBlobError(
-                f"manifest {digest} of {name} would have {size} bytes, not within 1..{MAX_MANIFEST_BYTES}; "
-                f"not read"
-            )
+        if not 0 < size <= most:
+            raise ValueError(f"it would have {size} bytes, not within 1..{most}")
         raw: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     except zstandard.ZstdError as exc:
-        raise CorruptBlobError(
-            f"manifest {digest} of {name} cannot be decompressed ({exc}); publish the release again"
-        ) from exc
+        raise ValueError(str(exc)) from exc
     return raw
 
 

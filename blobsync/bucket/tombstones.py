@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import zstandard
-
 from blobsync.bucket import keys
 from blobsync.bucket.ports import ObjectInfo, ObjectStore
+from blobsync.bucket.releases import compressed, decompressed
 from blobsync.errors import BlobNotFoundError, StoreUnavailableError
 from blobsync.names import key_fault
 
@@ -31,7 +30,6 @@ MAX_CONDEMNED = 100_000
 """Most entries of a tombstone; further objects wait for a later run."""
 _MAX_BYTES = 256 << 20
 _MAX_LOOKS = 5
-_COMPRESSED_BYTES = 64 << 10
 _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{32}")
 
 
@@ -69,20 +67,17 @@ class Tombstone:
                 for item in self.condemned
             ],
         }
-        data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-        if len(data) <= _COMPRESSED_BYTES:
-            return data
-        return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(data)
+        return compressed(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
     @classmethod
     def parse(cls, data: bytes) -> Tombstone | None:
         """Parse a tombstone from an untrusted source; None: this version cannot read it."""
         try:
-            document = json.loads(_decompressed(data).decode())
+            document = json.loads(decompressed(data, _MAX_BYTES).decode())
             if not isinstance(document, dict) or document["schema"] != SCHEMA:
                 return None
             return cls(_time(document["written"]), tuple(_entry(item) for item in document["condemned"]))
-        except (ValueError, KeyError, TypeError, RecursionError, zstandard.ZstdError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
 
@@ -135,16 +130,6 @@ def condemned(store: ObjectStore) -> frozenset[str]:
     """
     found = (stored.tombstone for stored in tombstones(store))
     return frozenset(item.key for tombstone in found if tombstone is not None for item in tombstone.condemned)
-
-
-def _decompressed(data: bytes) -> bytes:
-    if not data.startswith(zstandard.FRAME_HEADER):
-        return data
-    size = zstandard.frame_content_size(data)
-    if not 0 < size <= _MAX_BYTES:
-        raise ValueError(f"a tombstone of {size} bytes")
-    raw: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-    return raw
 
 
 def _entry(item: Any) -> Condemned:

@@ -21,6 +21,7 @@ The threads are those of `blobsync.collection.reach`; all end with the call.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -85,25 +86,9 @@ class CollectionReport:
 
     def as_data(self) -> dict[str, Any]:
         """As dictionaries, lists, strings and numbers, for JSON."""
-        return {
-            "dry_run": self.dry_run,
-            "kept": {
-                kind.value: {reason.value: asdict(tally) for reason, tally in reasons.items()}
-                for kind, reasons in self.kept.items()
-            },
-            "due": {kind.value: asdict(tally) for kind, tally in self.due.items()},
-            "deleted": {kind.value: asdict(tally) for kind, tally in self.deleted.items()},
-            "failed": [{"key": key, "error": error} for key, error in self.failed],
-            "failed_count": self.failed_count,
-            "abandoned_uploads": self.abandoned_uploads,
-            "foreign": asdict(self.foreign),
-            "missing": list(self.missing),
-            "missing_count": self.missing_count,
-            "postponed": self.postponed,
-            "clock_trouble": self.clock_trouble,
-            "unreadable_tombstones": list(self.unreadable_tombstones),
-            "is_stopped": self.is_stopped,
-        }
+        data = asdict(self) | {"failed": [{"key": key, "error": error} for key, error in self.failed]}
+        plain: dict[str, Any] = json.loads(json.dumps(data))
+        return plain
 
 
 def collect_garbage(

@@ -250,7 +250,7 @@ def decide(
         keep(item, Reason.CONDEMNED_NOW if place < room else Reason.LATER)
     marks = [Condemned(*_state(item.info), since=now) for item in new[:room]]
     due.sort(key=lambda item: _ORDER[item.kind])
-    return Decision(tuple(due), tuple(standing + marks), kept)
+    return Decision(tuple(due), tuple(standing + marks), {kind: dict(own) for kind, own in kept.items()})
 
 
 def releases_in_grace(

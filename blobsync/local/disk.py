@@ -71,24 +71,6 @@ def make_folder(path: Path) -> None:
         fsync_folder(path.parent)
 
 
-class Folders:
-    """Makes folders durably, also those that others began to make. Thread-safe.
-
-    A folder that is there may have been made by a process that was killed before it had flushed the one
-    above: its name, and all below it, would not outlast a power cut. So each is flushed once by each process.
-    """
-
-    def __init__(self) -> None:
-        self._flushed: set[Path] = set()
-
-    def make(self, path: Path) -> None:
-        """Afterwards, the folder is there, and stays. Safe to repeat. OSError passes through."""
-        if path not in self._flushed or not path.is_dir():
-            make_folder(path)
-            fsync_folder(path.parent)
-            self._flushed.add(path)
-
-
 def remove_tree(path: Path) -> None:
     """Remove a folder and all in it, sealed folders too. Links are removed, not followed. Missing is fine."""
     with contextlib.suppress(FileNotFoundError):

@@ -94,7 +94,9 @@ class Incoming:
     ) -> None:
         try:
             if isinstance(exc, OSError | LocalStoreError):  # of a write into our file
-                self._tell(exc)
+                # As a LocalStoreError, and as the state of the disk.
+                with self._objects.base.disk.errors(f"receiving {self.item.name}"):
+                    raise exc
         finally:
             self.close()
 
@@ -164,7 +166,7 @@ class Incoming:
 
     def _name(self, sha256: str | None) -> None:
         base, path = self._objects.base, self._objects.path(self.item)
-        base.folders.make(path.parent)
+        base.make_folder(path.parent)
         self._objects.partials.release(self.fd)  # what is touched from now on is another file than verified
         if self._objects.has(self.item):  # another took over while we did not run, see `partials`
             self._path.unlink(missing_ok=True)
@@ -190,11 +192,6 @@ class Incoming:
                 f"blob {self.item.name} came as {size} bytes, not {self.item.size_bytes}; it was dropped"
             )
         return self._chunks.finish()
-
-    def _tell(self, exc: OSError | LocalStoreError) -> None:
-        """Raise the error of a write as a LocalStoreError, and note it as the state of the disk."""
-        with self._objects.base.disk.errors(f"receiving {self.item.name}"):
-            raise exc
 
 
 class _ChunkHashes:

@@ -92,12 +92,11 @@ class ObjectFiles:
         Raises:
             OSError: the disk does not say.
         """
-        path = self.path(item)
-        found = regular(path)
+        found = self.look(item)
         if found is None:
             return False
-        if self._is_known(item, self.base.index.digest(self.base.place(path), identity(found))):
-            return identity(found).size_bytes == item.size_bytes
+        if self._is_known(item, self._digest(item, found)):
+            return found.size_bytes == item.size_bytes
         return self.check(item)
 
     def sound(self, item: StoredObject) -> bool:
@@ -114,9 +113,8 @@ class ObjectFiles:
             return False
         if isinstance(item, Pack) or not (item.chunks and self.also_sha256):
             return True
-        path = self.path(item)
-        found = regular(path)
-        digest = None if found is None else self.base.index.digest(self.base.place(path), identity(found))
+        found = self.look(item)
+        digest = None if found is None else self._digest(item, found)
         if digest is None:  # replaced just now
             return False
         _, _, sha256 = digest.partition("+")
@@ -182,8 +180,11 @@ class ObjectFiles:
 
         Where SHA-256 is asked for, BLAKE3 does not stand for it.
         """
-        known = self.base.index.digest(self.base.place(self.path(pack)), found)
-        return known == pack.name and not self.also_sha256
+        return self._digest(pack, found) == pack.name and not self.also_sha256
+
+    def _digest(self, item: StoredObject, found: FileIdentity) -> str | None:
+        """What the index says of this file: the object's name, with `+` and a SHA-256 if that is known."""
+        return self.base.index.digest(self.base.place(self.path(item)), found)
 
     def verify(self, fd: int, item: StoredObject, on_progress: OnProgress = ignore_progress) -> str | None:
         """See `verify_object`."""

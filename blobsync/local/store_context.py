@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blobsync.local.disk import READ_ONLY, Folders, fsync_folder, locked, make_folder, remove_tree
+from blobsync.local.disk import READ_ONLY, fsync_folder, locked, make_folder, remove_tree
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
 from blobsync.log import Log
@@ -121,7 +121,6 @@ class StoreContext:
         index: Which files were verified.
         disk: How the disk does.
         step: See `Step`.
-        folders: Makes them.
     """
 
     root: Path
@@ -129,7 +128,7 @@ class StoreContext:
     index: VerifiedIndex
     disk: DiskHealth
     step: Step
-    folders: Folders = field(default_factory=Folders)
+    _flushed: set[Path] = field(default_factory=set)
 
     @property
     def lock_file(self) -> Path:
@@ -140,13 +139,24 @@ class StoreContext:
         """A path relative to the root, as the index has it."""
         return path.relative_to(self.root).as_posix()
 
+    def make_folder(self, path: Path) -> None:
+        """Make a folder durably. Safe to repeat. OSError passes through.
+
+        A folder that is there may have been made by a process that was killed before it had flushed the one
+        above: its name, and all below it, would not outlast a power cut. So each process flushes it once.
+        """
+        if path not in self._flushed or not path.is_dir():
+            make_folder(path)
+            fsync_folder(path.parent)
+            self._flushed.add(path)
+
     def install_document(self, path: Path, data: bytes) -> None:
         """Write a small file durably: afterwards, the old one is there or this one, whatever dies when.
 
         Raises:
             OSError: the disk failed; the old one is there.
         """
-        self.folders.make(path.parent)
+        self.make_folder(path.parent)
         part = self.session.new_path()
         try:
             self.step("document-write")

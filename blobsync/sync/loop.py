@@ -20,12 +20,11 @@ from blobsync.progress import SyncProgress
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import DiskWatch
-from blobsync.sync.holds import Holds
 from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
 from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
-from blobsync.sync.waits import Waits
+from blobsync.sync.waits import Holds, Waits
 
 _log = Log(__name__)
 

@@ -1,9 +1,9 @@
 """Brings the local store to the wanted set of releases, in the background, for ever.
 
 Where to read on: `Syncer` starts the thread of `loop`, which owns the table of what to do (`table`, `agenda`)
-and calls the listeners. A wanted release is looked at (`inspection`); the objects that it lacks are
-fetched and verified (`transfers`); a look that finds nothing missing makes it ready (`readiness`).
-`ensure` is a want that goes first, a wait (`waits`) and a pin (`holds`).
+and calls the listeners. A wanted release is looked at, and the objects that it lacks are fetched and
+verified (`jobs`); a look that finds nothing missing makes it ready (`readiness`). `ensure` is a want that
+goes first, a wait and a pin (`waits`).
 
 Threads: `blobsync-syncer` is the loop. `blobsync-look-<n>` find out what is missing, `blobsync-fetch-<n>`
 bring it, `blobsync-scrub` verifies it anew: they do what blocks. `readiness()` and `progress()` read a value.
@@ -26,13 +26,12 @@ from blobsync.log import Log
 from blobsync.progress import SyncProgress, Throttle
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
-from blobsync.sync.holds import Holds
 from blobsync.sync.jobs import Transfers, inspect
 from blobsync.sync.loop import LOOK_THREADS, SyncLoop
 from blobsync.sync.pool import DaemonPool
 from blobsync.sync.readiness import Readiness
 from blobsync.sync.scrubber import Scrubber, ScrubProgress
-from blobsync.sync.waits import CLOSED, Wait, Waits
+from blobsync.sync.waits import CLOSED, Holds, Wait, Waits
 
 _log = Log(__name__)
 
