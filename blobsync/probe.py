@@ -40,6 +40,7 @@ class Capability(StrEnum):
     RESUMABLE_UPLOADS = "resumable_uploads"
 
 
+_NO_COMPARE_AND_SET = "No effect on this library. Your own programs must not use compare-and-set here."
 _MEANINGS = {
     Capability.RANGES: (
         "reads a range of an object",
@@ -55,11 +56,11 @@ _MEANINGS = {
     ),
     Capability.PUT_IF_MATCH: (
         "refuses a write with If-Match if the ETag differs",
-        "No effect on this library. Programs of your own must not use compare-and-set on this server.",
+        _NO_COMPARE_AND_SET,
     ),
     Capability.PUT_IF_MATCH_MISSING: (
         "refuses a write with If-Match if there is no object",
-        "No effect on this library. Programs of your own must not use compare-and-set on this server.",
+        _NO_COMPARE_AND_SET,
     ),
     Capability.MD5_VERIFIED: (
         "refuses an upload with a wrong Content-MD5",
@@ -105,16 +106,6 @@ class Finding:
     holds: bool | None
     seen: str
 
-    @property
-    def asked(self) -> str:
-        """What a server with this capability does."""
-        return _MEANINGS[self.capability][0]
-
-    @property
-    def without(self) -> str:
-        """What it means for this library if the server lacks the capability."""
-        return _MEANINGS[self.capability][1]
-
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:
@@ -146,13 +137,12 @@ class ProbeReport:
         yield f"{self.where}{f' ({self.server})' if self.server else ''}"
         for found in self.findings:
             mark = {True: "yes", False: "NO", None: "?"}[found.holds]
-            yield f"  {mark:<4}{found.asked} ({found.seen})"
+            does, without = _MEANINGS[found.capability]
+            yield f"  {mark:<4}{does} ({found.seen})"
             if not found.holds:
-                yield f"      {found.without}"
+                yield f"      {without}"
         yield (
-            "This server can be used."
-            if self.usable
-            else "This server lacks what this library needs; see above."
+            "This server can be used." if self.usable else "This server lacks what blobsync needs; see above."
         )
         if self.left_behind:
             yield f"Not deleted, remove by hand: {', '.join(self.left_behind)}"
@@ -172,6 +162,8 @@ _BODY = b"0123456789"
 _OVERWRITES = 20
 _LISTED = ("A", "B", "a", "a-b", "a.b", "ab", "b", "é")  # in byte order
 _PAGE = 3
+_NOT_MET = {404, 409, 412}
+"""Statuses of an answer that says: the condition does not hold."""
 
 _Answer = tuple[bool | None, str]
 
@@ -188,7 +180,7 @@ def probe(config: S3Config) -> ProbeReport:
     try:
         return _Probe(clients.client, config).run()
     finally:
-        clients.client.close()
+        clients.close()
 
 
 class _Probe:
@@ -354,10 +346,6 @@ class _Probe:
                 if error.code != "blob_not_found":
                     left.append(key)
         return tuple(left)
-
-
-_NOT_MET = {404, 409, 412}
-"""Statuses of an answer that says: the condition does not hold."""
 
 
 def _md5(data: bytes) -> str:

@@ -77,7 +77,7 @@ def test_report_is_for_people_and_for_machines(rclone: S3Config) -> None:
     words, data = "\n".join(report.lines()), json.loads(json.dumps(report.as_data()))
 
     assert rclone.bucket in words
-    assert "NO  a write with If-None-Match" in words
+    assert "NO  refuses a write with If-None-Match" in words
     assert len(data["findings"]) == len(Capability)
     assert data["usable"] is True
     assert {each["capability"]: each["holds"] for each in data["findings"]}["put_if_absent"] is False
@@ -100,7 +100,7 @@ def test_server_with_stale_listings_or_without_ranges_is_found_out(
 
     assert {Capability.RANGES, Capability.LIST_PAGING} <= lacks(report)
     assert not report.usable
-    assert "lacks what this library needs" in "\n".join(report.lines())
+    assert "lacks what blobsync needs" in "\n".join(report.lines())
 
 
 def test_store_that_does_not_answer_is_an_error_and_no_report(rclone: S3Config) -> None:
