@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -126,11 +126,12 @@ class Transfers:
         throttle: Waits, to keep below a bandwidth.
 
     Attributes:
+        pool: As given.
         arrivals: Counts what arrives.
     """
 
     def __init__(self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle) -> None:
-        self._store, self._local, self._pool, self._throttle = store, local, pool, throttle
+        self._store, self._local, self.pool, self._throttle = store, local, pool, throttle
         self.arrivals = Arrivals()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
@@ -156,7 +157,7 @@ class Transfers:
 
         is_large = job.item.size_bytes > PACKED_BYTES and isinstance(job.item, Blob)
         begin = partial(self._begin, job, finish)
-        call = self._pool.submit(begin, lane=Lane.LARGE if is_large else Lane.SMALL, rank=(job.order, 1))
+        call = self.pool.submit(begin, lane=Lane.LARGE if is_large else Lane.SMALL, rank=(job.order, 1))
         call.add_done_callback(cancelled)
 
     def _begin(self, job: Fetch, ended: Ended) -> None:
@@ -168,7 +169,7 @@ class Transfers:
             elif (incoming := self._local.receive(item)) is None:
                 result = self._here_or_elsewhere(item)
             else:
-                self._bring_chunks(job, incoming, ended)
+                _Chunks(self, job, incoming, ended).start()
         except BaseException as exc:  # noqa: BLE001 - given to `ended`
             ended(exc)
         else:
@@ -184,37 +185,18 @@ class Transfers:
         if incoming is None:
             return self._here_or_elsewhere(item)
         with incoming:
-            for start, size in self._missing(incoming):
-                self._copy(incoming, start, size)
+            for start, size in self.missing(incoming):
+                self.copy(incoming, start, size)
             incoming.install()
         return Arrival.FETCHED
 
-    def _bring_chunks(self, job: Fetch, incoming: Incoming, ended: Ended) -> None:
-        """Copy the chunks that are missing; then install the blob."""
-
-        def submit(start: int, size: int, is_needed: Callable[[], bool]) -> Future[None]:
-            def copy() -> None:
-                if is_needed():
-                    read_again_if_wrong(lambda: self._copy(incoming, start, size))
-
-            # Chunks of a blob that has begun go before the next blob begins.
-            return self._pool.submit(copy, lane=Lane.LARGE, rank=(job.order, 0))
-
-        try:
-            missing = self._missing(incoming)
-        except BaseException as exc:  # noqa: BLE001 - given to `ended`
-            ended(_installed(incoming, [exc]))
-        else:
-            _Chunks(missing, submit, lambda errors: ended(_installed(incoming, errors))).start(
-                self._pool.size
-            )
-
-    def _missing(self, incoming: Incoming) -> list[tuple[int, int]]:
+    def missing(self, incoming: Incoming) -> list[tuple[int, int]]:
+        """Ranges to fetch; the rest is counted as here."""
         missing = incoming.missing()
         self.arrivals.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
         return missing
 
-    def _copy(self, incoming: Incoming, start: int, size: int) -> None:
+    def copy(self, incoming: Incoming, start: int, size: int) -> None:
         """Copy a range of an object into its file, within the time limit; a chunk is verified, too."""
         item, came = incoming.item, 0
         key = keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
@@ -242,26 +224,27 @@ class _Chunks:
     """The chunks of one blob, a few of them submitted at a time: memory must not grow with the blob.
 
     Args:
-        missing: `(start, size)` of each.
-        submit: Submits a chunk. Its last argument says, when the chunk's turn comes, whether to copy it.
-        ended: Called with the errors when no chunk is submitted any more.
+        transfers: Copies them.
+        job: Which blob.
+        incoming: Its file.
+        ended: See `Ended`.
     """
 
-    def __init__(
-        self,
-        missing: list[tuple[int, int]],
-        submit: Callable[[int, int, Callable[[], bool]], Future[None]],
-        ended: Callable[[list[BaseException]], None],
-    ) -> None:
-        self._todo = iter(missing)
-        self._submit, self._ended = submit, ended
+    def __init__(self, transfers: Transfers, job: Fetch, incoming: Incoming, ended: Ended) -> None:
+        self._transfers, self._order, self._incoming, self._ended = transfers, job.order, incoming, ended
+        self._todo: Iterator[tuple[int, int]] = iter(())
         self._errors: list[BaseException] = []
         self._submitted = 1  # `start` counts as one until it has returned
         self._lock = threading.Lock()
 
-    def start(self, at_once: int) -> None:
-        """Submit the first chunks. Each that ends submits the next."""
-        for _ in range(at_once):
+    def start(self) -> None:
+        """Submit the first chunks. Each that ends submits the next. The last one installs the blob."""
+        try:
+            self._todo = iter(self._transfers.missing(self._incoming))
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
+            self._end(exc)
+            return
+        for _ in range(self._transfers.pool.size):
             self._submit_next()
         self._end(None)
 
@@ -272,11 +255,18 @@ class _Chunks:
                 return
             self._submitted += 1
         try:
-            call = self._submit(*piece, lambda: not self._errors)
+            # Chunks of a blob that has begun go before the next blob begins.
+            call = self._transfers.pool.submit(
+                partial(self._copy, *piece), lane=Lane.LARGE, rank=(self._order, 0)
+            )
         except SyncerClosedError as exc:
             self._end(exc)
         else:
             call.add_done_callback(self._copied)
+
+    def _copy(self, start: int, size: int) -> None:
+        if not self._errors:
+            read_again_if_wrong(lambda: self._transfers.copy(self._incoming, start, size))
 
     def _copied(self, call: Future[None]) -> None:
         error = _closed() if call.cancelled() else call.exception()
@@ -291,22 +281,18 @@ class _Chunks:
                 self._errors.append(error)
             if self._submitted:
                 return
-        self._ended(self._errors)
+        try:
+            self._install()
+        except BaseException as exc:  # noqa: BLE001 - given to `ended`
+            self._ended(exc)
+        else:
+            self._ended(Arrival.FETCHED)
 
-
-def _installed(incoming: Incoming, errors: list[BaseException]) -> Arrival | BaseException:
-    try:
-        _install(incoming, errors)
-    except BaseException as exc:  # noqa: BLE001 - given to `ended`
-        return exc
-    return Arrival.FETCHED
-
-
-def _install(incoming: Incoming, errors: list[BaseException]) -> None:
-    with incoming:  # which tells errors of the disk in our words
-        if errors:
-            raise errors[0]
-        incoming.install()
+    def _install(self) -> None:
+        with self._incoming:  # which tells errors of the disk in our words
+            if self._errors:
+                raise self._errors[0]
+            self._incoming.install()
 
 
 def _closed() -> SyncerClosedError:
