@@ -139,7 +139,7 @@ class Auditor:
 
     def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
         """What is wrong with these objects. Each is checked once, though several releases may have it."""
-        named = {_key(item): item for item in items}
+        named = {keys.stored(item): item for item in items}
         new = {key: item for key, item in named.items() if key not in self._seen}
         for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
             self._seen[key] = _of_size(key, size, new[key].size_bytes)
@@ -202,10 +202,6 @@ class Auditor:
 
     def _call(self, call: Callable[[], Result]) -> Result:
         return call_retrying(call, self._retry, what="audit", stopping=self._stopping)
-
-
-def _key(item: StoredObject) -> str:
-    return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
 
 
 def _of_size(key: str, found: int | None, size_bytes: int) -> Flaw | None:

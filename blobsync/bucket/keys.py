@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from blobsync.release.layout import Pack, StoredObject
+
 BLOBS, PACKS, RELEASES = "blobs/", "packs/", "releases/"
 PUBLISH_LEASES, COLLECT_LEASES = "leases/publish/", "leases/collect/"
 REPLICAS = "replicas/"
@@ -30,6 +32,11 @@ def blob(name: str) -> str:
 def pack(name: str) -> str:
     """Key of a pack, by its name."""
     return f"{PACKS}{name}"
+
+
+def stored(item: StoredObject) -> str:
+    """Key of a pack or of a file that is not in a pack."""
+    return pack(item.name) if isinstance(item, Pack) else blob(item.name)
 
 
 def layout(name: str, digest: str) -> str:

@@ -31,7 +31,7 @@ from blobsync.local.objects import MissingObjects
 from blobsync.local.releases import Release
 from blobsync.local.store import LocalStore
 from blobsync.progress import Arrivals, Throttle
-from blobsync.release.layout import Pack, StoredObject
+from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import PACKED_BYTES, Blob, Manifest, ReleaseRef
 from blobsync.retry import read_again_if_wrong
 from blobsync.sync.pool import DaemonPool, Lane
@@ -199,7 +199,7 @@ class Transfers:
     def copy(self, incoming: Incoming, start: int, size: int) -> None:
         """Copy a range of an object into its file, within the time limit; a chunk is verified, too."""
         item, came = incoming.item, 0
-        key = keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
+        key = keys.stored(item)
         until_s = time.monotonic() + _GRACE_S + size / _SLOWEST_BYTES_PER_S
 
         def on_progress(more: int) -> None:
