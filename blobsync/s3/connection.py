@@ -270,7 +270,7 @@ class ConnectionPool:
             raise broken(exc) from exc
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection that can be used again; close another one."""
+        """Keep a connection whose answer was read to its end; close another one, as after an error."""
         if connection.reusable:
             with self._lock:
                 if not self._closed and self._pid == os.getpid() and len(self._idle) < self._most:

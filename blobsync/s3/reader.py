@@ -130,14 +130,13 @@ class S3Reader:
             while skip:
                 skip -= len(connection.take(skip, on_progress))
             yield connection, found
-        except HttpError as exc:
+        except BaseException as exc:
+            # Not given back: a generator that nobody reads to its end may be closed while the pool is locked.
             connection.close()
-            raise unreachable(exc, self._config, wanted.full) from exc
-        except FileWriteError as exc:
-            connection.close()
-            raise LocalStoreError(f"{wanted.full} cannot be written to its file: {exc}") from exc
-        except BaseException:
-            connection.close()  # its body was not read to the end
+            if isinstance(exc, HttpError):
+                raise unreachable(exc, self._config, wanted.full) from exc
+            if isinstance(exc, FileWriteError):
+                raise LocalStoreError(f"{wanted.full} cannot be written to its file: {exc}") from exc
             raise
         self._pool.give_back(connection)
 
@@ -171,23 +170,16 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Send a request once. A connection whose answer is an error is given back, or closed."""
-        connection: Connection | None = None
+        """Send a request once. After an error, the connection is given back."""
         try:
             connection, head = self._pool.ask(request, on_progress)
-            return connection, understand(connection, head)
-        except HttpError as exc:
-            if connection is not None:
-                connection.close()
-            raise unreachable(exc, self._config, key) from exc
-        except BlobSyncError:
-            if connection is not None:
+            try:
+                return connection, understand(connection, head)
+            except BaseException:
                 self._pool.give_back(connection)
-            raise
-        except BaseException:
-            if connection is not None:
-                connection.close()
-            raise
+                raise
+        except HttpError as exc:
+            raise unreachable(exc, self._config, key) from exc
 
     def _request(self, path: str, key: str | None, ranged: str | None, query: str = "") -> bytes:
         who = self._credentials()
