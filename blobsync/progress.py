@@ -10,6 +10,9 @@ from enum import StrEnum
 
 from blobsync.errors import BlobSyncConfigError, SyncerClosedError
 
+_BURST_S = 0.1
+"""After a pause, the bytes of this many seconds pass without a wait."""
+
 
 class Phase(StrEnum):
     """A part of the work."""
@@ -96,10 +99,6 @@ class Share:
 
     def _raw(self, sent_bytes: int) -> int:
         return min(self._raw_bytes, self._raw_bytes * sent_bytes // self._stored_bytes)
-
-
-_BURST_S = 0.1
-"""After a pause, the bytes of this many seconds pass without a wait."""
 
 
 @dataclass(frozen=True, slots=True)

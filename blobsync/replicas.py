@@ -44,6 +44,10 @@ _FIELDS = {"at", "digests", "host", "schema"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
+MAX_AGE = timedelta(minutes=10)
+"""A record that is older than this does not count."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaRecord:
     """The releases that one host has verified. Checked when made.
@@ -112,9 +116,6 @@ class ReplicaRecord:
             return None
         return cls(host, tuple(digests), datetime.fromisoformat(at))
 
-
-MAX_AGE = timedelta(minutes=10)
-"""A record that is older than this does not count."""
 
 _log = Log(__name__)
 

@@ -32,6 +32,9 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9._-]{1,100})</Code>")
 _MESSAGE = re.compile(rb"<Message>([^<]{0,1000})</Message>")
 
 
+_EMPTY = hashlib.sha256().hexdigest()
+
+
 class HttpError(Exception):
     """No answer, a broken one, or one that comes too slowly. The connection must be closed."""
 
@@ -180,9 +183,6 @@ def code_and_message(body: bytes) -> tuple[str, str]:
     """Code and message in the body of an S3 error; empty where they are missing."""
     code, message = _CODE.search(body), _MESSAGE.search(body)
     return code[1].decode() if code else "", message[1].decode(errors="replace") if message else ""
-
-
-_EMPTY = hashlib.sha256().hexdigest()
 
 
 class Credentials(Protocol):

@@ -26,6 +26,13 @@ from blobsync.local.releases import Release
 from blobsync.release.manifest import PACKED_BYTES, Artifact, ReleaseRef, Role
 from blobsync.retry import WRONG_BYTES
 
+SCHEMA = 1
+"""Of the document."""
+MAX_BYTES = 32 << 10
+MAX_NAMES = 20
+_MAX_REASON_CHARS = 300
+_MIN_BYTES = 2 << 10
+
 
 class ReleaseState(StrEnum):
     """How one release, or one file of it, stands on this host."""
@@ -219,13 +226,6 @@ def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:
 
 def _state(failure: Failure | None) -> ReleaseState:
     return ReleaseState.SYNCING if failure is None else failure.state
-
-
-SCHEMA = 1
-MAX_BYTES = 32 << 10
-MAX_NAMES = 20
-_MAX_REASON_CHARS = 300
-_MIN_BYTES = 2 << 10
 
 
 def readiness_document(
