@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
@@ -25,7 +26,7 @@ from nimbus.api import routes_attempts, routes_data
 from nimbus.api.problems import install
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application import bootstrap, executor, follow, followed
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
@@ -262,13 +263,21 @@ class ClusterBench:
 
 @contextmanager
 def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
-    """A bench with an open door. `prepare`: does something with it before the door opens."""
+    """A bench with an open door. `prepare`: does something with it before the door opens.
+
+    Its workers look more often than others, and give up a driver sooner than suits a real cluster.
+    """
     bench = Bench(root)
     prepare(bench)
     made = ClusterBench(root, bench)
-    try:
-        made.endpoints.append(made.open_door())
-        yield made
-    finally:
-        made.close()
-        bench.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "_TICK_S", 0.5)
+        patch.setattr(follow, "HEARD_S", 6.0)  # a bootstrap beats every 3 s
+        for module in (follow, followed):
+            patch.setattr(module, "GONE_S", 2.0)
+        try:
+            made.endpoints.append(made.open_door())
+            yield made
+        finally:
+            made.close()
+            bench.close()
