@@ -21,7 +21,7 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.task_run import Outcome
 from nimbus.web.app import add_pages
-from tests.browser import Tabs, axe_finds, says, scripts_run
+from tests.browser import Tabs, axe_finds, says, says_when_it_looks, scripts_run
 from tests.oidc_issuer import CLIENT, Issuer, verifier
 from tests.web_samples import backfill, commands, hostile, layered, part_done, pipeline, terms
 
@@ -195,14 +195,15 @@ def test_page_keeps_what_it_shows_while_zookeeper_is_away(world: Any, api_url: s
 def test_notice_keeps_the_focus_of_its_links_while_the_scheduler_stays_away(
     world: Any, server: ApiServer, page: Any
 ) -> None:
+    page.clock.install()
     page.goto(f"{server.url}/ui/runs")
     scripts_run(page)
     server.stop()
-    page.wait_for_selector("#notice a")
+    says_when_it_looks(page, "#notice", "s2", look_s=5)
     page.focus("#notice a")
     for _ in range(2):  # it asks again
         with page.expect_event("requestfailed", lambda request: request.url.endswith("/ui/runs")):
-            pass
+            page.clock.fast_forward(5000)
 
     assert _focused(page) == "Go on at s2"
 
