@@ -262,19 +262,23 @@ class ClusterBench:
 
 
 @contextmanager
-def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
-    """A bench with an open door. `prepare`: does something with it before the door opens.
-
-    Its workers look more often than others, and give up a driver sooner than suits a real cluster.
-    """
-    bench = Bench(root)
-    prepare(bench)
-    made = ClusterBench(root, bench)
+def looking_often() -> Iterator[None]:
+    """Workers look more often, and give up a driver sooner, than suits a real cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "_TICK_S", 0.5)
         patch.setattr(follow, "HEARD_S", 6.0)  # a bootstrap beats every 3 s
         for module in (follow, followed):
             patch.setattr(module, "GONE_S", 2.0)
+        yield
+
+
+@contextmanager
+def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
+    """A bench with an open door. `prepare`: does something with it before the door opens."""
+    bench = Bench(root)
+    prepare(bench)
+    made = ClusterBench(root, bench)
+    with looking_often():
         try:
             made.endpoints.append(made.open_door())
             yield made
