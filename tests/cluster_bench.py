@@ -231,7 +231,8 @@ class ClusterBench:
 
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
-        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: self.place}}
+        # A driver hears of a stop in the answer to its next beat, up to 3 s later.
+        settings = {"stop_grace": timedelta(seconds=5), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
         self.workers.append(worker)

@@ -620,7 +620,8 @@ def test_stop_request_ends_the_task_in_the_cluster(cluster: ClusterBench) -> Non
 
     cluster.bench.board.request_stop(ATTEMPT)
 
-    assert cluster.bench.await_end().outcome is Outcome.STOPPED
+    end = cluster.bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.STOPPED, "driver")
 
 
 def test_stop_request_reaches_the_task_through_another_scheduler(cluster: ClusterBench) -> None:
@@ -630,7 +631,8 @@ def test_stop_request_reaches_the_task_through_another_scheduler(cluster: Cluste
 
     cluster.bench.board.request_stop(ATTEMPT)
 
-    assert cluster.bench.await_end().outcome is Outcome.STOPPED
+    end = cluster.bench.await_end()
+    assert (end.outcome, end.written_by) == (Outcome.STOPPED, "driver")
 
 
 def test_task_is_ended_at_its_timeout(cluster: ClusterBench) -> None:
