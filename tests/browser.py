@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -111,6 +112,20 @@ def scripts_run(page: Any) -> None:
 def says(page: Any, selector: str, text: str) -> None:
     """Wait for a text. Not by a function: the policy of the pages lets no text become code."""
     page.locator(selector, has_text=text).first.wait_for(state="attached")
+
+
+def says_when_it_looks(page: Any, selector: str, text: str, look_s: float) -> None:
+    """Wait for a text that a page finds when it looks again, each `look_s` of its own clock.
+
+    This advances the clock instead of waiting. Call `page.clock.install()` before the page is opened.
+    """
+    until = time.monotonic() + PATIENCE_MS / 1000
+    found = page.locator(selector, has_text=text).first
+    while not found.count():
+        if time.monotonic() > until:
+            pytest.fail(f"{selector} does not say {text!r}: {page.locator(selector).all_inner_texts()}")
+        page.clock.fast_forward(round(look_s * 1000))
+        page.wait_for_timeout(200)
 
 
 def axe_finds(page: Any) -> str:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
@@ -25,7 +26,7 @@ from nimbus.api import routes_attempts, routes_data
 from nimbus.api.problems import install
 from nimbus.scheduler.data_door import DataDoor
 from nimbus.scheduler.door import ClusterDoor
-from nimbus.worker.application import bootstrap
+from nimbus.worker.application import bootstrap, executor, follow, followed
 from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.manager import (
     ClusterUnreachableError,
@@ -230,7 +231,8 @@ class ClusterBench:
 
     def worker(self, name: str = "w1") -> Worker:
         """A worker, started."""
-        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: self.place}}
+        # A driver hears of a stop in the answer to its next beat, up to 3 s later.
+        settings = {"stop_grace": timedelta(seconds=5), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
         self.workers.append(worker)
@@ -261,14 +263,26 @@ class ClusterBench:
 
 
 @contextmanager
+def looking_often() -> Iterator[None]:
+    """Workers look more often, and give up a driver sooner, than suits a real cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "_TICK_S", 0.5)
+        patch.setattr(follow, "HEARD_S", 6.0)  # a bootstrap beats every 3 s
+        for module in (follow, followed):
+            patch.setattr(module, "GONE_S", 2.0)
+        yield
+
+
+@contextmanager
 def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
     """A bench with an open door. `prepare`: does something with it before the door opens."""
     bench = Bench(root)
     prepare(bench)
     made = ClusterBench(root, bench)
-    try:
-        made.endpoints.append(made.open_door())
-        yield made
-    finally:
-        made.close()
-        bench.close()
+    with looking_often():
+        try:
+            made.endpoints.append(made.open_door())
+            yield made
+        finally:
+            made.close()
+            bench.close()

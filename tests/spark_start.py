@@ -21,7 +21,8 @@ from nimbus.worker.class_archive import FOLDER, QUIET, NoSparkError, archive_key
 HOME = Path(__file__).parents[1] / "build" / "spark-start"
 """What workers may be told as `class_archive_dir`."""
 
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that lives for seconds."""
 _MAKE = """
 import sys
 from pyspark import SparkContext
@@ -42,12 +43,12 @@ _DEADLINE_S = 600.0
 @cache
 def environment() -> Mapping[str, str]:
     """Variables for processes below which Spark may start."""
-    found = {"SPARK_SUBMIT_OPTS": _QUICK, "NIMBUS__WORKER__CLASS_ARCHIVE": "false"}
+    found = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "NIMBUS__WORKER__CLASS_ARCHIVE": "false"}
     try:
         archive = _archive()
     except (JavaMissingError, NoSparkError, OSError, subprocess.SubprocessError):  # slower, or not at all
         return found
-    return found | {"SPARK_SUBMIT_OPTS": f"{_QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"}
+    return found | {"SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"}
 
 
 def _archive() -> Path:
@@ -64,7 +65,7 @@ def _archive() -> Path:
             part = Path(scratch, "archive.jsa")
             subprocess.run(
                 [sys.executable, "-c", _MAKE, scratch],
-                env=around | {"SPARK_SUBMIT_OPTS": f"{_QUICK} -XX:ArchiveClassesAtExit={part} {QUIET}"},
+                env=around | {"SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={part} {QUIET}"},
                 cwd=scratch,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

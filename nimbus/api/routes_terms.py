@@ -18,7 +18,7 @@ from nimbus.api.paging import Page, PageQuery, Paging, encoded, unknown_cursor
 from nimbus.api.services import ApiServices, QueuePlace
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.succession import TERMS_LOOKED_AT, Candidate, gap, in_words
+from nimbus.domain.succession import TERMS_LOOKED_AT, Candidate, FailoverTimes, gap, in_words
 from nimbus.domain.terms import TERMS_KEPT, Term
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -76,9 +76,13 @@ def succession(services: ApiServices) -> SuccessionModel:
     leader = health.leader()
     place = next((one for one in health.participants() if one.is_next), None)
     next_leader = None if place is None else _candidate(place, registered.get(place.id))
-    times = services.failover
+    timeout = services.session_timeout
     expected = None
-    if leader and times and next_leader is not None and next_leader.ready_in_s is not None:
+    if leader and timeout and next_leader is not None and next_leader.ready_in_s is not None:
+        known = registered.get(leader.id)
+        times = FailoverTimes(
+            session_timeout_s=timeout.total_seconds(), has_sentinel=known is not None and known.has_sentinel
+        )
         expected = gap(times, reader.terms(TERMS_LOOKED_AT), next_leader.ready_in_s)
     attempts = sum(map(len, reader.orders(worker.id for worker in reader.workers()).values()))
     return SuccessionModel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Protocol
 
 from anyio import CapacityLimiter
@@ -17,7 +18,6 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import AttemptId, PipelineName, ReleaseDigest
 from nimbus.domain.release_files import Holders, Publication, ReleaseFile
 from nimbus.domain.schedulers import SchedulerInfo
-from nimbus.domain.succession import FailoverTimes
 from nimbus.ports import (
     ChangeFeed,
     Clock,
@@ -259,8 +259,8 @@ class ApiServices:
     """Any code may call its `version`; the other methods are for the streams of events."""
     max_running: int | None = None
     """As in the engine's policy."""
-    failover: FailoverTimes | None = None
-    """Detection times of a failover; None: no other scheduler can lead."""
+    session_timeout: timedelta | None = None
+    """Of a scheduler's session in ZooKeeper; None: no other scheduler can lead."""
     door: AttemptDoor | None = None
     """Access of drivers in clusters; None: there are none."""
     hook_secret: Callable[[str], str] | None = None

@@ -23,6 +23,7 @@ from nimbus.domain.commands import Command, CommandOutcome, LiveRunCommand, Star
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.idempotency import KeyUsedError
 from nimbus.domain.ids import CommandId
+from nimbus.domain.schema import require_schema
 from nimbus.ports import CommandQueue
 
 MAX_WAIT_S = 60.0
@@ -173,9 +174,4 @@ def check_own(services: ApiServices, asks: Principal, command: Command) -> None:
 
 def check_schema(services: ApiServices, what: str) -> None:
     """Raise RefusedError while a leader of release 0.1 could ignore a part of a command."""
-    if (services.health.schema() or 1) < 2:
-        raise RefusedError(
-            "schema_too_old",
-            f"{what} needs schema 2, and the cluster's is 1: `nimbus cluster status` shows which daemons "
-            "to upgrade before the leader raises it.",
-        )
+    require_schema(services.health.schema() or 1, what)

@@ -67,7 +67,6 @@ def tell_sync(registry: CollectorRegistry, foundation: Foundation, syncer: Synce
     SyncMetrics(
         registry,
         progress=syncer.progress,
-        readiness=syncer.readiness,
         scrub=syncer.scrub_progress,
         disk=foundation.local.disk_state,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -52,8 +52,8 @@ def run_scheduler(settings: Settings) -> int:
 
         check_epochs(foundation.session, settings.cluster.root, epochs)
     check_access_lists(foundation.session, settings)
-    with _crash_sentinel(foundation):  # before the scheduler queues for leadership
-        parts = build_parts(foundation)
+    with _crash_sentinel(foundation) as has_sentinel:  # before the scheduler queues for leadership
+        parts = build_parts(foundation, has_sentinel)
         scheduler = Scheduler(parts)
         _keep_what_is_loaded()
         code = run_until_signal(
@@ -131,15 +131,18 @@ def _look_for_java() -> None:
 
 
 @contextmanager
-def _crash_sentinel(foundation: Foundation) -> Iterator[None]:
-    """A program that ends our ZooKeeper session if this process dies before it has closed it."""
+def _crash_sentinel(foundation: Foundation) -> Iterator[Callable[[], bool]]:
+    """A program that ends our ZooKeeper session if this process dies before it has closed it.
+
+    Yields a function that is true while the program runs.
+    """
     if not foundation.settings.leadership.sentinel or not isinstance(foundation.session, ZooKeeperSession):
-        yield  # a session in SQLite ends with its process anyway
+        yield lambda: False  # a session in SQLite ends with its process anyway
         return
     sentinel = CrashSentinel(foundation.session)
     sentinel.start()
     try:
-        yield
+        yield lambda: sentinel.pid is not None
     finally:
         sentinel.close(STEP)
 

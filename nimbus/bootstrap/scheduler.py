@@ -27,7 +27,6 @@ from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
-from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
@@ -58,7 +57,6 @@ from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.config.shown import shown
 from nimbus.domain.schema import NEWEST_SCHEMA
-from nimbus.domain.succession import FailoverTimes
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
@@ -89,8 +87,8 @@ from nimbus.worker.secrets import resolve
 _log = structlog.get_logger(__name__)
 
 
-def build_parts(foundation: Foundation) -> Parts:
-    """All parts of a scheduler, not started."""
+def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambda: False) -> Parts:
+    """All parts of a scheduler, not started. `has_sentinel`: True while its crash sentinel runs."""
     settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
     registry = CollectorRegistry()
     tell_build(registry)
@@ -184,6 +182,7 @@ def build_parts(foundation: Foundation) -> Parts:
         readiness=syncer.readiness,
         progress=syncer.progress,
         connected=lambda: session.is_connected,
+        has_sentinel=has_sentinel,
         store="zookeeper" if isinstance(session, ZooKeeperSession) else "sqlite",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
@@ -212,7 +211,9 @@ def build_parts(foundation: Foundation) -> Parts:
             releases=StoredReleases(foundation.store, foundation.local),
             changes=_changes(foundation),
             max_running=settings.runs.max_running,
-            failover=_failover(settings, session),
+            session_timeout=settings.zookeeper.session_timeout
+            if isinstance(session, ZooKeeperSession)
+            else None,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),
@@ -285,15 +286,6 @@ def _hook_secret(settings: Settings) -> Callable[[str], str] | None:
 def _data_door(settings: Settings) -> DataDoor | None:
     uri = settings.worker.data_uri
     return None if uri is None else DataDoor(uri, open_data(data_connection(settings)))
-
-
-def _failover(settings: Settings, session: StoreSession) -> FailoverTimes | None:
-    if not isinstance(session, ZooKeeperSession):
-        return None
-    return FailoverTimes(
-        session_timeout_s=settings.zookeeper.session_timeout.total_seconds(),
-        has_sentinel=settings.leadership.sentinel,
-    )
 
 
 def _identity(foundation: Foundation) -> Identity:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
 
 from nimbus.cli.exits import Exit
+from nimbus.cli.interrupts import terminated_like_interrupted
 from nimbus.cli.options import examples
 from nimbus.cli.output import Output
 from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, VARIABLE, write_client_file
@@ -70,7 +68,7 @@ def up(
         raise click.UsageError("--single starts one scheduler and no Spark cluster: leave that option out.")
     out = Output()
     folder.mkdir(parents=True, exist_ok=True)
-    with _terminated_like_interrupted():
+    with terminated_like_interrupted():
         tuning = StackTuning(data_in_s3=data == "s3")
         stack = LocalStack(
             folder,
@@ -87,20 +85,6 @@ def up(
         finally:
             _stop(out, folder, stack)
     return Exit.OK
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that there is only one way to stop."""
-
-    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(out: Output, folder: Path, stack: LocalStack) -> None:

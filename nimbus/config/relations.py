@@ -43,6 +43,11 @@ _NOT_BELOW = (
         "a guard may take that long to decline",
     ),
     _NotBelow(
+        "leadership.guard_timeout",
+        "zookeeper.call_timeout",
+        "the guard reads the catalog, and would count as silent while it still waits for a response",
+    ),
+    _NotBelow(
         "supervision.host_lost_after",
         "zookeeper.session_timeout",
         "a host that is only cut off may come back until then",

@@ -7,17 +7,15 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from nimbus.cli.client import Api
 from nimbus.cli.exits import CliError, Exit
+from nimbus.cli.interrupts import terminated_like_interrupted
 from nimbus.demo.stage import DemoFailedError, Stage, chapter, say
 from nimbus.demo.story import perform
 from nimbus.domain.errors import NimbusError
@@ -54,7 +52,7 @@ def demo(folder: Path, pipeline: Path, keep: bool) -> None:
     """Three schedulers, a real pipeline, and a killed leader. Exit code 0: all checks passed."""
     began = time.monotonic()
     try:
-        with _terminated_like_interrupted():
+        with terminated_like_interrupted():
             code = _demo(folder, pipeline, keep=keep)
     except KeyboardInterrupt:
         say("interrupted; everything was stopped")
@@ -151,20 +149,6 @@ def _stop(stack: LocalStack) -> None:
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that there is only one way to stop."""
-
-    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

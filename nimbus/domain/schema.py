@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
+from nimbus.domain.errors import RefusedError
 from nimbus.domain.pipeline import SparkMode, TaskKind, TaskSpec
 from nimbus.domain.schedulers import SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
@@ -57,6 +58,19 @@ def newer_part(task: TaskSpec) -> str:
 def schema_for(task: TaskSpec) -> int:
     """The oldest schema that can express a task. Processes that do not know that schema ignore the task."""
     return 2 if newer_part(task) else 1
+
+
+def require_schema(schema: int, what: str, needed: int = 2) -> None:
+    """Raise RefusedError if `what` needs a newer schema than the cluster's.
+
+    A scheduler of the previous release, which may lead next, would ignore it or could not read it.
+    """
+    if schema < needed:
+        raise RefusedError(
+            "schema_too_old",
+            f"{what} needs schema {needed}, and the cluster's is {schema}: `nimbus cluster status` shows "
+            "which daemons to upgrade before the leader raises it.",
+        )
 
 
 def older_than(

@@ -35,11 +35,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverTimes:
-    """Settings that decide how long it takes to detect a dead leader."""
+    """What decides how long it takes to detect a dead leader."""
 
     session_timeout_s: float
     has_sentinel: bool
-    """True: a crash sentinel ends the session of a dead process at once."""
+    """True: the leader has a crash sentinel, which ends the session of a dead process at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,8 @@ class Gap:
             f"the crash sentinel ends a dead leader's session at once; if its host is lost, "
             f"the session timeout of {self.noticed_at_most_s:g} s does"
             if self.noticed_s < self.noticed_at_most_s
-            else f"the session timeout of {self.noticed_at_most_s:g} s ends a dead leader's session"
+            else f"no crash sentinel of the leader runs, so the session timeout of "
+            f"{self.noticed_at_most_s:g} s ends a dead leader's session"
         )
         if self.sync_s:
             noticed += f"; what the successor lacks takes about {self.sync_s:.0f} s more at the present speed"
@@ -94,7 +95,7 @@ def gap(times: FailoverTimes, terms: Iterable[Term], sync_s: float = 0.0) -> Gap
     """The expected time without a leader.
 
     Args:
-        times: Detection times, from the configuration.
+        times: Detection times.
         terms: The newest terms.
         sync_s: Seconds until the successor has its missing files.
     """

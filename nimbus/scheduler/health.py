@@ -72,6 +72,7 @@ class SelfReport:
         readiness: Callable[[], Readiness],
         progress: Callable[[], SyncProgress],
         connected: Callable[[], bool],
+        has_sentinel: Callable[[], bool],
         store: Literal["zookeeper", "sqlite"],
         storage_trouble: Callable[[], str],
         disk_trouble: Callable[[], str],
@@ -86,6 +87,7 @@ class SelfReport:
         self._readiness, self._progress = readiness, progress
         self._rate = SyncRate()
         self._connected, self._store = connected, store
+        self._has_sentinel = has_sentinel
         self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
 
@@ -100,6 +102,7 @@ class SelfReport:
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
             newest_schema=NEWEST_SCHEMA,
+            has_sentinel=self._has_sentinel(),
             id=self._identity.id,
             boot_id=self._identity.boot_id,
             host=self._identity.host,

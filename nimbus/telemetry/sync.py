@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from blobsync import DiskCondition, DiskState, Readiness, ScrubProgress, SyncProgress
+from blobsync import DiskCondition, DiskState, ScrubProgress, SyncProgress
 
 
 class SyncMetrics(Collector):
@@ -20,7 +20,6 @@ class SyncMetrics(Collector):
     Args:
         registry: The registry to join.
         progress: Progress of the syncer.
-        readiness: Readiness of the syncer's releases.
         scrub: Progress of the scrub.
         disk: State of the local store's disk.
     """
@@ -30,11 +29,10 @@ class SyncMetrics(Collector):
         registry: CollectorRegistry,
         *,
         progress: Callable[[], SyncProgress],
-        readiness: Callable[[], Readiness],
         scrub: Callable[[], ScrubProgress],
         disk: Callable[[], DiskState],
     ) -> None:
-        self._progress, self._readiness, self._scrub, self._disk = progress, readiness, scrub, disk
+        self._progress, self._scrub, self._disk = progress, scrub, disk
         registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
@@ -45,11 +43,6 @@ class SyncMetrics(Collector):
         """See `prometheus_client.registry.Collector`."""
         yield from self._synced(self._progress())
         yield from self._scrubbed(self._scrub())
-        yield _counter(
-            "nimbus_quarantined_files_total",
-            "Objects and manifests that the scrub found damaged; not what a look finds, or in trees.",
-            self._readiness().quarantined_count,
-        )
         condition = self._disk().condition
         state = GaugeMetricFamily(
             "nimbus_disk_state", "1 for the state of the local store's disk.", labels=("state",)
@@ -79,7 +72,7 @@ class SyncMetrics(Collector):
         yield _counter("nimbus_scrub_rounds_total", "Completed rounds of the scrub.", scrub.finished_rounds)
         yield _counter(
             "nimbus_scrub_damaged_objects_total",
-            "Damaged objects that the scrub found.",
+            "Objects and manifests that the scrub found damaged; not what a look finds, or in trees.",
             scrub.damaged_objects,
         )
         yield _counter(

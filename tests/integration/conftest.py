@@ -30,7 +30,6 @@ from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, Retr
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
 from nimbus.domain.slots import Claim, End, Slots
-from nimbus.domain.succession import FailoverTimes
 from nimbus.domain.task_run import Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import WorkerInfo
@@ -128,7 +127,7 @@ class World:
         self.history, self.logs, self.clock = MemoryHistory(), MemoryLogs(), HeldClock()
         self.registry = CollectorRegistry()
         lacks = MissingFile(pipeline="sums", path="a.py", role="code", size_bytes=9, sha256="cd" * 32)
-        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0)
+        one = _scheduler("s1", role=Role.LEADER, epoch=7, leader_since=T0, has_sentinel=True)
         two = _scheduler("s2", ready=False, missing=(lacks,), missing_count=1, missing_bytes=9)
         self.health = FakeHealth(
             me=one,
@@ -182,7 +181,7 @@ class World:
             clock=self.clock,
             releases=self.releases,
             settings=self.settings,
-            failover=FailoverTimes(session_timeout_s=10, has_sentinel=True),
+            session_timeout=timedelta(seconds=10),
             changes=self.cluster.changes(),
             hook_secret=self.hook_secrets,
             alerts=AlertTests(kinds={"oncall": "webhook", "dead": "mail"}, send=self._send),

@@ -95,6 +95,8 @@ def test_succession_says_who_would_lead_and_what_the_figures_are_made_of(
     world.cluster.put(replace(world.health.me, id="s2"))
     answer = api.get("/cluster/succession").json()
     said = api.get("/status").json()["succession"]
+    world.cluster.put(replace(world.health.me, has_sentinel=False))
+    unwatched = api.get("/cluster/succession").json()
     world.health.queue = world.health.queue[:1]
     alone = api.get("/cluster/succession").json()
 
@@ -107,6 +109,8 @@ def test_succession_says_who_would_lead_and_what_the_figures_are_made_of(
     assert (answer["leader"], answer["open_attempts"]) == ("s1", 1)
     assert (answer["gap"]["expected_s"], answer["gap"]["at_most_s"]) == (0.25, 10.25)
     assert answer["said"] == said
+    assert (unwatched["gap"]["expected_s"], unwatched["gap"]["at_most_s"]) == (10.25, 10.25)
+    assert "no crash sentinel of the leader runs" in unwatched["gap"]["made_of"]
     assert (alone["successor"], alone["gap"]) == (None, None)
 
 

@@ -1,6 +1,7 @@
 """The flights example's real scripts on Spark, its figures compared with pandas straight from the raw files.
 
-The scripts run as a Nimbus driver runs them: one fresh process each, told everything by a context document.
+The scripts run as a Nimbus driver runs them: one fresh Python process each, told everything by a context
+document. Their Spark contexts share one JVM, one after the other, because its start takes longer than a task.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from pyspark.java_gateway import launch_gateway
 
 ROOT = Path(__file__).parents[2] / "examples" / "flights"
 DEFINITION = yaml.safe_load((ROOT / "pipeline.yaml").read_text(encoding="utf-8"))
@@ -32,6 +34,25 @@ DEFAULTS = {name: spec["default"] for name, spec in DEFINITION["parameters"].ite
 TWO_MONTHS = {**DEFAULTS, "last_month": 2}
 RELATIVE = 1e-9
 
+STOPPING = """
+import atexit
+
+@atexit.register
+def stop():
+    from pyspark import SparkContext
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+"""
+"""The JVM outlives a driver, and has room for one context."""
+
+PYTHON_DRIVER = """
+import runpy, sys
+from pathlib import Path
+
+sys.argv = sys.argv[1:]
+sys.path[0] = str(Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 SQL_DRIVER = """
 import sys
 from pyspark.sql import SparkSession
@@ -57,7 +78,7 @@ verify("sizes", table, rows=4, unique=("id",), always=always)
 
 
 pytestmark = pytest.mark.timeout(1200)
-"""The first test starts Spark for each task of the pipeline, one after the other."""
+"""The first test runs all tasks of the pipeline, one after the other."""
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +94,42 @@ def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked
 
 
+def python_environment(wheel_path: Path) -> dict[str, str]:
+    """What a driver's Python needs to find its code, and Python processes of its executors, too."""
+    path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(wheel_path)]
+    return {
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+@pytest.fixture(scope="module")
+def jvm(wheel_path: Path, long_lived: Any) -> Iterator[dict[str, str]]:
+    """A JVM with the pipeline's settings. Yields the variables by which PySpark finds it."""
+    conf = DEFINITION["defaults"]["spark"]["conf"].items()
+    submit = ["--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf), "pyspark-shell"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join(submit))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        for name, value in python_environment(wheel_path).items():
+            patch.setenv(name, value)
+        gateway = launch_gateway()
+    long_lived.pids.add(gateway.proc.pid)
+    where = gateway.java_parameters
+    yield {"PYSPARK_GATEWAY_PORT": str(where.port), "PYSPARK_GATEWAY_SECRET": where.auth_token}
+    gateway.close()
+    gateway.proc.stdin.close()  # which ends the JVM
+    gateway.proc.wait(60)
+
+
 @dataclass
 class Run:
     """One run of the pipeline, a task at a time."""
 
     folder: Path
     wheel_path: Path
+    jvm: Mapping[str, str]
     parameters: Mapping[str, Any]
     outputs: dict[str, Path] = field(default_factory=dict)
 
@@ -133,23 +184,17 @@ class Run:
     def _command(self, spec: Mapping[str, Any]) -> list[str]:
         script = ROOT / spec["script"]
         if spec["type"] == "sql":
-            return [sys.executable, "-c", SQL_DRIVER, self._render(script.read_text(encoding="utf-8"))]
-        return [sys.executable, str(script), *(self._render(arg) for arg in spec.get("args", ()))]
+            return _python(SQL_DRIVER, self._render(script.read_text(encoding="utf-8")))
+        return _python(PYTHON_DRIVER, str(script), *(self._render(arg) for arg in spec.get("args", ())))
 
     def environment(self, document: Path) -> dict[str, str]:
         """What a driver is told by its environment."""
-        conf = DEFINITION["defaults"]["spark"]["conf"].items()
-        submit = ["--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf), "pyspark-shell"]
-        path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(self.wheel_path)]
-        return {
-            **os.environ,
-            "NIMBUS_CONTEXT": str(document),
-            "PYTHONPATH": os.pathsep.join(path),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
+        told = {"NIMBUS_CONTEXT": str(document)}
+        return {**os.environ, **self.jvm, **python_environment(self.wheel_path), **told}
+
+
+def _python(code: str, *args: str) -> list[str]:
+    return [sys.executable, "-c", STOPPING + code, *args]
 
 
 def raw(name: str) -> pd.DataFrame:
@@ -173,9 +218,9 @@ def flights() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path, jvm: Mapping[str, str]) -> Run:
     """A whole run over two months."""
-    made = Run(tmp_path_factory.mktemp("run"), wheel_path, TWO_MONTHS)
+    made = Run(tmp_path_factory.mktemp("run"), wheel_path, jvm, TWO_MONTHS)
     made.finish(*DEFINITION["tasks"])
     return made
 
@@ -282,9 +327,9 @@ def test_scratch_is_removed_from_what_the_next_task_sees(run: Run) -> None:
 
 @pytest.mark.spark
 def test_weather_fails_once_and_then_goes_through_when_asked_to_be_flaky(
-    tmp_path: Path, wheel_path: Path
+    tmp_path: Path, wheel_path: Path, jvm: Mapping[str, str]
 ) -> None:
-    run = Run(tmp_path, wheel_path, {**DEFAULTS, "flaky": True})
+    run = Run(tmp_path, wheel_path, jvm, {**DEFAULTS, "flaky": True})
 
     first, second = run.start("ingest_weather", attempt=1), run.start("ingest_weather", attempt=2)
 
@@ -294,10 +339,12 @@ def test_weather_fails_once_and_then_goes_through_when_asked_to_be_flaky(
 
 
 @pytest.mark.spark
-def test_table_that_breaks_expectations_fails_with_all_of_them(tmp_path: Path, wheel_path: Path) -> None:
+def test_table_that_breaks_expectations_fails_with_all_of_them(
+    tmp_path: Path, wheel_path: Path, jvm: Mapping[str, str]
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN_TABLE],
-        env=Run(tmp_path, wheel_path, DEFAULTS).environment(tmp_path / "unused.json"),
+        _python(BROKEN_TABLE),
+        env=Run(tmp_path, wheel_path, jvm, DEFAULTS).environment(tmp_path / "unused.json"),
         cwd=tmp_path,
         text=True,
         capture_output=True,
@@ -315,7 +362,7 @@ def test_table_that_breaks_expectations_fails_with_all_of_them(tmp_path: Path, w
 def test_flights_refuse_months_that_are_no_range_before_spark_starts(
     tmp_path: Path, wheel_path: Path
 ) -> None:
-    run = Run(tmp_path, wheel_path, {**DEFAULTS, "first_month": 5, "last_month": 4})
+    run = Run(tmp_path, wheel_path, {}, {**DEFAULTS, "first_month": 5, "last_month": 4})
 
     done = run.start("ingest_flights")
 
@@ -325,8 +372,10 @@ def test_flights_refuse_months_that_are_no_range_before_spark_starts(
 
 @pytest.mark.spark
 @pytest.mark.thorough
-def test_whole_year_has_every_flight_and_every_cancellation(tmp_path: Path, wheel_path: Path) -> None:
-    run = Run(tmp_path, wheel_path, DEFAULTS)
+def test_whole_year_has_every_flight_and_every_cancellation(
+    tmp_path: Path, wheel_path: Path, jvm: Mapping[str, str]
+) -> None:
+    run = Run(tmp_path, wheel_path, jvm, DEFAULTS)
     run.finish("ingest_flights")
     table = pq.read_table(run.outputs["ingest_flights"] / "data", columns=["cancelled"])
 

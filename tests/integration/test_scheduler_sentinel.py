@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +15,8 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
+from leader import ZooKeeperConfig, ZooKeeperSession
+from nimbus.bootstrap.processes import _crash_sentinel
 from nimbus.localstack.settings import ROOT, StackTuning
 from nimbus.localstack.stack import LocalStack
 
@@ -48,6 +53,42 @@ def terms_of(stack: LocalStack, number: int) -> list[Any]:
     return terms if there else []
 
 
+def noticed_s(stack: LocalStack, number: int) -> float | None:
+    """When the leader's death would be noticed, as scheduler `number` estimates it."""
+    gap = asked(stack, number, "/cluster/succession")["gap"]
+    return None if gap is None else float(gap["noticed_s"])
+
+
+def watched() -> AbstractContextManager[Callable[[], bool]]:
+    """The crash sentinel of a scheduler whose session is not started; yields whether it runs."""
+    session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1"))
+    settings = SimpleNamespace(leadership=SimpleNamespace(sentinel=True))
+    foundation: Any = SimpleNamespace(settings=settings, session=session)
+    return _crash_sentinel(foundation)
+
+
+def test_sentinel_counts_only_while_it_runs(eventually: Eventually) -> None:
+    with watched() as runs:
+        assert runs()
+        (sentinel,) = sentinels(os.getpid())
+
+        sentinel.kill()
+
+        eventually(lambda: not runs(), within_s=10)
+        eventually(runs, within_s=30, what="another one is started")
+    eventually(lambda: not sentinels(os.getpid()), within_s=10)
+
+
+def test_sentinel_that_cannot_start_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> int:
+        raise OSError("no pidfd on this system")
+
+    monkeypatch.setattr(os, "pidfd_open", refuses)
+
+    with watched() as runs:
+        assert not runs()
+
+
 def test_killed_leaders_latch_is_gone_long_before_its_session_and_history_says_why_each_term_ended(
     tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -60,6 +101,7 @@ def test_killed_leaders_latch_is_gone_long_before_its_session_and_history_says_w
         eventually(lambda: len(queue_of(stack)) == 2, within_s=30)
         told = asked(stack, second, "/cluster/succession")
         assert (told["leader"], told["successor"]["id"]) == (names[first], names[second])
+        eventually(lambda: noticed_s(stack, second) == 0.0)
         (sentinel,) = sentinels(stack.scheduler(first).pid)
 
         stack.kill_scheduler(first)

@@ -128,7 +128,7 @@ def test_a_helper_that_hangs_is_replaced(helper: TemplateHelper, monkeypatch: py
     assert hung is not None
     os.kill(hung, signal.SIGSTOP)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "ANSWER_S", 10.0)
+        patch.setattr(module, "ANSWER_S", 6.0)
 
         assert rendered(helper, "{{ ds }}") == ("2013-02-05",)
     assert not psutil.pid_exists(hung)

@@ -21,7 +21,7 @@ from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.task_run import Outcome
 from nimbus.web.app import add_pages
-from tests.browser import Tabs, axe_finds, says, scripts_run
+from tests.browser import Tabs, axe_finds, says, says_when_it_looks, scripts_run
 from tests.oidc_issuer import CLIENT, Issuer, verifier
 from tests.web_samples import backfill, commands, hostile, layered, part_done, pipeline, terms
 
@@ -163,14 +163,16 @@ def test_tab_goes_on_after_its_scheduler_was_away_and_another_leads(
 
     world.opened(world.new_run("sums-live"), "extract")
     first = served()
+    page.clock.install()
     page.goto(f"{first.url}/ui/runs/sums-live")
     scripts_run(page)
     first.stop()
-    page.wait_for_selector("#notice:not([hidden])")
+    says_when_it_looks(page, "#notice", "does not answer", look_s=5)
     said = page.locator("#notice").inner_text()
     others = page.locator("#notice a").first.get_attribute("href")
     world.health.leading = type(world.health.leading)(id="s2", address="http://s2:8700", epoch=8)
     second = served()
+    page.clock.fast_forward(5000)  # it asks again
     page.wait_for_selector("#notice", state="hidden")
     says(page, "#frame", "epoch 8")
     second.stop()
@@ -181,12 +183,14 @@ def test_tab_goes_on_after_its_scheduler_was_away_and_another_leads(
 
 def test_page_keeps_what_it_shows_while_zookeeper_is_away(world: Any, api_url: str, page: Any) -> None:
     part_done(world, "sums-live", layered(10))
+    page.clock.install()
     page.goto(f"{api_url}/ui/runs/sums-live")
     scripts_run(page)
     world.cluster.set_down(True)
-    says(page, "#notice", "cannot be reached since")
+    says_when_it_looks(page, "#notice", "cannot be reached since", look_s=5)
     kept = page.locator("#graph a").count()
     world.cluster.set_down(False)
+    page.clock.fast_forward(5000)  # it asks again
     page.wait_for_selector("#notice", state="hidden")
 
     assert kept == 10
@@ -195,14 +199,15 @@ def test_page_keeps_what_it_shows_while_zookeeper_is_away(world: Any, api_url: s
 def test_notice_keeps_the_focus_of_its_links_while_the_scheduler_stays_away(
     world: Any, server: ApiServer, page: Any
 ) -> None:
+    page.clock.install()
     page.goto(f"{server.url}/ui/runs")
     scripts_run(page)
     server.stop()
-    page.wait_for_selector("#notice a")
+    says_when_it_looks(page, "#notice", "s2", look_s=5)
     page.focus("#notice a")
     for _ in range(2):  # it asks again
         with page.expect_event("requestfailed", lambda request: request.url.endswith("/ui/runs")):
-            pass
+            page.clock.fast_forward(5000)
 
     assert _focused(page) == "Go on at s2"
 
@@ -211,13 +216,14 @@ def test_page_that_says_that_zookeeper_is_away_says_it_once_and_becomes_the_page
     world: Any, api_url: str, page: Any
 ) -> None:
     world.cluster.set_down(True)
+    page.clock.install()
     page.goto(f"{api_url}/ui/runs")
     with page.expect_response(f"{api_url}/ui/runs"):
-        pass
+        page.clock.fast_forward(5000)
     says(page, "#live", "not live")
     notice = page.locator("#notice").is_visible()
     world.cluster.set_down(False)
-    says(page, "h1", "Runs")
+    says_when_it_looks(page, "h1", "Runs", look_s=5)
 
     assert not notice
     assert page.locator("#unavailable").count() == 0

@@ -78,7 +78,7 @@ class YarnBench:
             "spark.yarn.stagingDir": f"file://{self.bench.root}/staging",
         }
         place = SparkTarget(name=TARGET, kind=TargetKind.YARN, master="yarn", conf=conf)
-        settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: place}}
+        settings = {"stop_grace": timedelta(seconds=5), "targets": {TARGET: place}}
         target = ClusterTarget(
             name=TARGET,
             manager=YarnManager(

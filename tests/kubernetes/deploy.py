@@ -14,7 +14,7 @@ from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.application.kubernetes import NAME_VARIABLE, KubernetesManager
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.testing_bench import Bench
-from tests.cluster_bench import TARGET, ClusterBench, door
+from tests.cluster_bench import TARGET, ClusterBench, door, looking_often
 from tests.kubernetes.bench import Place
 
 
@@ -68,7 +68,7 @@ def kubernetes_bench(
 ) -> Iterator[KubernetesBench]:
     """A bench with an open door."""
     bench = Bench(root)
-    with door(bench) as endpoint:
+    with looking_often(), door(bench) as endpoint:
         made = KubernetesBench(root, bench, endpoint, place, pods, conf)
         try:
             yield made

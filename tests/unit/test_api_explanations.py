@@ -483,7 +483,7 @@ WAITS: list[tuple[Callable[[], ExplanationModel], tuple[str, ...], datetime | No
     ),
     (start_set_aside, ("r: pending", "the leader has set it aside", "no helper"), None),
     (children_set_aside, ("task fan: the leader has set the task aside", "no helper"), None),
-    (schema_too_old, ("r: refused", "the cluster's schema is 1"), None),
+    (schema_too_old, ("r: refused", "needs schema 2, and the cluster's is 1"), None),
     (many_tasks, ("task a: no worker is registered", "tasks: 300 more wait for tasks that they need"), None),
 ]
 

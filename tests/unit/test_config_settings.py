@@ -94,12 +94,12 @@ BAD: list[tuple[str, str]] = [
         "host_lost_after (30s) must not be below supervision.beat_grace (40s)",
     ),
     (
-        "leadership:\n  guard_timeout: 5s\n  forced_takeover_after: 5s",
-        "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
-    ),
-    (
         "leadership:\n  guard_timeout: 20s\n  forced_takeover_after: 15s",
         "forced_takeover_after (15s) must not be below leadership.guard_timeout (20s)",
+    ),
+    (
+        "leadership:\n  guard_timeout: 9s",
+        "guard_timeout (9s) must not be below zookeeper.call_timeout (10s): the guard reads the catalog",
     ),
     ("sync:\n  threads: 0", "10: sync.threads: must be at least 1, not 0"),
     ("sync:\n  threads: 2.5", "10: sync.threads: must be a whole number, not 2.5"),
@@ -195,6 +195,13 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"leadership": {"elector": "singel"}}, 'did you mean "single"'),
     ({"leadership": {"elector": "memory"}}, "must be zookeeper, single, or package.module:factory"),
     ({"leadership": {"priority": 1}}, "leadership.priority"),
+    (
+        {
+            "zookeeper": {"hosts": "zk1", "call_timeout": "5s"},
+            "leadership": {"guard_timeout": "5s", "forced_takeover_after": "5s"},
+        },
+        "forced_takeover_after (5s) must not be below zookeeper.session_timeout (10s)",
+    ),
     ({"zookeeper": {"hosts": "zk1:0"}}, "'zk1:0' is not host:port"),
     ({"zookeeper": {"hosts": "zk1;zk2"}}, "'zk1;zk2' is not host:port; separate hosts with commas"),
     ({"zookeeper": {"hosts": "zk1:2181/a,zk2:2181/a"}}, "write it once, after all hosts"),

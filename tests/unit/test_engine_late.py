@@ -154,9 +154,9 @@ def test_pipeline_is_refused_while_the_schema_is_1(key: str) -> None:
     spec = replace(SPEC, schedule=None, **{key: time(7) if key == "deadline" else FIVE})
 
     with pytest.raises(RefusedError) as refused:
-        commands._check_schema(State(epoch=1, schema=1), spec)
+        commands._check_parts(State(epoch=1, schema=1), spec)
     assert refused.value.code == "schema_too_old"
-    assert f"the pipeline has {key}" in str(refused.value)
+    assert f"{key} of the pipeline needs schema 2" in str(refused.value)
 
 
 def test_definition_says_what_is_late() -> None:

@@ -412,7 +412,7 @@ def test_release_that_the_clusters_schema_does_not_have_is_refused(new: dict[str
     (write,) = decide(state).writes
     assert isinstance(write, w.ConsumeCommand)
     assert write.outcome.code == "schema_too_old"
-    assert f"task a has {what}, and the cluster's schema is 1" in write.outcome.message
+    assert f"task a with {what} needs schema 2, and the cluster's is 1" in write.outcome.message
 
 
 def test_the_more_urgent_run_goes_first() -> None:

@@ -144,11 +144,11 @@ def test_runs_of_a_cluster_of_schema_1_have_no_interval() -> None:
 @pytest.mark.parametrize(
     ("schedule", "args", "what"),
     [
-        (replace(HOURLY, catchup_window=HOUR), (), "the schedule has catchup_window"),
-        (replace(HOURLY, data_interval=HOUR), (), "the schedule has data_interval"),
-        (HOURLY, ("{{ ds }}", "{{ days(ds, 1) }}"), "task a uses days in its arguments"),
-        (None, ("{{ data_interval_start }}",), "task a uses data_interval_start in its arguments"),
-        (HOURLY, (), "a.sql uses the data interval"),
+        (replace(HOURLY, catchup_window=HOUR), (), "catchup_window of the schedule"),
+        (replace(HOURLY, data_interval=HOUR), (), "data_interval of the schedule"),
+        (HOURLY, ("{{ ds }}", "{{ days(ds, 1) }}"), "days in the arguments of task a"),
+        (None, ("{{ data_interval_start }}",), "data_interval_start in the arguments of task a"),
+        (HOURLY, (), "the data interval in a.sql"),
     ],
 )
 @pytest.mark.parametrize("cluster_schema", [1, 2])
@@ -156,7 +156,7 @@ def test_release_whose_dates_the_clusters_schema_does_not_have_is_refused(
     cluster_schema: int, schedule: Schedule | None, args: tuple[str, ...], what: str
 ) -> None:
     task = TaskSpec(name=TaskName("a"), kind=TaskKind.PYTHON, script="a.py", args=args)
-    files = ("a.sql",) if what.startswith("a.sql") else ()
+    files = ("a.sql",) if what.endswith("a.sql") else ()
     spec = PipelineSpec(name=NAME, schedule=schedule, tasks=(task,), interval_files=files)
     bench = bench_of(None, cluster_schema=cluster_schema)
     key = bench.submit(PublishRelease(pipeline=NAME, digest=digest_of(spec), activate=True))
@@ -169,7 +169,7 @@ def test_release_whose_dates_the_clusters_schema_does_not_have_is_refused(
     assert outcome.accepted == (cluster_schema == 2)
     if cluster_schema == 1:
         assert outcome.code == "schema_too_old"
-        assert f"{what}, and the cluster's schema is 1" in outcome.message
+        assert f"{what} needs schema 2, and the cluster's is 1" in outcome.message
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def reported(
     disk_trouble: str = "",
     progress: SyncProgress = NOTHING_CAME,
     verdict: Verdict | None = None,
+    sentinel: bool = False,
 ) -> SelfReport:
     ref = ReleaseRef("p", DIGEST)
     readiness = Readiness(
@@ -93,6 +94,7 @@ def reported(
         readiness=lambda: readiness,
         progress=lambda: progress,
         connected=lambda: True,
+        has_sentinel=lambda: sentinel,
         store="zookeeper",
         storage_trouble=lambda: "",
         disk_trouble=lambda: disk_trouble,
@@ -114,6 +116,11 @@ def test_the_role_says_why_a_scheduler_is_out_of_the_queue(
     tmp_path: Path, phase: Phase, state: ReleaseState, role: Role
 ) -> None:
     assert said(tmp_path, phase, state=state).role is role
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_registration_says_whether_the_crash_sentinel_runs(tmp_path: Path, runs: bool) -> None:
+    assert said(tmp_path, Phase.LATENT, sentinel=runs).has_sentinel is runs
 
 
 def test_a_leader_recovers_before_it_is_one(tmp_path: Path) -> None:

@@ -6,19 +6,17 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from blobsync import DiskCondition, DiskState, Readiness, ScrubProgress, SyncProgress
+from blobsync import DiskCondition, DiskState, ScrubProgress, SyncProgress
 from nimbus.telemetry.sync import SyncMetrics
 
 
 class Store:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.progress, self.readiness = SyncProgress(), Readiness()
-        self.scrub, self.disk = ScrubProgress(), DiskState()
+        self.progress, self.scrub, self.disk = SyncProgress(), ScrubProgress(), DiskState()
         SyncMetrics(
             self.registry,
             progress=lambda: self.progress,
-            readiness=lambda: self.readiness,
             scrub=lambda: self.scrub,
             disk=lambda: self.disk,
         )
@@ -32,12 +30,10 @@ def test_values_are_those_of_the_moment_they_are_asked_for() -> None:
     assert store.value("nimbus_sync_fetched_bytes_total") == 0
 
     store.progress = SyncProgress(done_bytes=3, total_bytes=9, fetched_bytes=7, fetched_objects=2)
-    store.readiness = Readiness(quarantined_count=4)
 
     assert store.value("nimbus_sync_fetched_bytes_total") == 7
     assert store.value("nimbus_sync_fetched_objects_total") == 2
     assert (store.value("nimbus_sync_done_bytes"), store.value("nimbus_sync_total_bytes")) == (3, 9)
-    assert store.value("nimbus_quarantined_files_total") == 4
 
 
 def test_disk_is_in_one_state() -> None:

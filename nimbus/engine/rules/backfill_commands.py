@@ -13,6 +13,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import InvalidNameError, PipelineName, ReleaseDigest, backfill_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import RunState
+from nimbus.domain.schema import require_schema
 from nimbus.domain.writes import PutBackfill, PutRun, RemoveBackfill, Write
 from nimbus.engine.rules.backfills import unpinned
 from nimbus.engine.state import State
@@ -26,12 +27,7 @@ Changed = tuple[str, tuple[Write, ...]]
 
 def pinned_release(state: State, command: CreateBackfill, record: PipelineRecord) -> ReleaseDigest:
     """The release of a backfill's runs. Raises RefusedError if there is none."""
-    if state.schema < 2:
-        raise RefusedError(
-            "schema_too_old",
-            "a backfill is requested, and the cluster's schema is 1, not 2: "
-            "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
-        )
+    require_schema(state.schema, "a backfill")
     digest = command.digest or record.release
     if digest is None:
         raise RefusedError(

@@ -43,7 +43,7 @@ from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import CommandId, InvalidNameError, PipelineName, run_id
 from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.run import Run, RunCause, RunState
-from nimbus.domain.schema import newer_part, schema_for
+from nimbus.domain.schema import newer_part, require_schema, schema_for
 from nimbus.domain.writes import (
     ConsumeCommand,
     CreateRun,
@@ -243,7 +243,7 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
         )
     if isinstance(found, Refusal):
         raise RefusedError(found.code, found.message)
-    _check_schema(state, found)
+    _check_parts(state, found)
     check_pools(state, found)
     check_targets(state, found)
     check_variables(state, found)
@@ -251,23 +251,14 @@ def _prepared(state: State, release: ReleaseOf) -> PipelineSpec | Answer:
     return found
 
 
-def _check_schema(state: State, spec: PipelineSpec) -> None:
+def _check_parts(state: State, spec: PipelineSpec) -> None:
     """Raise RefusedError if older schedulers, which may lead next, cannot read the pipeline."""
     check_dates(state.schema, spec)
     for key in ("concurrency", "max_parallel_tasks", "notify", "webhook", "warn_after", "expect", "deadline"):
-        if getattr(spec, key) is not None and state.schema < 2:
-            raise RefusedError("schema_too_old", _too_old(state, f"the pipeline has {key}", 2))
+        if getattr(spec, key) is not None:
+            require_schema(state.schema, f"{key} of the pipeline")
     for task in spec.tasks:
-        if (needed := schema_for(task)) > state.schema:
-            has = f"task {task.name} has {newer_part(task)}"
-            raise RefusedError("schema_too_old", _too_old(state, has, needed))
-
-
-def _too_old(state: State, what: str, needed: int) -> str:
-    return (
-        f"{what}, and the cluster's schema is {state.schema}, not {needed}: "
-        "`nimbus cluster status` shows which daemons to upgrade before the leader raises it."
-    )
+        require_schema(state.schema, f"task {task.name} with {newer_part(task)}", schema_for(task))
 
 
 def _publish(state: State, queued: QueuedCommand, command: PublishRelease, now: datetime) -> Answer:
@@ -325,8 +316,7 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
 
 def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: datetime) -> Decision:
     record = _known(state, command.pipeline)
-    if state.schema < 2:
-        raise RefusedError("schema_too_old", _too_old(state, "a pipeline with an owner", 2))
+    require_schema(state.schema, "a pipeline with an owner")
     owned = replace(record, owner=command.owner, updated_at=now)
     message = f"{record.name} {f'belongs to {command.owner}' if command.owner else 'has no owner'}"
     return _consumed(state, queued, now, message=message, writes=(put(state, owned, record),))
@@ -383,10 +373,10 @@ def _start(state: State, queued: QueuedCommand, command: StartRun, now: datetime
         raise RefusedError(
             "quarantined", f"pipeline {record.name} is quarantined: {state.quarantined[record.name]}"
         )
-    if command.data_interval is not None and state.schema < 2:
-        raise RefusedError("schema_too_old", _too_old(state, "a data interval is given", 2))
-    if command.selection is not None and state.schema < 2:
-        raise RefusedError("schema_too_old", _too_old(state, "tasks are selected", 2))
+    if command.data_interval is not None:
+        require_schema(state.schema, "a run with a data interval")
+    if command.selection is not None:
+        require_schema(state.schema, "a run of selected tasks")
     draft = Draft(
         id=command.run_id,
         pipeline=record.name,

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from nimbus.domain.errors import RefusedError
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.schema import require_schema
 from nimbus.templates.names import ADDED, names_in
 
 
 def check_dates(schema: int, spec: PipelineSpec) -> None:
     """Raise RefusedError if a scheduler of release 0.1, which may lead next, cannot read them."""
-    if schema > 1:
+    if schema > 1:  # the search of the templates takes time
         return
     for key in ("catchup_window", "data_interval"):
         if getattr(spec.schedule, key, None) is not None:
-            _refuse(f"the schedule has {key}")
+            require_schema(schema, f"{key} of the schedule")
     for file in spec.interval_files:
-        _refuse(f"{file} uses the data interval")
+        require_schema(schema, f"the data interval in {file}")
     for task in spec.tasks:
         for name in sorted(names_in("\n".join(task.args)) & set(ADDED)):
-            _refuse(f"task {task.name} uses {name} in its arguments")
-
-
-def _refuse(has: str) -> None:
-    raise RefusedError(
-        "schema_too_old",
-        f"{has}, and the cluster's schema is 1, not 2: "
-        "`nimbus cluster status` shows which daemons to upgrade before the leader raises it.",
-    )
+            require_schema(schema, f"{name} in the arguments of task {task.name}")
