@@ -38,14 +38,26 @@ assert spark.range(1000).count() == 1000
 class PointCluster(Protocol):
     """A cluster whose submissions are stopped at points."""
 
-    name: str
-    standalone: bool
-    """The stack's own Spark cluster is started."""
-    spark: Mapping[str, str]
-    """Of a task, beside its target."""
-    work: str
-    """What a task does, in Python."""
-    points: Sequence[Point]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def standalone(self) -> bool:
+        """Whether the stack's own Spark cluster is started."""
+        ...
+
+    @property
+    def spark(self) -> Mapping[str, str]:
+        """Settings in `spark` of each task, in addition to its target."""
+        ...
+
+    @property
+    def work(self) -> str:
+        """Python code of each task."""
+        ...
+
+    @property
+    def points(self) -> Sequence[Point]: ...
 
     def start(self, scene: Scene) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Start what is needed beside the stack, behind proxies.

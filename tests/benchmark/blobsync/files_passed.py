@@ -60,7 +60,7 @@ def passed(*, awaited: bool) -> Counter[str]:
                 syncer.close(_LIMIT)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
     return +calls
 
 

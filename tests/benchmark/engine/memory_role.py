@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,12 @@ class MemoryRole:
         took: dict[str, list[float]] = {"end": [], "nothing": []}
         while len(took["end"]) < events:
             attempt = self._open.popleft()
-            cost = self._turn(lambda attempt=attempt: self._finish(attempt))
+            cost = self._turn(partial(self._finish, attempt))
             if place_of(attempt.task) + 1 == TASKS:  # its run has ended: another one takes its place
                 self._turn(self._start_run)
             else:
                 took["end"].append(cost)
-            took["nothing"].append(self._turn(self._nudge))
+            took["nothing"].append(self._turn(self._wake))
             if not self._open:
                 self._settle(lambda: len(self._open) > 0)
         took["command"] = [self._turn(self._start_run) for _ in range(max(1, events // 10))]
@@ -180,9 +181,9 @@ class MemoryRole:
         while not done():
             if time.monotonic() > until:
                 raise TimeoutError("the engine does not get so far")
-            self._turn(self._nudge)
+            self._turn(self._wake)
 
-    def _nudge(self) -> None:
+    def _wake(self) -> None:
         self._engine.tell(RunArchived(RunId("nothing")))
 
     def _command(self, command: Command) -> None:

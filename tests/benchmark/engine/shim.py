@@ -11,7 +11,7 @@ from leader import ElectionConfig
 try:
     from nimbus.engine.policy import Policy
 except ImportError:  # before the rules were asked about one subject at a time
-    from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
 
 try:
     from nimbus.domain.drafts import new_run
@@ -42,7 +42,8 @@ __all__ = [
 
 def election_config(root: str) -> ElectionConfig:
     """As that of a scheduler: a new cluster begins with the newest schema."""
-    return ElectionConfig(root=root, **({"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}))
+    schema: dict[str, Any] = {"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}
+    return ElectionConfig(root=root, **schema)
 
 
 def asks_for_a_run(effect: Any) -> bool:

@@ -99,7 +99,8 @@ def _costs(plan: Plan, _options: argparse.Namespace) -> tuple[bool, dict[str, An
     _say("\n" + goals(figures, rows))
     found = {"figures": [each.document() for each in figures], "spark": [row.document() for row in rows]}
     found["beside"] = [dict(used)] if used else []
-    return not any(each.failure for each in (*figures, *rows)), found
+    failures = [each.failure for each in figures] + [row.failure for row in rows]
+    return not any(failures), found
 
 
 def _durable(plan: Plan, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
