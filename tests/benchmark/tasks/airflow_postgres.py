@@ -1,4 +1,4 @@
-"""Postgres for Airflow's state: Debian's package with its defaults. Standard library only."""
+"""Starts Postgres for Airflow's state: Debian's package with its defaults. Standard library only."""
 
 from __future__ import annotations
 
