@@ -1,4 +1,4 @@
-"""Participants of one election for a test, with what they were told; all are closed at its end."""
+"""Participants of one election, with records of their calls. All are closed at the test's end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Eventually = Callable[..., None]
 
 
 class Official:
-    """One participant, and the electable that it tells. `then` is called after each word, with it."""
+    """One participant with its electable. `then` is called with the name of each call, after it."""
 
     def __init__(self, session: ZooKeeperSession, config: ElectionConfig, name: str, clock: Clock) -> None:
         self.name, self.session = name, session
@@ -100,7 +100,7 @@ class Participants:
 
     @property
     def witness(self) -> ZooKeeperSession:
-        """A session that takes part in nothing."""
+        """A session without a participant."""
         if self._witness is None:
             self._witness = self.session()
         return self._witness
@@ -124,7 +124,7 @@ class Participants:
         clock: Clock = boottime,
         **options: object,
     ) -> Official:
-        """A participant that is not in the queue yet, on a session of its own."""
+        """A participant that is not in the queue yet, on its own session."""
         settings: dict[str, object] = {
             "root": self.root,
             "guard_timeout": timedelta(seconds=20),
@@ -137,7 +137,7 @@ class Participants:
         return self.officials[-1]
 
     def queued(self, eventually: Eventually, *names: str, **options: object) -> list[Official]:
-        """Let them queue one after the other, so that they stand in this order."""
+        """Let participants join one after the other, so that they queue in this order."""
         made: list[Official] = []
         for name in names:
             made.append(self.official(name, **options))  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class Participants:
         return made
 
     def make_queue(self) -> None:
-        """So that the first create of a latch succeeds."""
+        """Create the queue, so that the first create of a latch succeeds."""
         client = self.witness.client
         self.witness.call(client.ensure_path_async, ElectionPaths(self.root).queue)
 
