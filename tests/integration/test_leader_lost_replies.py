@@ -1,4 +1,4 @@
-"""Replies that get lost, at each request of a life: no more than a retry, one leader, no orphan."""
+"""Lost replies, at each request of a participant: at most a retry, one leader, no orphan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
 
 @dataclass(frozen=True)
 class Step:
-    """One request of the protocol, as the proxy recognises it."""
+    """One request of the protocol, in the form that the proxy recognises."""
 
     name: str
     ops: tuple[Op, ...]
@@ -116,7 +116,7 @@ def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: participants.ids() == ["cut", "heir"])
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
-        # A proof that happens to be under way is no release.
+        # A pending proof is not a release.
         trap = proxy.cut_before if when == "before" else proxy.cut_after
         sprung = trap(when=lambda request: step.matches(request) and _deletes(request))
         if how == "close":
@@ -134,11 +134,11 @@ def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
 
 
 _DELETES = Op.DELETE.to_bytes(4) + b"\x00" + b"\xff" * 4
-"""Header of a deletion inside a transaction: what it is, not done yet, no error yet."""
+"""Header of a deletion inside a transaction: type, not the last one, no error."""
 
 
 def _deletes(request: Request) -> bool:
-    """Whether it is a deletion, or a transaction with one."""
+    """Whether a request is a deletion, or a transaction with one."""
     return request.op == Op.DELETE or _DELETES in request.payload
 
 
@@ -147,7 +147,7 @@ def _deletes(request: Request) -> bool:
 def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, nth: int, when: str
 ) -> None:
-    """Whatever the requests are: also those that come to the protocol later."""
+    """The test finds the requests itself, so it includes later additions to the protocol."""
     session, heir = participants.session(proxy.hosts), participants.official("heir")
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: heir.leads)
@@ -206,7 +206,7 @@ def test_a_latch_whose_connection_is_cut_at_any_request_leads_and_leaves_no_orph
 def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
     proxy: FaultProxy, latches: Latches, eventually: Eventually
 ) -> None:
-    """CURATOR-45: it would become the oldest, and nobody could lead."""
+    """CURATOR-45: the orphan would become the oldest node, and no participant could lead."""
     latches.make_queue()
     session = latches.session(proxy.hosts)
     trap = proxy.cut_after(when=lambda request: request.mentions("-latch-"))
@@ -223,7 +223,7 @@ def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
 def test_a_leader_node_that_its_owner_left_behind_is_not_taken_from_its_successor(
     participants: Participants, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """Who was deposed, and only then leaves, must not delete what the next leader has published."""
+    """A deposed leader that leaves later must not delete the node of the next leader."""
     first, second = participants.queued(eventually, "a", "b")
     paths = ElectionPaths(zk_root)
     operator = KazooClient(hosts=zookeeper.hosts)

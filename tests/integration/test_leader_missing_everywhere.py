@@ -1,8 +1,8 @@
-"""What no other election's tests try: each line of the list in the facts, at a real ZooKeeper.
+"""Cases that the tests of no other election have, on a real ZooKeeper.
 
-Elsewhere: a leader stopped for three sessions (test_leader_paused), guards that raise or hang and the leader
-node changed by hand (test_leader_election), access lists taken away (test_curator_selector), a follower cut
-off from its ensemble (test_curator_cluster).
+In other files: a leader stopped for three sessions (test_leader_paused), guards that raise or hang and the
+leader node changed by hand (test_leader_election), removed access lists (test_curator_selector), a follower
+that is isolated from its ensemble (test_curator_cluster).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_latch_whose_node_is_deleted_by_hand_loses_and_queues_at_the_end(
 def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anything(
     latches: Latches,
 ) -> None:
-    """Who is next hears of it at the same moment."""
+    """The next one in the queue is notified at the same time."""
     latch = HandDriven(latches.shared, latches.path, "a")
     latch.do(m.Started())
     deleted = latch.node
@@ -194,7 +194,7 @@ def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_tim
 def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_question(
     participants: Participants, latches: Latches, eventually: Eventually
 ) -> None:
-    """As CLOCK_BOOTTIME does when the machine has slept."""
+    """CLOCK_BOOTTIME jumps like this when the machine has slept."""
     ahead = timedelta(0)
 
     def clock() -> timedelta:
@@ -255,7 +255,7 @@ def _last_zxid(participants: Participants) -> int:
 def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its_heir_leads(
     proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """K1: kazoo looks for missing pings only when it has nothing to send."""
+    """K1: kazoo checks for missing pings only when it has nothing to send."""
     with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
         cut = participants.official("cut", participants.session(proxy.hosts))
         cut.queue.add_to_leader_lock_queue()
@@ -287,7 +287,7 @@ def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its
 
 
 def _forget_session(session: Any) -> None:
-    """Its server gives it a new session at the next connection, without a word about the old one."""
+    """Let the server give it a new session at the next connection, without a message about the old one."""
     session.client._session_id = None
     session.client._session_passwd = b"\x00" * 16
     session.reconnect()
@@ -297,7 +297,7 @@ def _forget_session(session: Any) -> None:
 def test_a_session_that_is_replaced_without_a_word_costs_leadership_and_leaves_no_node(
     participants: Participants, eventually: Eventually, role: str
 ) -> None:
-    """K2: as with ClickHouse Keeper."""
+    """K2: ClickHouse Keeper does this."""
     first, second = participants.queued(eventually, "a", "b")
     struck, other = (first, second) if role == "leader" else (second, first)
     old = struck.session.session_id

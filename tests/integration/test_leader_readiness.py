@@ -1,4 +1,4 @@
-"""Readiness on a real ZooKeeper: what others see of it, who yields, and who is forced to lead."""
+"""Readiness on a real ZooKeeper: what others see, who yields, and who must lead."""
 
 from __future__ import annotations
 
