@@ -86,9 +86,8 @@ class ScheduleLaws:
         else:
             run = None
         too_old = self._listed(before, record, len(passed) - (run is not None))
-        if (
-            run is None and not too_old and schedule.catchup is not CatchUp.NONE
-        ):  # which drops late fire times
+        # CatchUp.NONE drops late fire times.
+        if run is None and not too_old and schedule.catchup is not CatchUp.NONE:
             by_hand = any(
                 known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
             )
