@@ -193,8 +193,8 @@ def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_th
         Latches(hosts, "/latch", SESSION) as latches,
     ):
         cut, heir = (
-            participants.official("cut", participants.session(lonely.hosts)),
-            participants.official("heir"),
+            participants.candidate("cut", participants.session(lonely.hosts)),
+            participants.candidate("heir"),
         )
         first, second = latches.latch("cut", cut.session), latches.latch("heir", heir.session)
         heir.queue.add_to_leader_lock_queue()

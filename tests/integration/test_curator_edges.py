@@ -76,7 +76,7 @@ def test_a_participant_cut_off_just_when_its_node_was_made_returns_with_one_node
     """flappingTest, for the lock queue, which reconnects by itself"""
     with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
         participants.make_queue()
-        one = participants.official("a", participants.session(proxy.hosts))
+        one = participants.candidate("a", participants.session(proxy.hosts))
         old = one.session.session_id
         trap = proxy.cut_after(when=_makes_a_latch)
         one.queue.add_to_leader_lock_queue()
@@ -243,7 +243,7 @@ def test_the_lock_queue_recovers_from_four_cuts_in_a_row(
     participants.make_queue()
     cut = proxy.cut_before if when == "before" else proxy.cut_after
     traps = [cut(nth=nth, when=_of_a_latch) for nth in range(1, 5)]
-    one = participants.official("a", participants.session(proxy.hosts))
+    one = participants.candidate("a", participants.session(proxy.hosts))
 
     one.queue.add_to_leader_lock_queue()
 

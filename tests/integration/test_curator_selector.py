@@ -30,7 +30,7 @@ from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.curator.latches import LONG, Heard, Latches, end_session
-from tests.integration.curator.participants import Official, Participants
+from tests.integration.curator.participants import Candidate, Participants
 
 Eventually = Callable[..., None]
 
@@ -88,7 +88,7 @@ def test_a_leader_that_gives_up_each_term_at_once_leads_again_and_again(
     participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testAutoRequeue"""
-    one = participants.official("a")
+    one = participants.candidate("a")
     one.then = lambda word: one.queue.abdicate("done") if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
 
@@ -101,7 +101,7 @@ def test_a_loss_between_winning_and_taking_the_lead_is_never_followed_by_taking_
 ) -> None:
     """TestLeaderSelector.testRaceAtStateChanged"""
     asked, release = threading.Event(), threading.Event()
-    one = participants.official("a")
+    one = participants.candidate("a")
 
     def guard() -> Verdict:
         first = not asked.is_set()
@@ -154,7 +154,7 @@ def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_retu
 ) -> None:
     """TestLeaderSelector.testServerDying"""
     release = threading.Event()
-    one = own_participants.official("a")
+    one = own_participants.candidate("a")
     one.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.leads and one.words == ["elected"])
@@ -204,9 +204,9 @@ def test_a_leader_that_closes_while_it_still_takes_the_lead_makes_room(
 ) -> None:
     """TestLeaderSelector.testClosing"""
     release = threading.Event()
-    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.candidate("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
-    second = participants.official("b")
+    second = participants.candidate("b")
     try:
         first.queue.add_to_leader_lock_queue()
         eventually(lambda: first.words == ["elected"])
@@ -228,7 +228,7 @@ def test_five_participants_lead_in_turn_three_rounds_long(
     turns: list[str] = []
     names = [f"id{number}" for number in range(5)]
 
-    def gives_way(one: Official) -> Callable[[str], None]:
+    def gives_way(one: Candidate) -> Callable[[str], None]:
         def then(word: str) -> None:
             if word == "elected":
                 turns.append(one.name)
@@ -237,7 +237,7 @@ def test_five_participants_lead_in_turn_three_rounds_long(
 
         return then
 
-    made = [participants.official(name) for name in names]
+    made = [participants.candidate(name) for name in names]
     for one in made:
         one.then = gives_way(one)
         one.queue.add_to_leader_lock_queue()
@@ -269,7 +269,7 @@ def test_ten_participants_all_see_the_same_queue_with_one_leader(
 ) -> None:
     """TestLeaderSelectorParticipants.testBasic"""
     names = [f"id{number}" for number in range(10)]
-    made = [participants.official(name, participants.witness) for name in names]
+    made = [participants.candidate(name, participants.witness) for name in names]
     for number, one in enumerate(made):
         one.queue.add_to_leader_lock_queue()
         eventually(lambda n=number: len(participants.ids()) == n + 1)
@@ -367,7 +367,7 @@ def test_an_election_that_may_not_be_held_says_so_and_is_held_when_it_may(
 ) -> None:
     """TestLeaderAcls.testAclErrorWithLeader, for the lock queue"""
     _close_to_others(owner, zk_root)
-    one = participants.official("a")
+    one = participants.candidate("a")
 
     one.queue.add_to_leader_lock_queue()
 

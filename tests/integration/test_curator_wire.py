@@ -198,7 +198,7 @@ def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_card(
     participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:
     """The readiness of a foreign client is not known, so it is not preferred; the guard decides."""
-    ours = participants.official("ours")
+    ours = participants.candidate("ours")
     ours.queue.publish_readiness(False, reasons=("not synced",))
     ours.queue.add_to_leader_lock_queue()
     eventually(lambda: ours.leads)

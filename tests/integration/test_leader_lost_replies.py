@@ -16,7 +16,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op, Request, Trap
 from tests.integration.curator.latches import LONG, Latches
 from tests.integration.curator.overlaps import Overlaps
-from tests.integration.curator.participants import Official, Participants
+from tests.integration.curator.participants import Candidate, Participants
 
 Eventually = Callable[..., None]
 
@@ -87,9 +87,9 @@ def test_a_connection_cut_at_a_step_of_taking_the_lead_costs_no_more_than_a_retr
     proxy: FaultProxy, participants: Participants, eventually: Eventually, step: Step, when: str
 ) -> None:
     participants.make_queue()
-    session, heir = participants.session(proxy.hosts), participants.official("heir")
+    session, heir = participants.session(proxy.hosts), participants.candidate("heir")
     trap = _trap(proxy, step, when)
-    cut = participants.official("cut", session)
+    cut = participants.candidate("cut", session)
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: trap.sprung, what=f"the connection is cut {when} {step}")
@@ -110,7 +110,10 @@ def test_a_connection_cut_at_a_step_of_taking_the_lead_costs_no_more_than_a_retr
 def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, step: Step, when: str, how: str
 ) -> None:
-    cut, heir = participants.official("cut", participants.session(proxy.hosts)), participants.official("heir")
+    cut, heir = (
+        participants.candidate("cut", participants.session(proxy.hosts)),
+        participants.candidate("heir"),
+    )
     cut.queue.add_to_leader_lock_queue()
     eventually(lambda: cut.words == ["elected"])
     heir.queue.add_to_leader_lock_queue()
@@ -148,13 +151,13 @@ def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, nth: int, when: str
 ) -> None:
     """The test finds the requests itself, so it includes later additions to the protocol."""
-    session, heir = participants.session(proxy.hosts), participants.official("heir")
+    session, heir = participants.session(proxy.hosts), participants.candidate("heir")
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: heir.leads)
     trap = (proxy.cut_before if when == "before" else proxy.cut_after)(
         nth=nth, when=lambda request: request.op != Op.PING
     )
-    cut = participants.official("cut", session)
+    cut = participants.candidate("cut", session)
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["heir", "cut"] or trap.sprung)
@@ -171,11 +174,11 @@ def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     _judge(participants, overlaps, cut, heir)
 
 
-def _judge(participants: Participants, overlaps: Overlaps, *officials: Official) -> None:
+def _judge(participants: Participants, overlaps: Overlaps, *candidates: Candidate) -> None:
     assert overlaps.seen == []
-    epochs = [epoch for one in officials for epoch in one.epochs]
+    epochs = [epoch for one in candidates for epoch in one.epochs]
     assert len(epochs) == len(set(epochs)), "no epoch is given twice"
-    for one in officials:
+    for one in candidates:
         assert one.epochs == sorted(one.epochs)
         assert one.words == [("elected", "revoked")[number % 2] for number in range(len(one.words))]
 

@@ -169,12 +169,12 @@ def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_tim
     participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     release = threading.Event()
-    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.candidate("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda _word: release.wait(60) and None
     first.queue.add_to_leader_lock_queue()
     eventually(lambda: first.words == ["elected"])
     try:
-        second = participants.official("b")
+        second = participants.candidate("b")
         second.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["a", "b"])
 
@@ -200,7 +200,7 @@ def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_ques
     def clock() -> timedelta:
         return boottime() + ahead
 
-    one = participants.official("a", clock=clock)
+    one = participants.candidate("a", clock=clock)
     one.queue.add_to_leader_lock_queue()
     latch = latches.started("a", clock=clock)
     eventually(lambda: one.words == ["elected"] and latch.words == ["is"])
@@ -236,7 +236,7 @@ def test_steps_of_the_wall_clock_change_nothing(
 
     assert one.words == ["elected"]
     assert latch.words == ["is"]
-    second = participants.official("b")
+    second = participants.candidate("b")
     second.queue.add_to_leader_lock_queue()
     eventually(lambda: participants.ids() == ["a", "b"])
     one.queue.abdicate("test")
@@ -257,10 +257,10 @@ def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its
 ) -> None:
     """K1: kazoo checks for missing pings only when it has nothing to send."""
     with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
-        cut = participants.official("cut", participants.session(proxy.hosts))
+        cut = participants.candidate("cut", participants.session(proxy.hosts))
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: cut.words == ["elected"])
-        heir = participants.official("heir")
+        heir = participants.candidate("heir")
         heir.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["cut", "heir"])
         done = threading.Event()
@@ -366,7 +366,7 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
         eventually(lambda: "wiped" in (one.queue.status().last_abdication or ""), what="it says why")
         assert not one.leads
         eventually(lambda: latch.words == ["is", "not", "is"], what="a latch has no epoch, and leads again")
-        fresh = participants.official("fresh")
+        fresh = participants.candidate("fresh")
         fresh.queue.add_to_leader_lock_queue()
         eventually(lambda: fresh.words == ["elected"], what="who has seen nothing may begin anew")
         assert one.words == ["elected", "revoked"]
@@ -378,7 +378,7 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
 def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
     participants: Participants, eventually: Eventually
 ) -> None:
-    made = [participants.official(name) for name in "abc"]
+    made = [participants.candidate(name) for name in "abc"]
     for one in made:
         one.guard = lambda: Verdict(False, ("not synced",))
         one.queue.publish_readiness(False, reasons=("not synced",))
@@ -403,7 +403,7 @@ def test_a_guard_that_raises_then_hangs_then_agrees_elects_once(
 ) -> None:
     release = threading.Event()
     moods = iter(["raise", "hang"])
-    one = participants.official("a", guard_timeout=timedelta(milliseconds=200))
+    one = participants.candidate("a", guard_timeout=timedelta(milliseconds=200))
 
     def guard() -> Verdict:
         mood = next(moods, "agree")
