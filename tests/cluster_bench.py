@@ -229,7 +229,7 @@ class ClusterBench:
         return SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
 
     def worker(self, name: str = "w1") -> Worker:
-        """A started worker."""
+        """A worker, started."""
         settings = {"stop_grace": timedelta(seconds=1), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()

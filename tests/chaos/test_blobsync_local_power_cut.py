@@ -147,7 +147,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_by_one: bool
 ) -> None:
-    """In every second cut, only the flushed data are left."""
+    """Every other time, nothing is left but what is sure."""
     monkeypatch.setattr(tree_build, "_FSYNC_UP_TO", 1000 if one_by_one else 0)
     total, dice = calls(tmp_path), random.Random(SEED)
     for number in range(CUTS // 2):

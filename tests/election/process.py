@@ -262,7 +262,7 @@ _TOO_LATE = ZooKeeperUnavailableError("no answer in time; the outcome is unknown
 
 
 class _Journal:
-    """Adds events to the story, if a story is wanted."""
+    """Tells the story, if anybody wants to hear it."""
 
     def __init__(self, world: World, name: str, boot: str, callbacks: SimulatedCallbacks) -> None:
         self._world, self._name, self._boot, self._callbacks = world, name, boot, callbacks
@@ -273,13 +273,13 @@ class _Journal:
             self._world.tell(self._name, f"{move.machine}: {move.was} -> {move.now} on {move.on}{reason}")
 
     def granted(self, epoch: int, took: timedelta) -> None:
-        """Does nothing: the history already has it."""
+        """The history has it."""
 
     def revoked(self, epoch: int, reason: str) -> None:
-        """Does nothing: the history already has it."""
+        """The history has it."""
 
     def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """Record the real answer of the guard, not what the core did with it."""
+        """What the guard really said counts, not what the core made of it."""
         kind = Kind.APPROVED if self._callbacks.content else Kind.REFUSED
         self._world.note(kind, self._name, epoch, boot=self._boot)
 

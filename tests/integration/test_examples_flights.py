@@ -1,6 +1,6 @@
 """The flights example's real scripts on Spark, its figures compared with pandas straight from the raw files.
 
-The scripts run as a Nimbus driver runs them: each in a new process, with a context document.
+The scripts run as a Nimbus driver runs them: one fresh process each, told everything by a context document.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ verify("sizes", table, rows=4, unique=("id",), always=always)
 
 
 pytestmark = pytest.mark.timeout(1200)
-"""Long, because the first test starts Spark for each task of the pipeline, one after the other."""
+"""The first test starts Spark for each task of the pipeline, one after the other."""
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ class Run:
         return [sys.executable, str(script), *(self._render(arg) for arg in spec.get("args", ()))]
 
     def environment(self, document: Path) -> dict[str, str]:
-        """The environment of a driver."""
+        """What a driver is told by its environment."""
         conf = DEFINITION["defaults"]["spark"]["conf"].items()
         submit = ["--master", "local[2]", *(f"--conf={key}={value}" for key, value in conf), "pyspark-shell"]
         path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(self.wheel_path)]
@@ -174,7 +174,7 @@ def flights() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path) -> Run:
-    """A complete run over two months."""
+    """A whole run over two months."""
     made = Run(tmp_path_factory.mktemp("run"), wheel_path, TWO_MONTHS)
     made.finish(*DEFINITION["tasks"])
     return made

@@ -115,7 +115,7 @@ def _running_queue(session: ZooKeeperSession, root: str) -> Iterator[LeaderLockQ
 def test_open_nodes_of_a_living_election_are_found_and_mended_under_its_feet(
     connect: Connect, anybody: ZooKeeperSession, zk_root: str, eventually: Eventually
 ) -> None:
-    with _running_queue(anybody, zk_root) as queue:  # without a credential, all nodes are open
+    with _running_queue(anybody, zk_root) as queue:  # without a credential: everything is open
         eventually(queue.is_leader)
         enforcement = AclEnforcement(connect(), zk_root)
 

@@ -45,7 +45,7 @@ class JvmGateway(ManagedProcess):
 
     @property
     def jvm(self) -> Any:
-        """What py4j calls the JVM: its packages are attributes."""
+        """The JVM view of py4j, whose attributes are packages."""
         if self._gateway is None:
             self._gateway = JavaGateway(
                 gateway_parameters=GatewayParameters(address=LOOPBACK, port=self.port)
