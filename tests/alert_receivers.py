@@ -1,4 +1,4 @@
-"""An HTTP server and a mail server that keep what they are sent."""
+"""An HTTP server and a mail server that keep all messages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class HttpReceiver:
-    """What came to a webhook."""
+    """The requests that a webhook has received."""
 
     port: int = 0
     status: int = 200
-    """Of the next answers."""
+    """Status codes of the next answers."""
     got: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
     """Headers and bodies."""
     before_answer: Callable[[str], None] = lambda _key: None
-    """Called with the idempotency key of each message that was taken."""
+    """Called with the idempotency key of each accepted message."""
 
     @property
     def url(self) -> str:
@@ -31,7 +31,7 @@ class HttpReceiver:
 
 @dataclass
 class MailReceiver:
-    """What came to a mail server."""
+    """The messages that a mail server has received."""
 
     port: int = 0
     refuses: bool = False
@@ -53,7 +53,7 @@ def webhook_server() -> Iterator[HttpReceiver]:
             self.end_headers()
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
         receiver.port = port
@@ -62,7 +62,7 @@ def webhook_server() -> Iterator[HttpReceiver]:
 
 @contextmanager
 def mail_server() -> Iterator[MailReceiver]:
-    """Serve on loopback: as much of SMTP as one message takes."""
+    """Serve on loopback. It knows only the SMTP commands that one message needs."""
     receiver = MailReceiver()
 
     class Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""Generated requests to every operation of an API: each answer must be as its schema says."""
+"""Sends generated requests to every operation of an API. Each answer must match its schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-# The same requests in each run: those that the limits in the schema ask for, and a few drawn ones.
+# The same requests in each run: those at the limits of the schema, and a few random ones.
 CONFIG = """
 color = false
 # A busy machine is no fault of the API.
@@ -51,18 +51,18 @@ def command(
     parameters: Mapping[str, str] | None = None,
     usual: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command line that sends them. The schema is read here: to make it takes a busy machine long.
+    """The command line that sends them. This function reads the schema, which a busy machine makes slowly.
 
     Args:
         url: Base URL of the server.
-        folder: For its configuration, and to run it in.
-        phases: `coverage` sends those that the limits in the schema ask for, some 2,500; `stateful` follows
-            links from answer to request.
-        operations: Regular expression of those that are sent; empty: all.
-        more: What may be answered beside documented successes and refusals, such as `"503"`.
-        examples: Drawn ones of each operation.
-        parameters: Values of some parameters, which are not drawn then.
-        usual: Values that some parts of bodies, such as `pipeline`, have in most requests.
+        folder: Its working folder, with its configuration.
+        phases: `coverage` sends requests at the limits of the schema, about 2,500; `stateful` follows links
+            from answer to request.
+        operations: Regular expression that selects operations; empty: all.
+        more: Allowed status codes in addition to the documented ones, such as `"503"`.
+        examples: Number of random requests to each operation.
+        parameters: Fixed values of some parameters, which are not random then.
+        usual: Values that some fields of bodies, such as `pipeline`, have in most requests.
     """
     config = folder / "schemathesis.toml"
     given = "\n".join(

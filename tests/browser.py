@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages: tabs that fail a test by what the policy refuses, and a keyboard.
+"""A real browser for the tests of pages: a keyboard, and tabs that fail a test on violations of the policy.
 
 A plug-in of `tests/conftest.py`.
 """
@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 PATIENCE_MS = 60_000
-"""For one thing to appear. Long: only a test that fails waits for it to pass."""
+"""Time limit for one thing to appear. It is long, because only a failing test waits for all of it."""
 _MOST_TABS = 400
 _BROWSER = shutil.which("chromium-headless-shell")
 _MISSING = [
@@ -60,13 +60,13 @@ def _browser_stays(request: pytest.FixtureRequest, long_lived: Any, _leaves_noth
 
 @pytest.fixture
 def faults() -> list[str]:
-    """What the policy of the pages refused, and errors of scripts, in every document of every tab."""
+    """Violations of the pages' policy and errors of scripts, in every document of every tab."""
     return []
 
 
 @pytest.fixture
 def tabs(browser: Any, faults: list[str]) -> Iterator[Tabs]:
-    """Opens tabs, which must end without a fault; each call has a context, with cookies of its own."""
+    """Opens tabs, which must end without faults. Each call has its own context and cookies."""
     with _contexts(browser, faults) as opened:
         yield opened
     assert faults == []
@@ -98,7 +98,7 @@ def _contexts(browser: Any, faults: list[str]) -> Iterator[Tabs]:
         yield opened
         for context in contexts:
             for tab in context.pages:
-                tab.evaluate("1")  # what was reported before has arrived then
+                tab.evaluate("1")  # all earlier reports have arrived then
     finally:
         for context in contexts:
             context.close()
@@ -110,7 +110,7 @@ def scripts_run(page: Any) -> None:
 
 
 def says(page: Any, selector: str, text: str) -> None:
-    """Wait for a text. Not by a function: the policy of the pages lets no text become code."""
+    """Wait for a text. It does not use a function, because the policy of the pages refuses code from text."""
     page.locator(selector, has_text=text).first.wait_for(state="attached")
 
 
@@ -129,7 +129,7 @@ def says_when_it_looks(page: Any, selector: str, text: str, look_s: float) -> No
 
 
 def axe_finds(page: Any) -> str:
-    """What axe finds against a page; empty: nothing."""
+    """The violations that axe finds on a page; empty: none."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page)
@@ -137,7 +137,7 @@ def axe_finds(page: Any) -> str:
 
 
 class Keyboard:
-    """A user without a pointer: this can press keys and look, and cannot click."""
+    """A user without a pointer, who can press keys and read the page, and cannot click."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -148,17 +148,17 @@ class Keyboard:
             self._page.keyboard.press(key)
 
     def type(self, text: str) -> None:
-        """Type a text where the focus is, in place of what is selected there."""
+        """Type a text at the focus. It replaces the selection."""
         self._page.keyboard.type(text)
 
     def go(self, *keys: str, to: str) -> None:
-        """Press keys that lead to another page: wait for its address, a pattern, and for its scripts."""
+        """Press keys that open another page, then wait for its address (a pattern) and for its scripts."""
         self.press(*keys)
         self._page.wait_for_url(to)
         scripts_run(self._page)
 
     def focus(self, selector: str) -> None:
-        """Press Tab until the focus is on what a selector names. AssertionError: it never is."""
+        """Press Tab until the focus is on the element of a selector. AssertionError if it never is."""
         self._page.wait_for_selector(selector)
         for _ in range(_MOST_TABS):
             if self._page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):
@@ -172,7 +172,7 @@ class Keyboard:
         self.press("Enter")
 
     def fill(self, selector: str, text: str) -> None:
-        """Reach a field with Tab, and type a text in place of what it has."""
+        """Reach a field with Tab, and replace its text."""
         self.focus(selector)
         self.press("Control+a")
         self.type(text)

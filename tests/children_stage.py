@@ -1,4 +1,4 @@
-"""Pipelines whose tasks start child runs, and a leader that decides about them. For tests."""
+"""Pipelines whose tasks start child runs, and a leader that decides about them."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ TEMPLATES = InProcessTemplates()
 
 
 def starting(pipeline: PipelineName = CHILD, **said: Any) -> ChildSpec:
-    """What a task starts, with parameters of each item if it has `for_each`."""
+    """The child run that a task starts, with parameters of each item if it has `for_each`."""
     parameters = {name: f"{{{{ item.{name} }}}}" for name in said.get("for_each", {})}
     return ChildSpec(pipeline=pipeline, **{"parameters": parameters} | said)
 
 
 def parent(children: ChildSpec, name: PipelineName = PARENT, **more: Any) -> PipelineSpec:
-    """A pipeline with one task that starts child runs, and one behind it."""
+    """A pipeline with one task that starts child runs, and one that needs it."""
     task = TaskSpec(name=TaskName("fan"), kind=TaskKind.PIPELINE, script="", children=children, **more)
     after = TaskSpec(name=TaskName("after"), kind=TaskKind.PYTHON, script="x.py", needs=(TaskName("fan"),))
     return PipelineSpec(name=name, tasks=(task, after))
 
 
 class Stage:
-    """A leader's state over some pipelines. Runs are built at once."""
+    """A leader's state with some pipelines. Runs are built at once."""
 
     def __init__(self, *specs: PipelineSpec, max_running: int | None = None, slots: int = 100) -> None:
         self.now = NOW
@@ -74,17 +74,17 @@ class Stage:
         self.state.take_census()
         self.done: list[Decision] = []
         self.results: dict[TaskName, dict[str, Any]] = {}
-        """What tasks gave."""
+        """Results of tasks."""
 
     def instant(self) -> Instant:
         return Instant(self.now, (self.now - NOW).total_seconds())
 
     def put(self, spec: PipelineSpec, **changes: Any) -> None:
-        """Make a definition the active one."""
+        """Make a definition active."""
         self.state.put_pipeline(active(spec, schedule_position=NOW, updated_at=NOW, **changes))
 
     def ask(self, *commands: Command) -> None:
-        """Submit commands, and decide what there is."""
+        """Submit commands, and decide until nothing is left to decide."""
         for command in commands:
             number = CommandId(f"cmd-{next(_numbers)}")
             self.state.put_command(QueuedCommand(id=number, command=command, submitted_at=NOW))
@@ -95,7 +95,7 @@ class Stage:
         self.ask(StartRun(pipeline=pipeline, run_id=RunId(run), **more))
 
     def decide(self) -> None:
-        """Decide until there is nothing more to decide."""
+        """Decide until nothing is left to decide."""
         self.state.wake(self.instant())
         while (subject := next_subject(self.state)) is not None:
             answer = ask(self.state, subject, self.instant())
@@ -125,7 +125,7 @@ class Stage:
         return sorted(found, key=lambda run: run.parent.index if run.parent else 0)
 
     def end(self, run: Run, outcome: Outcome = Outcome.SUCCEEDED) -> None:
-        """End all open attempts of a run, and decide what follows."""
+        """End all open attempts of a run, then decide."""
         for attempt in self.state.runs[run.id].open_attempts():
             ended = End(attempt=str(attempt), outcome=outcome, reason="", written_by="r", ended_at=self.now)
             self.state.put_slots(attempt, Slots(end=ended), self.instant())

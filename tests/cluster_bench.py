@@ -1,6 +1,6 @@
 """A cluster whose manager starts drivers as processes of this host, and a scheduler's door over HTTP.
 
-The drivers are the real bootstrap with the real kit; only the manager is a fake, which can be told to fail.
+The drivers are the real bootstrap with the real kit. Only the manager is a fake, which can be set to fail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TARGET = "big"
 
 
 class ProcessManager:
-    """See `ClusterManager`. Each driver is a process with a folder of its own, named by the driver's id."""
+    """See `ClusterManager`. Each driver is a process with its own folder, named by the driver's id."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -53,20 +53,20 @@ class ProcessManager:
         self.submissions = 0
         self.last: Submission | None = None
         self.unreachable = False
-        """It takes nothing, and tells nothing."""
+        """It answers no request."""
         self.loses_answer = False
-        """It takes a submission, and the answer is lost."""
+        """It accepts a submission, but its answer is lost."""
         self.unreachable_after_submission = False
         self.full = False
-        """Drivers wait, until `make_room`."""
+        """Drivers wait until `make_room` is called."""
         self.lies: DriverState | None = None
-        """What it says of every driver."""
+        """The state that it reports for every driver."""
         self.names: dict[str, str] = {}
-        """Of submissions; each is the name of a driver."""
+        """The submissions; each is the name of a driver."""
         self.can_search = False
         self._waiting: list[tuple[str, Submission]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster")
-        """Forks all drivers: a driver dies with the thread that forked it."""
+        """Forks all drivers, because a driver dies with the thread that forked it."""
 
     def submit(self, submission: Submission) -> str:
         if self.unreachable:
@@ -92,7 +92,7 @@ class ProcessManager:
         self._waiting.clear()
 
     def start_again(self, driver: str, submission: Submission) -> None:
-        """As `supervise` would: a second driver of one submission."""
+        """Start a second driver of one submission, as `supervise` does."""
         self._start(f"{driver}-again", submission)
 
     def _start(self, driver: str, submission: Submission) -> None:
@@ -145,7 +145,7 @@ class ProcessManager:
         return self._processes[driver].wait(30)
 
     def said(self, driver: str) -> str:
-        """What a driver's own output says."""
+        """The output of a driver."""
         return (self._root / driver / "out").read_text()
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class ProcessManager:
 
 
 def _downloaded(url: str) -> bytes:
-    """The bootstrap, as a cluster fetches it; a driver without one ends at once."""
+    """The bootstrap that a cluster downloads. A driver without one ends at once."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return bytes(answer.read())
@@ -166,13 +166,13 @@ def _downloaded(url: str) -> bytes:
 
 
 def data_door(bench: Bench) -> DataDoor | None:
-    """As a scheduler has one whose outputs are in the bench's bucket."""
+    """The data place of a scheduler whose outputs are in the bench's bucket."""
     return None if bench.data_uri is None else DataDoor(bench.data_uri, open_data(bench.connections.data))
 
 
 @contextmanager
 def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
-    """Serve a scheduler's door, which names `schedulers` as those that live; its base URL."""
+    """Serve a scheduler's door, which reports `schedulers` as live. Returns its base URL."""
     app = FastAPI()
     install(app)
     opened = ClusterDoor(
@@ -200,33 +200,33 @@ def door(bench: Bench, schedulers: Sequence[str] = ()) -> Iterator[str]:
 
 
 class ClusterBench:
-    """A bench whose workers have a target with such a manager."""
+    """A bench whose workers have a target with a `ProcessManager`."""
 
     def __init__(self, root: Path, bench: Bench) -> None:
         self.bench = bench
         self.endpoints: list[str] = []
-        """Of schedulers, as workers know them."""
+        """URLs of the schedulers that workers know."""
         self.schedulers: list[str] = []
-        """Those that doors name to drivers."""
+        """URLs of the schedulers that doors report to drivers."""
         self._doors: dict[str, ExitStack] = {}
         self.manager = ProcessManager(root / "cluster")
         self.queue_timeout_s = 3600.0
         self.workers: list[Worker] = []
 
     def open_door(self) -> str:
-        """Start a scheduler's door; its base URL."""
+        """Start a scheduler's door. Returns its base URL."""
         opened = ExitStack()
         url = opened.enter_context(door(self.bench, self.schedulers))
         self._doors[url] = opened
         return url
 
     def close_door(self, url: str) -> None:
-        """End a door: nothing answers there any more."""
+        """End a door. Its address does not answer afterwards."""
         self._doors.pop(url).close()
 
     @property
     def place(self) -> SparkTarget:
-        """The target, as the worker is configured with it."""
+        """The target in the form of the worker's configuration."""
         return SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
 
     def worker(self, name: str = "w1") -> Worker:

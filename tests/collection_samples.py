@@ -1,6 +1,6 @@
-"""A small world for tests of collections: a store with a clock of its own, and releases made of a few bytes.
+"""Samples for tests of collections: a store with its own clock, and releases of a few bytes.
 
-Collections never read packs or blobs, so those here have any bytes; only names and sizes are sound.
+Collections never read packs or blobs, so here these contain arbitrary bytes. Only names and sizes are right.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LARGE_BYTES = 5 << 20
 
 @dataclass
 class Clock:
-    """The store's and the collector's: stands still unless told."""
+    """The clock of store and collector. It does not advance by itself."""
 
     now: datetime = START
     boot_s: float = 0.0
-    """Of another clock, which nobody sets back."""
+    """A clock that is never set back."""
 
     def __call__(self) -> datetime:
         return self.now
@@ -52,7 +52,7 @@ def digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """A release and the objects it needs, key to bytes, apart from those that name it."""
+    """A release, and the objects that it needs, key to bytes, without the objects that name it."""
 
     manifest: Manifest
     layout: Layout
@@ -69,7 +69,7 @@ class Sample:
 
 
 def sample(name: str, packs: Iterable[str] = (), large: Iterable[str] = ()) -> Sample:
-    """A release with a small file in each of these packs, and these large files."""
+    """A release with a small file in each of the given packs, and the given large files."""
     artifacts = [Artifact(f"small/{pack}", 3, digest(f"in {pack}"), Role.CODE, False) for pack in packs]
     artifacts += [Artifact(f"large/{blob}", LARGE_BYTES, digest(blob), Role.CODE, False) for blob in large]
     stored = {digest(f"pack {pack}"): f"{pack:>50}".encode() for pack in packs}
@@ -80,7 +80,7 @@ def sample(name: str, packs: Iterable[str] = (), large: Iterable[str] = ()) -> S
 
 
 def put(store: ObjectStore, release: Sample, at: datetime) -> None:
-    """Publish it at once; no lease, nobody looks what is there."""
+    """Publish it at once, without a lease or checks."""
     for key, data in [*release.objects.items(), *last_writes(release, at)]:
         store.write(key, data)
 
@@ -95,20 +95,20 @@ def last_writes(release: Sample, at: datetime) -> list[tuple[str, bytes]]:
 
 
 class LapsedError(Exception):
-    """A publish gives up: it could not renew its lease in time."""
+    """A publish ends because it could not renew its lease in time."""
 
 
 def publishing(
     store: ObjectStore, release: Sample, clock: Clock, lease_id: str, known: Sequence[str] = ()
 ) -> Iterator[str]:
-    """A publish, step by step: what it does next is done when it is asked to go on.
+    """A publish, step by step: each `next` runs one step.
 
     Args:
-        store: Where.
-        release: What.
-        clock: Both the publisher's and the store's.
-        lease_id: Of its own.
-        known: Keys that it takes as absent.
+        store: Where it publishes.
+        release: What it publishes.
+        clock: The clock of publisher and store.
+        lease_id: Id of its lease.
+        known: Keys that it considers absent.
     """
     lease = keys.publish_lease(lease_id)
     renewed_s = clock.boot_s
@@ -168,13 +168,13 @@ class World:
         return collect_garbage(self.store, wanted, policy=policy, **given)  # type: ignore[arg-type]
 
     def twice(self, *keep: Sample, policy: CollectionPolicy = POLICY, **options: object) -> CollectionReport:
-        """Two runs, with the grace between them."""
+        """Two collections, with the grace period between them."""
         self.collect(*keep, policy=policy, **options)
         self.clock.forward(policy.grace)
         return self.collect(*keep, policy=policy, **options)
 
     def names(self) -> set[str]:
-        """Keys of all objects but those that collections write for themselves."""
+        """Keys of all objects, except those that collections write for themselves."""
         return {info.key for info in self.store.list("") if not info.key.startswith("gc/")}
 
     def tombstones(self) -> list[str]:

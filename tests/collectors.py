@@ -1,4 +1,4 @@
-"""HTTP servers that take OTLP and OpenLineage, and read what they get as its standard says."""
+"""HTTP servers that receive OTLP and OpenLineage, and check messages by the standard."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Collector:
-    """What came."""
+    """The received messages."""
 
     port: int = 0
     scheme: str = "http"
     status: int = 200
-    """Of the next answers."""
+    """Status codes of the next answers."""
     accepts: int | None = None
     """How many requests it accepts before it answers 400; None: all."""
     location: str = ""
-    """Of redirections."""
+    """Target of redirections."""
     got: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
-    """Path, headers and body of requests that were accepted."""
+    """Path, headers and body of accepted requests."""
     refused: int = 0
     gate: threading.Event = field(default_factory=threading.Event)
-    """While it is not set, nothing is answered."""
+    """While it is not set, the server does not answer."""
 
     @property
     def traces_url(self) -> str:
@@ -46,7 +46,7 @@ class Collector:
         return f"{self.scheme}://127.0.0.1:{self.port}/api/v1/lineage"
 
     def spans(self) -> list[Span]:
-        """All spans, in the order in which they came."""
+        """All spans, in the order of arrival."""
         found: list[Span] = []
         for path, _, body in self.got[:]:
             if path == "/v1/traces":
@@ -60,7 +60,7 @@ class Collector:
         return found
 
     def events(self) -> list[dict[str, Any]]:
-        """All events, in the order in which they came; each is checked."""
+        """All events, in the order of arrival. Each is checked."""
         bodies = [json.loads(body) for path, _, body in self.got[:] if path == "/api/v1/lineage"]
         for event in bodies:
             check_event(event)
@@ -68,7 +68,7 @@ class Collector:
 
 
 def check_event(event: Mapping[str, Any]) -> None:
-    """What https://openlineage.io/spec/2-0-2/OpenLineage.json asks of a run event and of each facet."""
+    """Check a run event and its facets by https://openlineage.io/spec/2-0-2/OpenLineage.json."""
     assert event["eventType"] in ("START", "COMPLETE", "FAIL", "ABORT")
     assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
     assert event["producer"]
@@ -88,7 +88,7 @@ def check_event(event: Mapping[str, Any]) -> None:
 
 @contextmanager
 def collector(certificate: Path | None = None) -> Iterator[Collector]:
-    """Serve on loopback. `certificate`: with its key, to speak TLS."""
+    """Serve on loopback. `certificate`: a file with certificate and key; with it, the server uses TLS."""
     found = Collector(scheme="http" if certificate is None else "https")
     found.gate.set()
 
@@ -112,7 +112,7 @@ def collector(certificate: Path | None = None) -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

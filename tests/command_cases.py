@@ -1,4 +1,4 @@
-"""Each type of command, in situations in which it does something, and the write that does it."""
+"""Each type of command, in situations in which it has an effect, and the write with that effect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BACKFILL = c.CreateBackfill(
 )
 TOKEN = c.CreateToken(id="0123456789ab", name="bob", role=AccessRole.VIEWER, sha256="0" * 64)
 for spec in (SPEC, NEWER):
-    active(spec)  # so that it is on the disk
+    active(spec)  # so that its definition is on the disk
 FIRST = AttemptId(RUN, A, 1)
 
 Effect = Callable[[w.Write], bool]
@@ -53,16 +53,16 @@ Effect = Callable[[w.Write], bool]
 
 @dataclass(frozen=True)
 class Case:
-    """A command, what is there before it, and the write that does it."""
+    """A command, the state before it, and the write that executes it."""
 
     command: c.Command
     done: Effect
     before: tuple[c.Command, ...] = ()
-    """Beside a pipeline whose active release is SPEC."""
+    """Pipelines in addition to the one whose active release is SPEC."""
     failed: bool = False
     """The attempt FIRST has failed."""
     if_match: tuple[str, ...] = ()
-    """Its condition."""
+    """Its condition (`If-Match`)."""
 
 
 def run_put(found: Callable[[Run, Run], bool]) -> Effect:
@@ -179,7 +179,7 @@ CASES = {
     "set_owner": Case(c.SetOwner(pipeline=P, owner="ann"), record_put(lambda record: record.owner == "ann")),
     "purge": Case(
         c.PurgeRuns(parts=(Part.LOGS,), reason="space", pipeline=P, before=NOW),
-        lambda write: isinstance(write, w.ConsumeCommand),  # what is asked of storage is written there
+        lambda write: isinstance(write, w.ConsumeCommand),  # requests to storage are written there
     ),
     "abdicate": Case(c.Abdicate(reason="update"), lambda write: isinstance(write, w.PutAbdication)),
 }

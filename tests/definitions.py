@@ -1,4 +1,4 @@
-"""Pipelines of tests: their records, and the definitions that a scheduler would have on its disk."""
+"""Pipelines for tests: their records, and the definitions on a scheduler's disk."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _templates = InProcessTemplates()
 
 
 def digest_of(spec: PipelineSpec) -> ReleaseDigest:
-    """Of a release that has nothing but this definition."""
+    """Digest of a release that contains only this definition."""
     return ReleaseDigest(sha256(repr(spec).encode()).hexdigest())
 
 
 def active(spec: PipelineSpec, **changes: Any) -> PipelineRecord:
-    """The record of a pipeline whose active release has this definition, which is on the disk from now on."""
+    """The record of a pipeline whose active release has this definition. Also puts it on the disk."""
     digest = digest_of(spec)
     _on_disk[ReleaseOf(spec.name, digest)] = spec
     fields: dict[str, Any] = {
@@ -51,7 +51,7 @@ def active(spec: PipelineSpec, **changes: Any) -> PipelineRecord:
 
 
 def on_disk(release: ReleaseOf, spec: PipelineSpec) -> None:
-    """Let a release have this definition."""
+    """Put the definition of a release on the disk."""
     _on_disk[release] = spec
 
 
@@ -67,7 +67,7 @@ class OnDisk:
 def build(
     draft: Draft, parent: Run | None = None, earlier: Mapping[RunId, Run] = MappingProxyType({})
 ) -> Run | Refusal:
-    """What becomes of a draft. `parent`: of a child run. `earlier`: runs that it may use."""
+    """Build the run of a draft. `parent`: of a child run. `earlier`: runs that it may use."""
     try:
         if parent is not None and draft.parent is not None:
             draft = replace(draft, parameters=_templates.child_parameters(parent, draft.parent, {}))
@@ -81,5 +81,5 @@ def build(
 
 
 def built(effect: BuildRun, earlier: Mapping[RunId, Run] = MappingProxyType({})) -> RunBuilt:
-    """The news that follows an effect. `earlier`: see `build`."""
+    """The news that answers an effect. `earlier`: see `build`."""
     return RunBuilt(effect.subject, Built(effect.draft, build(effect.draft, effect.parent, earlier)))

@@ -1,4 +1,4 @@
-"""Electors of every kind, behind one interface: for the suites that hold all of them to their port."""
+"""Electors of every kind, behind one interface, for the contract suites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = (*SHARED, "single")
 
 
 class Member:
-    """One participant: its elector, a guard we can steer, and what it was told."""
+    """One participant: its elector, a guard that the test controls, and the calls that it got."""
 
     def __init__(self, kind: str, name: str, parts: dict[str, Any], settings: dict[str, Any]) -> None:
         self.session: ZooKeeperSession | None = parts.get("session")
@@ -96,7 +96,7 @@ class Bench:
         return member
 
     def write(self, member: Member, token: FencingToken) -> None:
-        """Write something under a token."""
+        """Write a node with a token."""
         if member.session is not None:
             path = f"{self._root}/state-{uuid.uuid4().hex}"
             fenced_transaction(member.session, token, lambda t: t.create(path, b""))

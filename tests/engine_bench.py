@@ -1,4 +1,4 @@
-"""One reign on a store in memory, with clocks that a test moves apart."""
+"""One reign on a store in memory, with clocks that a test moves separately."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ START = StartRun(pipeline=NAME, run_id=RUN)
 
 @dataclass
 class Clocks:
-    """Wall clock and elapsed time, apart."""
+    """Wall clock and elapsed time, which move separately."""
 
     wall: datetime = NOW
     steady_s: float = 1000.0
@@ -116,7 +116,7 @@ class Bench:
         return key
 
     def decide(self) -> None:
-        """Tell the reign that everything may have changed, and let it decide."""
+        """Notify the reign that everything may have changed, and let it decide."""
         attempts = tuple(AttemptChanged(attempt) for attempt in self.reign.state.slots)
         self.reign.take((CommandsChanged(), WorkersChanged(), *attempts))
         self.reign.decide()
@@ -143,7 +143,7 @@ class Bench:
         *,
         pipeline_at_fault: bool = False,
     ) -> None:
-        """Fill END, as a runner or a worker does, now."""
+        """Fill END now, like a runner or a worker."""
         now = self.clocks.now()
         end = End(
             attempt=str(attempt),

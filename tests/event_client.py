@@ -13,12 +13,12 @@ import httpx
 
 @dataclass
 class EventClient:
-    """One stream, read as browsers do: `last_id` is where to go on."""
+    """One stream, read like a browser. A new stream can continue after `last_id`."""
 
     lines: Iterator[str]
     last_id: str = ""
     told: dict[str, int] = field(default_factory=dict)
-    """The last version by topic."""
+    """The last version of each topic."""
 
     def next(self) -> tuple[str, dict[str, Any]]:
         """The next event with data, and its name."""
@@ -36,7 +36,7 @@ class EventClient:
         raise EOFError
 
     def until(self, topic: str) -> dict[str, Any]:
-        """Read on until `topic` has changed."""
+        """Read until `topic` has changed."""
         while (event := self.next()) and event[1].get("topic") != topic:
             pass
         return event[1]
@@ -56,7 +56,7 @@ def streaming(
     address: str = "127.0.0.1",
     token: str = "",
 ) -> Iterator[EventClient]:
-    """Open a stream; its first lines have come."""
+    """Open a stream, and wait for its first lines."""
     query: list[tuple[str, str | int | float | bool | None]] = [("topic", topic) for topic in topics]
     if since is not None:
         query.append(("since", since))
@@ -72,7 +72,7 @@ def streaming(
             answer.read()
         answer.raise_for_status()
         client = EventClient(answer.iter_lines())
-        for line in client.lines:  # up to the end of the first, which has no data
+        for line in client.lines:  # up to the end of the first event, which has no data
             if line.startswith("id: "):
                 client.last_id = line.removeprefix("id: ")
             if not line:

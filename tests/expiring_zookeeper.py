@@ -1,7 +1,7 @@
-"""A ZooKeeper in memory whose sessions expire by a clock, as the simulator and the stages of tests need it.
+"""A ZooKeeper in memory whose sessions expire by a clock, for the simulator and for tests.
 
-One server, which sees its own writes at once; `tests/election` puts followers that lag and links that fail in
-front of it.
+It is one server, which sees its own writes at once. `tests/election` adds followers with delayed data and
+failing links.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ExpiringZooKeeper(MemoryZooKeeper):
     """See the module.
 
     Args:
-        clock: Of the server.
-        tick: Sessions expire at multiples of it, as ZooKeeper's ExpiryQueue rounds: later than their timeout
-            after the last sign of life, by at most one tick.
+        clock: The server's clock.
+        tick: Sessions expire at multiples of it, like in ZooKeeper's ExpiryQueue: at most one tick later than
+            their timeout after the last sign of life.
     """
 
     def __init__(self, clock: Clock, *, tick: timedelta = timedelta(seconds=2)) -> None:
@@ -51,18 +51,18 @@ class ExpiringZooKeeper(MemoryZooKeeper):
         return ExpiringConnection(self, self.new_session(timeout), on_watch)
 
     def reconnect(self, session_id: int, on_watch: OnWatch) -> ExpiringConnection | None:
-        """Another connection with the same session; None if it has expired. Watches are not taken along."""
+        """Open another connection with the same session, without its watches; None if it has expired."""
         return ExpiringConnection(self, session_id, on_watch) if self.touch(session_id) else None
 
     def new_session(self, timeout: timedelta) -> int:
-        """Open a session; its id."""
+        """Open a session. Returns its id."""
         session_id = self.open_session()
         self._timeouts[session_id] = timeout
         self._expires_at[session_id] = self._expiry(timeout)
         return session_id
 
     def touch(self, session_id: int) -> bool:
-        """Take a sign of life. False if the session is over."""
+        """Receive a sign of life. Returns False if the session is over."""
         self.expire_due()
         if session_id not in self.sessions:
             return False
@@ -71,7 +71,7 @@ class ExpiringZooKeeper(MemoryZooKeeper):
         return True
 
     def expire_due(self) -> list[int]:
-        """End the sessions whose time is over; their ids. Done by itself before each request."""
+        """End expired sessions, and return their ids. Also called before each request."""
         now = self.clock()
         due = [session_id for session_id, at in self._expires_at.items() if at <= now]
         self.expired.update(due)
@@ -87,17 +87,17 @@ class ExpiringZooKeeper(MemoryZooKeeper):
         self._closing = None
 
     def start_anew(self) -> None:
-        """As a new leader of the ensemble does: all sessions have their full time again."""
+        """Give all sessions their full timeout again, like a new leader of the ensemble."""
         self._expires_at = {one: self._expiry(timeout) for one, timeout in self._timeouts.items()}
 
     def wipe(self) -> None:
-        """Lose everything, sessions included. Connections of before are of no use any more."""
+        """Lose all data and sessions. Existing connections become useless."""
         self.zxid, self.tree = 0, Tree()
         for known in (self.sessions, self.expired, self._timeouts, self._expires_at):
             known.clear()
 
     def subscribe(self, subscriber: Callable[[Commit], None]) -> None:
-        """Be told of each commit, in order, after the server itself has applied it."""
+        """Call a function for each commit, in order, after the server has applied it."""
         self._subscribers.append(subscriber)
 
     def write(self, request: rq.Write, session_id: int = 0) -> Any:
@@ -121,7 +121,7 @@ class ExpiringConnection(MemoryConnection):
         self._expiring, self._open = zookeeper, True
 
     def ping(self) -> bool:
-        """Give a sign of life. False if the connection was cut, or the session is over."""
+        """Send a sign of life. Returns False if the connection was cut, or the session is over."""
         return self._open and self._expiring.touch(self.session_id)
 
     def answer(self, request: rq.Request) -> Any:
@@ -130,6 +130,6 @@ class ExpiringConnection(MemoryConnection):
         return super().answer(request)
 
     def drop(self) -> None:
-        """Cut the connection: its watches are gone, its session lives on until it expires."""
+        """Cut the connection. Its watches are lost; its session continues until it expires."""
         self._open = False
         self._expiring.tree.forget(self._on_watch)

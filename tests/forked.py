@@ -1,4 +1,4 @@
-"""A fork of the test's own process: nothing of pytest runs on in the child, and it ends, whatever happens."""
+"""Forks the test's own process. The child runs nothing of pytest, and always ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LIMIT_S = 60
 
 
 def exit_code_of_child(work: Callable[[], int]) -> int:
-    """Run `work` in a forked child; its answer is the child's exit code.
+    """Run `work` in a forked child. Its result is the child's exit code.
 
-    A child in which an exception goes up would finish the tests in its parent's place, on the same channel.
-    One that hangs, since only the forking thread lives on in it, is ended by an alarm: a negative answer.
+    After an uncaught exception, a child would continue with the tests in its parent's place. A child may
+    hang, because only the forking thread exists in it; an alarm then ends it: the exit code is negative.
     """
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Manifests, layouts and packs as somebody would make them who wants to do harm, or a broken machine."""
+"""Manifests, layouts and packs as an attacker or a broken machine could make them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from blobsync.release.pack import MAGIC, MAX_MEMBERS, PackWriter
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes that came from outside.
+    """Bytes from outside.
 
     Args:
-        kind: What they pretend to be: manifest, layout or pack.
-        what: What is wrong with them, for people.
+        kind: What they seem to be: manifest, layout or pack.
+        what: Their fault, as text.
         data: The bytes.
     """
 
@@ -72,7 +72,7 @@ VALID = (
 
 
 def crafted() -> Iterator[Case]:
-    """Each wrong in a way of its own. None of them may be accepted."""
+    """Samples with different faults. None of them may be accepted."""
     yield from _bad_names()
     yield from _bad_values()
     yield from _collisions()
@@ -86,7 +86,7 @@ def crafted() -> Iterator[Case]:
 
 
 def _written(document: object) -> bytes:
-    """As `canonical` would be, of anything."""
+    """Any value in the form of `canonical`."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="surrogatepass")
 
@@ -327,7 +327,7 @@ def pack_of(
     members: list[tuple[bytes, int]],
     counts: tuple[int, int] | None = None,
 ) -> bytes:
-    """A pack made by hand. Frames are (stored, raw, members, codec), counts (members, frames)."""
+    """A pack with given parts. Frames are (stored, raw, members, codec), counts (members, frames)."""
     rows = b"".join(struct.pack("<IIII", *frame) for frame in frames)
     entries = b"".join(struct.pack("<32sI", *member) for member in members)
     counted = struct.pack("<II", *(counts or (len(members), len(frames))))
@@ -375,7 +375,7 @@ def frame_by_hand(size: int, blocks: bytes, *, window: int = 0x68, flags: int = 
 
 
 def lying_frames() -> Iterator[tuple[str, bytes, int]]:
-    """What is wrong, the stored bytes, and how many zeros they are said to be."""
+    """Frames with a fault: its name, the stored bytes, and the number of zeros that they claim to be."""
     mib = RLE_BLOCK * 7 + LAST_RLE_BLOCK
     whole = zstandard.ZstdCompressor(write_checksum=True).compress(bytes(1 << 20))
     skipped = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
@@ -403,7 +403,7 @@ def lying_frames() -> Iterator[tuple[str, bytes, int]]:
 
 
 def bombs() -> Iterator[Case]:
-    """Small or not, they ask for far more room or time than they are worth. All are to be refused."""
+    """Samples that need far more memory or time than their size. All must be refused."""
     for what, data in (
         ("deep lists", b"[" * 1_000_000),
         ("deep objects", b'{"a":' * 200_000),
@@ -464,7 +464,7 @@ _WORDS += [b"true", b"-1", b"1e9", b"NaN", b"99999999999999999999", b"\xff\xff\x
 
 
 def fuzzed(case: Case, seed: int) -> Case:
-    """Change bytes of a valid one in a few places. It may stay valid, or become another valid one."""
+    """Change some bytes of a valid sample. The result may still be valid."""
     chance = random.Random(seed)
     data = bytearray(case.data)
     done = []
@@ -518,7 +518,7 @@ def _exchange(data: bytearray, chance: random.Random) -> None:
 
 
 def _change_a_number(data: bytearray, chance: random.Random) -> None:
-    """Of JSON; in a pack, four bytes of the tables."""
+    """Change a number of a JSON document, or four bytes of a pack's tables."""
     numbers = list(re.finditer(rb"(?<=[:])[0-9]+", data))
     if numbers:
         found = chance.choice(numbers)

@@ -1,4 +1,4 @@
-"""Templates without the helper's process, and so without its limits: for rules and definitions of tests."""
+"""Templates without the helper's process, and so without its limits, for tests of rules and definitions."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ class InProcessTemplates(Templates):
         return dict(json.loads(json.dumps(answer)))
 
     def close(self) -> None:
-        """As the helper has it."""
+        """Does nothing; the helper has this method."""

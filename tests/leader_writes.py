@@ -1,4 +1,4 @@
-"""Writes of a leader, as tests do them: one transaction at a time."""
+"""Writes of a leader, for tests: one transaction at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.ports import LeaderStore
 
 
 def commit(store: LeaderStore, *batches: Sequence[Write]) -> None:
-    """Do what some decisions write in one transaction."""
+    """Write some decisions in one transaction."""
     transaction = store.begin()
     for writes in batches:
         assert transaction.add(writes)

@@ -1,4 +1,4 @@
-"""What a leader's store holds, read as a whole."""
+"""Reads the whole content of a leader's store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.ports import CatalogPart, LeaderStore, RegisteredPart, RunsPart
 
 @dataclass
 class Loaded:
-    """All parts together."""
+    """The whole content."""
 
     registered: RegisteredPart = field(default_factory=RegisteredPart)
     catalog: CatalogPart = field(default_factory=CatalogPart)
@@ -42,7 +42,7 @@ def loaded(store: LeaderStore) -> Loaded:
 
 
 def recover(reign: Reign) -> None:
-    """Have a reign read everything, without a decision in between."""
+    """Let a reign read everything, without decisions in between."""
     reign.recover()
     while not reign.state.census_taken:
         reign.read_on()

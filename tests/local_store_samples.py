@@ -23,7 +23,7 @@ from blobsync.release.pack import PackWriter
 
 @dataclass(frozen=True)
 class Sample:
-    """A release, and what an object store would serve of it."""
+    """A release, and its objects in an object store."""
 
     files: Mapping[str, bytes]
     manifest: Manifest
@@ -51,7 +51,7 @@ def artifact(path: str, data: bytes, *, executable: bool = False) -> Artifact:
 
 
 def packed(blobs: Iterable[bytes], *, compress: bool = True, members: int = 1000) -> dict[Pack, bytes]:
-    """Packs of these blobs, each with at most so many members."""
+    """Packs of blobs, each with at most `limit` members."""
     left, packs = list(blobs), dict[Pack, bytes]()
     while left:
         file = io.BytesIO()
@@ -72,7 +72,7 @@ def sample(
     compress: bool = True,
     members: int = 1000,
 ) -> Sample:
-    """A release of these files."""
+    """A release of the given files."""
     artifacts = {
         path: artifact(path, data, executable=path in set(executable)) for path, data in files.items()
     }
@@ -84,7 +84,7 @@ def sample(
 
 
 def bring(local: LocalStore, item: StoredObject, data: bytes) -> None:
-    """Receive one object, as a syncer does; nothing, if it is here or on its way."""
+    """Receive one object like a syncer. Does nothing if it exists or is being received."""
     incoming = local.receive(item)
     if incoming is None:
         return
@@ -96,14 +96,14 @@ def bring(local: LocalStore, item: StoredObject, data: bytes) -> None:
 
 
 def write(fd: int, at: int, data: bytes) -> None:
-    """All of it."""
+    """Write the whole object."""
     while data:
         done = os.pwrite(fd, data, at)
         at, data = at + done, data[done:]
 
 
 def fill(local: LocalStore, release: Sample) -> Sample:
-    """Bring all of a release, and keep it."""
+    """Receive all objects of a release, and keep it."""
     for item, data in release.objects.items():
         bring(local, item, data)
     assert not local.keep(release.known)
@@ -111,25 +111,25 @@ def fill(local: LocalStore, release: Sample) -> Sample:
 
 
 def contents(tree: Path) -> dict[str, bytes]:
-    """All files of a folder."""
+    """The content of all files of a folder."""
     return {
         path.relative_to(tree).as_posix(): path.read_bytes() for path in tree.rglob("*") if path.is_file()
     }
 
 
 def visible(root: Path) -> list[Path]:
-    """All packs and blobs that have their names."""
+    """All packs and blobs with a final name."""
     return sorted(path for kind in ("packs", "blobs") for path in (root / kind).glob("*/*"))
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """As a careless or hostile user with enough rights does."""
+    """Overwrite a file like a careless or hostile user with enough rights."""
     path.chmod(0o644)
     path.write_bytes(data)
 
 
 def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
-    """As a failing disk does: other bytes, same size, same time, same inode, same mode."""
+    """Change a byte like a failing disk: same size, time, inode and mode."""
     before = path.stat()
     path.chmod(0o644)
     with path.open("r+b", buffering=0) as file:
@@ -137,7 +137,7 @@ def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
         at = before.st_size // 2 if at is None else at
         old = os.pread(file.fileno(), 1, at)
         os.pwrite(file.fileno(), bytes([old[0] ^ 1]), at)
-        # By its descriptor: a scrub may have moved it away by now.
+        # By its descriptor, because a scrub may have moved it by now.
         os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
 
 

@@ -30,7 +30,7 @@ CLIENT = Client(client_id=CLIENT_ID, secret=CLIENT_SECRET)
 
 
 def verifier(issuer: str, groups: dict[str, Grant], default_role: AccessRole | None = None) -> JwtVerifier:
-    """What checks tokens of an issuer, for us."""
+    """A verifier of an issuer's tokens, for our client id."""
     rules = JwtRules(
         issuer=issuer,
         audience=CLIENT_ID,
@@ -44,7 +44,7 @@ def verifier(issuer: str, groups: dict[str, Grant], default_role: AccessRole | N
 
 @cache
 def rsa_key(kid: str) -> Any:
-    """A key of its own for each id; made once, since that takes a while."""
+    """The key of an id. Keys are made once, because that is slow."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -54,7 +54,7 @@ def ec_key(kid: str) -> Any:
 
 
 def jwk(kid: str, **fields: object) -> dict[str, Any]:
-    """The public part of a key, as a provider publishes it. Ids of EC keys begin with `ec`."""
+    """The public part of a key, in the published form. Ids of EC keys begin with `ec`."""
     algorithm: Any
     if kid.startswith("ec"):
         algorithm, key, alg = jwt.algorithms.ECAlgorithm, ec_key(kid), "ES256"
@@ -66,7 +66,7 @@ def jwk(kid: str, **fields: object) -> dict[str, Any]:
 
 @dataclass
 class Code:
-    """What a code stands for, until it is used."""
+    """The data of a code, until it is used."""
 
     redirect_uri: str
     nonce: str | None
@@ -75,7 +75,7 @@ class Code:
 
 @dataclass
 class Issuer:
-    """The provider. Change its fields as a test needs."""
+    """The provider. Tests change its fields."""
 
     keys: list[dict[str, Any]] = field(default_factory=lambda: [jwk("one")])
     signs_with: str = "one"
@@ -84,17 +84,17 @@ class Issuer:
     forget_nonce: bool = False
     down: bool = False
     held: threading.Event | None = None
-    """While it is not set, no answer comes."""
+    """While it is not set, the provider does not answer."""
     drips: threading.Event | None = None
-    """While it is not set, the answer with the token comes byte by byte, and does not end."""
+    """While it is not set, the answer with the token is sent byte by byte, and does not end."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Of the provider's description."""
     padding: int = 0
     """Bytes that are added to the keys."""
     form_secret: str | None = ""
-    """Accepted in the form; None: none is needed."""
+    """The secret that the form must contain; None: not needed."""
     posted: tuple[str | None, dict[str, str]] = (None, {})
-    """The last header and form at the token endpoint."""
+    """The last header and form that the token endpoint received."""
     asked: Counter[str] = field(default_factory=Counter)
     codes: dict[str, Code] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Issuer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def token(self, *, kid: str | None = None, header: dict[str, Any] | None = None, **claims: Any) -> str:
-        """A signed token for us; a claim that is None is left out."""
+        """A signed token for our client id. Claims that are None are left out."""
         kid = kid or self.signs_with
         now = int(time.time())
         whole = {"iss": self.url, "aud": CLIENT_ID, "iat": now, "exp": now + self.lasts_s, **self.person}
@@ -161,7 +161,7 @@ class Issuer:
             self._answer(request, 302, {}, Location=f"{self.url}/keys")
 
     def _authorize(self, request: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
-        """A page on which a person agrees; `agree` in the query is that click."""
+        """The page on which a person agrees. `agree` in the query stands for the click."""
         if query.get("agree") is None:
             place = f"/authorize?{urlencode({**query, 'agree': '1'})}".replace("&", "&amp;")
             page = f'<!doctype html><title>Provider</title><a id="agree" href="{place}">I am Ada</a>'
@@ -210,7 +210,7 @@ class Issuer:
         )
 
     def _send(self, request: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
-        with suppress(ConnectionError):  # who asked did not wait
+        with suppress(ConnectionError):  # the client did not wait
             request.send_response(status)
             for name, value in headers.items():
                 request.send_header(name, value)

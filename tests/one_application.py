@@ -1,7 +1,7 @@
-"""One API application for all tests of a process: FastAPI takes half a second of the processor to build one.
+"""One API application for all tests of a process, because FastAPI needs 0.5 s of processor time to build one.
 
-It keeps metrics, secrets of webhooks and streams of events from one test to the next. A test of these, or one
-that gives `create_app` other options, builds an application of its own.
+It keeps metrics, secrets of webhooks and streams of events from one test to the next. Tests of these, and
+tests with other options of `create_app`, build their own application.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nimbus.web.app import add_pages
 
 
 class _Present:
-    """Stands for an object that each test has anew: `behind` is the one of the test that runs."""
+    """A proxy for an object that each test has: `behind` is that of the current test."""
 
     behind: Any
 
@@ -39,11 +39,11 @@ _built: list[FastAPI] = []
 
 
 def application(services: ApiServices, *, own: bool = False) -> FastAPI:
-    """An application with its pages over `services`.
+    """An application with its pages, for `services`.
 
     Args:
-        services: Of the test that runs.
-        own: Build one for this test; else the shared one serves `services` from now on.
+        services: The services of the current test.
+        own: Build an application for this test; otherwise the shared one uses `services` from now on.
     """
     if own:
         return _with_pages(services)

@@ -1,7 +1,7 @@
-"""What a change of the API's document would break for its callers: `python -m tests.openapi_changes`.
+"""Finds changes of the API's document that break callers: `python -m tests.openapi_changes`.
 
-Without an argument it says what the API as it is breaks of `docs/openapi.json`; `--write` writes that anew.
-Within `/api/v1` things are only added: nothing that was served goes, nothing that was accepted is refused.
+Without an argument it compares the current API with `docs/openapi.json`; `--write` writes that file again.
+`/api/v1` may only grow: all served fields and operations stay, and all accepted input stays accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 
 def served() -> Document:
-    """The document of the API as it is."""
+    """The document of the current API."""
     from nimbus.api.app import create_app
     from tests.integration.conftest import World
 
@@ -26,7 +26,7 @@ def served() -> Document:
 
 
 def breaks(before: Document, after: Document) -> Iterator[str]:
-    """What callers of `before` would miss in `after`."""
+    """Changes from `before` to `after` that break callers."""
     for path, operations in before["paths"].items():
         for method, old in operations.items():
             new = after["paths"].get(path, {}).get(method)
@@ -59,7 +59,7 @@ def _request(where: str, old: Document, new: Document) -> Iterator[str]:
 
 
 def _schemas(before: Document, after: Document) -> Iterator[str]:
-    """Bodies and answers share the schemas, so each is held to both rules."""
+    """Bodies and answers share the schemas, so both rules apply to each."""
     news = after["components"]["schemas"]
     for name, old in before["components"]["schemas"].items():
         new = news.get(name)
@@ -71,7 +71,7 @@ def _schemas(before: Document, after: Document) -> Iterator[str]:
             yield f"{name}.{field} is gone"
         for field in was.keys() & now.keys():
             yield from _narrowed(f"{name}.{field}", was[field], now[field])
-        if old.get("additionalProperties") is False:  # of a body: an answer may have more
+        if old.get("additionalProperties") is False:  # of a body; an answer may get more fields
             for field in set(new.get("required", [])) - set(old.get("required", [])):
                 yield f"{name}.{field} is required now"
         yield from _narrowed(name, old, new)
@@ -90,7 +90,7 @@ def _narrowed(where: str, old: Document, new: Document) -> Iterator[str]:
 
 
 def main() -> int:
-    """Say what is broken, or write the file."""
+    """Print the breaking changes, or write the file."""
     now = served()
     if "--write" in sys.argv[1:]:
         COMMITTED.write_text(json.dumps(now, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

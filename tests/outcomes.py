@@ -12,7 +12,7 @@ from nimbus.ports import CommandQueue
 
 
 def await_outcome(queue: CommandQueue, command: CommandId, timeout: timedelta) -> CommandOutcome | None:
-    """The outcome, or None when it does not come in time."""
+    """The outcome, or None if there is none in time."""
     until = time.monotonic() + timeout.total_seconds()
     while True:
         changed = threading.Event()

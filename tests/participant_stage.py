@@ -1,4 +1,4 @@
-"""Participants' cores over a ZooKeeper in memory, driven step by step; guards answer when told to."""
+"""Participants' cores with a ZooKeeper in memory, driven step by step. The test answers for guards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOMENT = timedelta(milliseconds=1)
 
 
 class Server:
-    """ZooKeeper, its clock, and everybody who takes part."""
+    """ZooKeeper, its clock, and all participants."""
 
     def __init__(self) -> None:
         self.now = timedelta(0)
@@ -41,7 +41,7 @@ class Server:
         return self.members[-1]
 
     def settle(self) -> None:
-        """Let everybody do what there is to do now, and what a new leader does a moment later."""
+        """Let all participants do their pending work, and what a new leader does shortly after."""
         while True:
             while sum(member.work() for member in self.members):
                 pass
@@ -51,7 +51,7 @@ class Server:
             self.now = min(due)
 
     def wait(self, pause: timedelta) -> None:
-        """Let time pass, and everybody work meanwhile."""
+        """Advance the time, while all participants work."""
         self.settle()
         until = self.now + pause
         while self.now < until:
@@ -66,11 +66,11 @@ class Server:
         return [entry.name for entry in in_queue_order(self.zookeeper.tree.children(PATHS.queue))]
 
     def delete(self, path: str) -> None:
-        """As an operator does."""
+        """Delete a node like an operator."""
         self.zookeeper.write(rq.Delete(path))
 
     def wish(self, control: Control) -> None:
-        """Write the control node, as an operator does."""
+        """Write the control node like an operator."""
         data = encode_control(control)
         there = self.zookeeper.tree.get(PATHS.control) is not None
         self.zookeeper.write(rq.SetData(PATHS.control, data) if there else rq.Create(PATHS.control, data))
@@ -138,12 +138,12 @@ class Member:
             self.post(drained)
 
     def card(self) -> Card | None:
-        """Our card, as the others see it."""
+        """Our card, read from ZooKeeper."""
         node = self._server.zookeeper.tree.get(PATHS.card(self.name))
         return None if node is None else decode_card(node.data, "")
 
     def publish_readiness(self, ready: bool) -> None:
-        """As `LeaderLockQueue.publish_readiness` does."""
+        """Like `LeaderLockQueue.publish_readiness`."""
         self.inbox.append(lambda: self.core.readiness(ready, 0, 0, ()))
 
     # --- driving ----------------------------------------------------------------------------------
@@ -152,16 +152,16 @@ class Member:
         self.inbox.append(lambda: self.core.handle(event))
 
     def ping(self) -> None:
-        """As kazoo does by itself."""
+        """Send a ping, like kazoo."""
         if self.connection is not None:
             self.connection.ping()
 
     def die(self) -> None:
-        """As with kill -9: its session lives on until it has timed out."""
+        """End like a process that gets SIGKILL: its session stays until its timeout."""
         self._server.members.remove(self)
 
     def lose_session(self) -> None:
-        """The session is over, and there is another at once."""
+        """End the session, and open another one at once."""
         assert self.connection is not None
         self.connection.close()
         self.liveness.broke(lost=True)
@@ -171,14 +171,14 @@ class Member:
         self._link_up()
 
     def reattach(self, granted: timedelta) -> None:
-        """The link broke, and another server has granted the same session another timeout."""
+        """Reconnect the session to another server, which grants another timeout."""
         self.liveness.broke(lost=False)
         self._attach(granted)
         self.inbox.append(lambda: self.core.link(latch_m.LinkDown()))
         self._link_up()
 
     def work(self) -> bool:
-        """Do one thing, if there is one."""
+        """Do one piece of work, if there is one."""
         if self.inbox:
             self._run(self.inbox.popleft()())
         elif self.core.due_at is not None and self.core.due_at <= self._server.now:

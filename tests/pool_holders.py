@@ -1,4 +1,4 @@
-"""Who holds each pool, found by a look at every ready task: what the leader's lines must come to."""
+"""Finds the first waiting task of each pool by reading every ready task. The leader's queues must agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nimbus.domain.task_run import TaskRun
 def pool_holders(
     waiting: Iterable[tuple[Run, TaskRun]], capacity: Capacity
 ) -> Callable[[str], Holder | None]:
-    """The most urgent ready task of each pool that waits at a pool: nobody overtakes it there."""
+    """The most urgent ready task that waits for each pool. No other task may overtake it there."""
     holders: dict[str, Holder] = {}
     for run, task in sorted(waiting, key=lambda one: task_rank(*one)):
         holder = holder_of(run, task, capacity)

@@ -1,4 +1,4 @@
-"""Reading a release straight from an object store, with every check and no cleverness."""
+"""Reads a release directly from an object store, with every check and without optimisations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from blobsync.release.pack import FrameReader, check_members, members_of, parse_
 
 
 def read_release(store: ObjectStore, name: str, digest: str) -> dict[str, bytes]:
-    """All files of a release, by path, as whoever syncs it would get them.
+    """All files of a release, by path, as a sync would deliver them.
 
     Raises:
-        AssertionError: something is missing, or has other bytes than it says.
-        BlobSyncError: as of reading and parsing.
+        AssertionError: something is missing, or has wrong bytes.
+        BlobSyncError: an error of reading or parsing.
     """
     manifest = fetch_manifest(store, name, digest)
     layout = fetch_layout(store, manifest.name, manifest.digest)

@@ -1,4 +1,4 @@
-"""Releases in a bucket in memory and on a real disk, for tests of what the API says of them."""
+"""Releases in a bucket in memory and on a real disk, for tests of the API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nimbus.scheduler.stored_releases import StoredReleases
 
 
 class ReleaseStage:
-    """A bucket, and the disk of one scheduler, which is made at its first use."""
+    """A bucket, and the disk of one scheduler, which is created at its first use."""
 
     def __init__(self) -> None:
         self.bucket = MemoryObjectStore()
@@ -44,11 +44,11 @@ class ReleaseStage:
         return StoredReleases(self.bucket, self.local)
 
     def __getattr__(self, name: str) -> Any:
-        """What the API asks for, so that tests that ask nothing make no store."""
+        """Create the store at its first use, because many tests do not need it."""
         return getattr(self.stored, name)
 
     def publish(self, pipeline: str, files: Mapping[str, bytes], *, here: bool = True) -> ReleaseOf:
-        """Publish files as a release; `here`: bring it to the disk, too."""
+        """Publish files as a release. `here`: also sync it to the disk."""
         with tempfile.TemporaryDirectory() as folder:
             for path, data in files.items():
                 target = Path(folder) / path
@@ -62,6 +62,6 @@ class ReleaseStage:
         return ReleaseOf(PipelineName(pipeline), ReleaseDigest(made.digest))
 
     def announce(self, scheduler: str, *releases: ReleaseOf) -> None:
-        """Let a scheduler say that it has verified releases."""
+        """Let a scheduler report that it has verified releases."""
         digests = tuple(sorted(release.digest for release in releases))
         ReplicaBoard(self.bucket).announce(ReplicaRecord(scheduler, digests, datetime.now(UTC)))

@@ -1,4 +1,4 @@
-"""The pictures of the README: `make screenshots`. A browser takes them of a demonstration that is kept.
+"""Takes the pictures of the README: `make screenshots`. A browser shows a demonstration that is kept.
 
 Names of this machine and of its user are replaced on the page before a picture is taken.
 """
@@ -37,7 +37,7 @@ _REPLACE_HOST = """([host, shown]) => {
 
 
 def main() -> None:
-    """Take all of them."""
+    """Take all pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nimbus-") as scratch, _demonstration(Path(scratch)) as run:
         server, _, run_id = run.partition("/ui/runs/")
@@ -47,7 +47,7 @@ def main() -> None:
 
 @contextmanager
 def _demonstration(scratch: Path) -> Iterator[str]:
-    """A demonstration that goes on; the address of its run's page."""
+    """A running demonstration. Yields the address of its run's page."""
     words = [sys.executable, "-m", "nimbus.demo", "--keep", "--dir", str(scratch / "demo")]
     environment = {**os.environ, "LOGNAME": "ada", "PYTHONUNBUFFERED": "1"}
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)

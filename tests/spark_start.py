@@ -1,6 +1,6 @@
-"""How Spark starts in tests marked `spark`: with options that suit a JVM that lives for seconds.
+"""Options of Spark in tests marked `spark`, for a JVM that runs only for seconds.
 
-It compiles with C1 alone and reads its classes from an archive, which the first such test makes in `build/`.
+It compiles only with C1, and reads its classes from an archive, which the first such test makes in `build/`.
 A small job takes 5 s of processor time instead of 18.
 """
 
@@ -19,7 +19,7 @@ from nimbus.java import JavaMissingError, find_java
 from nimbus.worker.class_archive import FOLDER, QUIET, NoSparkError, archive_key, archive_name, find_archive
 
 HOME = Path(__file__).parents[1] / "build" / "spark-start"
-"""What workers may be told as `class_archive_dir`."""
+"""Workers may use it as `class_archive_dir`."""
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for seconds."""
@@ -36,7 +36,7 @@ gateway.shutdown()
 gateway.proc.stdin.close()  # the JVM ends, and writes the archive
 gateway.proc.wait()
 """
-"""Not `class_archive_maker`: it runs at the lowest priority, and tests wait for this one."""
+"""Not `class_archive_maker`, because that runs at the lowest priority, and tests wait for this one."""
 _DEADLINE_S = 600.0
 
 
@@ -56,7 +56,7 @@ def _archive() -> Path:
     folder = HOME / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes run tests, too
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may run tests
         if (known := find_archive(HOME, around)) is not None:
             return known
         for old in folder.glob("*.jsa"):  # of another Java or Spark

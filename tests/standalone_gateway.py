@@ -16,7 +16,7 @@ _WORDS = {DriverState.WAITING: "SUBMITTED", DriverState.RUNNING: "RUNNING"}
 
 
 class StandaloneGateway:
-    """Speaks the protocol that `nimbus.worker.application.standalone` speaks."""
+    """Implements the protocol that `nimbus.worker.application.standalone` uses."""
 
     def __init__(self, root: Path) -> None:
         self.manager = manager = ProcessManager(root)

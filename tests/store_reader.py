@@ -1,4 +1,4 @@
-"""What the API reads of a leader's store in memory, and services over it."""
+"""Reads a leader's store in memory for the API, and makes services from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoreReader:
 
     cluster: MemoryCluster
     leader: Callable[[], SchedulerInfo | None]
-    """The registration of the scheduler that leads."""
+    """The registration of the leader."""
 
     @property
     def _world(self) -> World:
@@ -87,7 +87,7 @@ class StoreReader:
 
 
 class _Answered(Commands):
-    """Knows the outcomes of commands that a leader decided."""
+    """The outcomes of decided commands."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Answered(Commands):
 
 @dataclass
 class _Health:
-    """Knows who leads, and nothing else."""
+    """Knows only the leader."""
 
     said: Callable[[], SchedulerInfo | None]
 
@@ -112,7 +112,7 @@ class _Health:
 
 
 def leading(state: State, clock: Clock, **more: Any) -> SchedulerInfo:
-    """The registration of a leader with this state, as a scheduler makes it."""
+    """The registration of a leader with this state."""
     info = SchedulerInfo(
         id="s1",
         boot_id="b",
@@ -139,7 +139,7 @@ def services_over(
     leader: Callable[[], SchedulerInfo | None],
     max_running: int | None = None,
 ) -> ApiServices:
-    """What explanations ask for."""
+    """The services that explanations use."""
     health: Any = _Health(leader)
     return ApiServices(
         reader=StoreReader(cluster, leader),

@@ -1,4 +1,4 @@
-"""An object store with releases, and syncers of a local store that is reopened at will."""
+"""An object store with releases, and syncers of a local store that tests can reopen."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SOON = timedelta(seconds=20)
 
 
 def key_of(item: StoredObject) -> str:
-    """Where the object store has it."""
+    """Its key in the object store."""
     return keys.pack(item.name) if isinstance(item, Pack) else keys.blob(item.name)
 
 
 def put(store: ObjectStore, release: Sample) -> ReleaseRef:
-    """Publish a sample as it is."""
+    """Publish a sample unchanged."""
     ref = release.manifest.ref
     for item, data in release.objects.items():
         store.write(key_of(item), data)
@@ -44,7 +44,7 @@ class Rig:
         self._open: list[tuple[Syncer, LocalStore]] = []
 
     def publish(self, name: str, *, members: int = 1, **files: str) -> ReleaseRef:
-        """A release of small files, each in a pack of its own unless said otherwise."""
+        """A release of small files, by default each in its own pack."""
         return self.put(
             sample({file: text.encode() for file, text in files.items()}, name=name, members=members)
         )
@@ -56,7 +56,7 @@ class Rig:
         return ref
 
     def item(self, ref: ReleaseRef, file: str) -> StoredObject:
-        """The object that brings a file, of a release with one member for each pack."""
+        """The object with a file, for a release with one file in each pack."""
         release = self.samples[ref]
         data = release.files[file]
         for item, stored in release.objects.items():
@@ -84,7 +84,7 @@ class Rig:
         local: LocalStore | None = None,
         **more: Any,
     ) -> Syncer:
-        """A syncer that wants these, in this order."""
+        """A syncer that wants the given releases, in this order."""
         local = local if local is not None else LocalStore(self.folder / "local")
         made = Syncer(
             self.store,
@@ -102,7 +102,7 @@ class Rig:
         return made
 
     def stop(self) -> None:
-        """Close all of them."""
+        """Close all syncers."""
         for syncer, local in self._open:
             syncer.close(SOON)
             local.close()
@@ -110,12 +110,12 @@ class Rig:
 
 
 def state_of(syncer: Syncer, ref: ReleaseRef) -> ReleaseState | None:
-    """None: it is not known yet."""
+    """The state of a release; None: not known yet."""
     found = syncer.readiness().releases.get(ref)
     return None if found is None else found.state
 
 
 def lacks(syncer: Syncer, ref: ReleaseRef, files: Collection[str]) -> bool:
-    """Whether just these are told as missing."""
+    """Whether exactly these files are reported as missing."""
     found = syncer.readiness().releases.get(ref)
     return found is not None and {item.path for item in found.missing} == set(files)

@@ -1,4 +1,4 @@
-"""How much a test tries: a sample in `make check` and `make test`, all of it in `make simulate`."""
+"""Sizes of tests: a sample in `make check` and `make test`, everything in `make simulate`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TIMES = number_from("NIMBUS_LAW_TIMES", 1)
 
 
 def examples(sample: int) -> int:
-    """How many random examples a law is tried with: `sample`, times NIMBUS_LAW_TIMES."""
+    """Number of random examples of a law: `sample`, times NIMBUS_LAW_TIMES."""
     return sample * TIMES
 
 
 def sampled(values: Iterable[Any], sample: int) -> list[Any]:
-    """Values to parametrize a test with; those after the first `sample` are marked thorough."""
+    """Parameters of a test. Those after the first `sample` are marked thorough."""
     return [value if at < sample else pytest.param(value, marks=thorough) for at, value in enumerate(values)]

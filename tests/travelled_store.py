@@ -1,4 +1,4 @@
-"""A real object store, at which time passes as a test wants: for what takes days."""
+"""A real object store whose clock the test advances, for tests of processes that take days."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blobsync.bucket.ports import OnProgress, UnfinishedUpload, ignore_progress
 
 
 class TravelledStore:
-    """A store at which time passes when it is told to: what was written before is older then."""
+    """A store whose clock the test advances, which makes earlier objects older."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to, and does what is due on the way."""
+"""A clock that moves only on request, and runs due calls on the way."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from heapq import heappop, heappush
 from typing import Any
 
 INSTANT = timedelta(microseconds=1)
-"""Between two things that happen one after the other. No two happen at the same moment."""
+"""Time between two consecutive calls. No two run at the same time."""
 
 
 class VirtualClock:
-    """Call it for the time, as `leader.clock.boottime`. Single-threaded.
+    """Call it to get the time, like `leader.clock.boottime`. Single-threaded.
 
     Args:
-        start: Time at the beginning; not 0, so that nobody takes 0 for now.
+        start: Time at the beginning; not 0, so that 0 is never the current time.
     """
 
     def __init__(self, start: timedelta = timedelta(hours=1)) -> None:
@@ -28,16 +28,16 @@ class VirtualClock:
         return self.now
 
     def call_at(self, at: timedelta, action: Callable[..., None], *args: Any) -> None:
-        """Do something at a time; as soon as possible if that is over."""
+        """Run a call at a time; as soon as possible if that time has passed."""
         self._count += 1
         heappush(self._due, (at, self._count, action, args))
 
     def call_later(self, delay: timedelta, action: Callable[..., None], *args: Any) -> None:
-        """Do something after a while."""
+        """Run a call later."""
         self.call_at(self.now + delay, action, *args)
 
     def step(self, limit: timedelta) -> bool:
-        """Do the next thing that is due by `limit`. False if there is none: then it is `limit`."""
+        """Run the next call that is due until `limit`. If there is none, go to `limit` and return False."""
         if not self._due or self._due[0][0] > limit:
             self.now = max(self.now, limit)
             return False
@@ -48,7 +48,7 @@ class VirtualClock:
         return True
 
     def advance(self, by: timedelta) -> None:
-        """Let time pass, and do what is due on the way."""
+        """Advance the time, and run the calls that are due."""
         limit = self.now + by
         while self.step(limit):
             pass

@@ -1,6 +1,6 @@
-"""A real cluster for what users do in pages: three schedulers that ask everybody for a token.
+"""A real cluster for tests of users' actions in pages: three schedulers that require tokens.
 
-A plug-in of `tests/conftest.py`; what it needs is imported late, as few tests need it.
+A plug-in of `tests/conftest.py`. Imports are inside functions, because few tests need them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIPELINES = Path(__file__).parent / "web_pipelines"
 ROLES = {"ada": "admin", "olga": "operator", "vic": "viewer"}
 """Users of the cluster, by name."""
 _SESSION = timedelta(seconds=10)
-"""Longer than a busy machine holds up a scheduler. The session of one that is killed ends at once."""
+"""Longer than the pauses of a scheduler on a busy machine. The session of a killed one ends at once."""
 
 
 @dataclass
@@ -37,22 +37,22 @@ class Flows:
     cookies: dict[str, str] = field(default_factory=dict)
 
     def url(self, number: int = 1) -> str:
-        """Of one scheduler."""
+        """URL of one scheduler."""
         return self.cluster.stack.addresses.schedulers[number - 1]
 
     def leader(self) -> int:
-        """The number of the scheduler that leads."""
+        """The number of the leader."""
         from tests.chaos.cluster import number_of
 
         return number_of(self.cluster.leader())
 
     def standby(self) -> int:
-        """The number of one that does not, and was not killed."""
+        """The number of a scheduler that does not lead and was not killed."""
         busy = {self.leader(), *self.cluster.silent}
         return next(number for number in (1, 2, 3) if number not in busy)
 
     def start(self, run_id: str, pipeline: str = "orders", **parameters: Any) -> str:
-        """Start a run and wait until it is accepted; its id."""
+        """Start a run, and wait until it is accepted. Returns its id."""
         self.cluster.command(
             "/runs", {"pipeline": pipeline, "run_id": run_id, "parameters": _as_texts(parameters)}
         )
@@ -70,21 +70,21 @@ class Flows:
         until(f"{run_id} {task} to be {state}", 90, look)
 
     def stop(self, run_id: str) -> None:
-        """Stop a run, if it has not ended, so that it takes no slot from the flows after it."""
+        """Stop a run if it has not ended, so that it uses no slot during later tests."""
         from tests.chaos.cluster import FINAL
 
         if self.cluster.run(run_id)["state"] not in FINAL:
             self.cluster.command(f"/runs/{run_id}/stop", {"reason": "the flow has ended"})
 
     def log_in(self, page: Any, user: str = "ada") -> None:
-        """Give a tab the session that a login makes; the form has tests of its own."""
+        """Give a tab the session of a login, without the form, which has its own tests."""
         if user not in self.cookies:
             answer = httpx.post(f"{self.url()}/ui/login", data={"token": self.tokens[user]}, timeout=30)
             self.cookies[user] = answer.cookies["nimbus"]
         page.context.add_cookies([{"name": "nimbus", "value": self.cookies[user], "url": self.url()}])
 
     def open(self, page: Any, path: str, *, user: str = "ada", at: int = 1) -> Keyboard:
-        """Show a page below `/ui` to a user who has logged in, and give the keyboard."""
+        """Open a page below `/ui` for a logged-in user. Returns the keyboard."""
         self.log_in(page, user)
         page.goto(f"{self.url(at)}/ui{path}")
         scripts_run(page)
@@ -97,7 +97,7 @@ def _as_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def flows(browser: Any, tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterator[Flows]:
-    """The cluster. One that kills a part of it starts that again."""
+    """The cluster. A test that kills a part of it starts that part again."""
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
     from tests.chaos.cluster import Cluster
@@ -122,7 +122,7 @@ def flows(browser: Any, tmp_path_factory: pytest.TempPathFactory, long_lived: An
 
 @pytest.fixture(autouse=True)
 def _cluster_stays(request: pytest.FixtureRequest, long_lived: Any, _leaves_nothing: None) -> Iterator[None]:
-    """Its schedulers start processes of their own when they need them; they end with the cluster."""
+    """Its schedulers start processes on demand, which end with the cluster."""
     yield
     if "flows" in request.fixturenames:
         stack = request.getfixturevalue("flows").cluster.stack
@@ -134,7 +134,7 @@ def _cluster_stays(request: pytest.FixtureRequest, long_lived: Any, _leaves_noth
 
 @pytest.fixture
 def gates(flows: Flows, tmp_path: Path) -> Path:
-    """A folder that holds tasks of runs of this test; see `web_pipelines/orders`."""
+    """A folder whose files block tasks of this test's runs; see `web_pipelines/orders`."""
     folder = tmp_path / "gates"
     folder.mkdir()
     return folder
@@ -142,7 +142,7 @@ def gates(flows: Flows, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def held_run(flows: Flows, gates: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A run of `orders` whose task `clean` computes until `hold-clean` is removed."""
+    """A run of `orders` whose task `clean` runs until `hold-clean` is removed."""
     (gates / "hold-clean").touch()
     run_id = flows.start(f"held-{abs(hash(request.node.name)) % 10**8}", gates=gates)
     flows.until(run_id, "running", "clean")
@@ -153,7 +153,7 @@ def held_run(flows: Flows, gates: Path, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture
 def keys(flows: Flows, tabs: Tabs) -> Keyboard:
-    """The first page of the cluster, in front of an admin who has a keyboard."""
+    """The keyboard of an admin, at the first page of the cluster."""
     return flows.open(tabs(), "/")
 
 

@@ -34,7 +34,7 @@ HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}\x1b
 
 
 def layered(count: int, seed: int = 7) -> list[TaskSpec]:
-    """Tasks in layers of about ten, each needing one to three of the layer before."""
+    """Tasks in layers of about ten. Each needs one to three tasks of the previous layer."""
     dice, names = random.Random(seed), [TaskName(f"task-{number:04d}") for number in range(count)]
     wide = max(3, min(12, count // 6))
     specs = []
@@ -47,7 +47,7 @@ def layered(count: int, seed: int = 7) -> list[TaskSpec]:
 
 
 def fan(count: int) -> list[TaskSpec]:
-    """One task, then many alike, then one that needs them all."""
+    """One task, then many similar ones, then one that needs them all."""
     middle = [TaskName(f"part-{number:04d}") for number in range(count)]
     plain = {"kind": TaskKind.PYTHON, "script": "t.py"}
     return [
@@ -79,7 +79,7 @@ def tried(spec: TaskSpec, state: TaskState, began: datetime, took: timedelta, re
 
 
 def part_done(world: Any, run_id: str, specs: list[TaskSpec], share: float = 0.6, **changes: Any) -> Run:
-    """A live run whose first tasks have succeeded; of the next ones one has failed, two run."""
+    """A live run whose first tasks have succeeded. Of the next tasks, one has failed and two run."""
     done = int(len(specs) * share)
     start, step = world.clock.now() - timedelta(minutes=20), timedelta(seconds=900 / len(specs))
     tasks = []
@@ -116,7 +116,7 @@ def finished(world: Any, run_id: str, specs: list[TaskSpec], *, hours_ago: float
 
 
 def hostile(world: Any, run_id: str = "hostile-1") -> Run:
-    """A run with a text that harms in every place that takes any text."""
+    """A run with a harmful text in every place that accepts any text."""
     specs = [
         replace(spec, args=(HOSTILE,), script=HOSTILE, retries=RetryPolicy(limit=2)) for spec in layered(4)
     ]
@@ -165,7 +165,7 @@ def pipeline(world: Any, name: str, **changes: Any) -> PipelineRecord:
 def backfill(world: Any, of: PipelineRecord, name: str, **changes: Any) -> Backfill:
     """A backfill of ten days of a pipeline that fires daily; three runs were started, one date was skipped.
 
-    Its runs of the first two dates have ended, that of the third is under way, the fourth date had a run.
+    Its runs of the first two dates have ended, that of the third is live, and the fourth date had a run.
     """
     now = world.clock.now()
     request = BackfillRequest(
@@ -207,7 +207,7 @@ def backfill(world: Any, of: PipelineRecord, name: str, **changes: Any) -> Backf
 
 
 def terms(world: Any, count: int = 3) -> None:
-    """Terms that ended in different ways, the last one under way; one with a text that harms."""
+    """Terms that ended in different ways, and a current one; one has a harmful text."""
     began = world.clock.now() - timedelta(hours=count)
     before = None
     for number in range(count):
@@ -230,7 +230,7 @@ def terms(world: Any, count: int = 3) -> None:
 
 
 def catalog(world: Any) -> None:
-    """Pipelines in every state, among them one with a text that harms wherever it takes any text."""
+    """Pipelines in every state. One has a harmful text in every place that accepts any text."""
     pipeline(world, "daily")
     pipeline(world, "resting", state=PipelineState.PAUSED, published="9" * 64, owner="data-team")
     pipeline(world, "new", state=PipelineState.INACTIVE, release=None)
@@ -243,7 +243,7 @@ def catalog(world: Any) -> None:
 
 
 def commands(world: Any) -> None:
-    """Commands that wait, that were decided lately and long ago, with texts that harm."""
+    """Waiting commands, and commands that were decided recently and long ago, with harmful texts."""
     asks = Principal(
         name="ann",
         role=AccessRole.ADMIN,
@@ -277,11 +277,11 @@ def commands(world: Any) -> None:
 
 
 HOSTILE_NAME = "<img src=x onerror=alert(3)>'\".py"
-"""Of a file: names of files have no slash and no control characters."""
+"""A harmful text for file names, without slashes and control characters."""
 
 
 def releases(world: Any) -> list[ReleaseOf]:
-    """Two releases of `daily`, the newer one active, with texts that harm; and one in storage alone."""
+    """Two releases of `daily`, the newer one active, with harmful texts; and one only in storage."""
     text = "\n".join(f"line {number}" for number in range(30))
     old = world.releases.publish("daily", {"load.py": text.encode(), "gone.py": b"x", "m.bin": b"\0"})
     new = {"load.py": f"{text}\n{HOSTILE}".encode(), HOSTILE_NAME: HOSTILE.encode(), "m.bin": b"\0\1"}

@@ -1,4 +1,4 @@
-"""Clients of a ZooKeeper, a real one or the one in memory: for the suites that hold both to one behaviour."""
+"""Clients of a ZooKeeper, real or in memory, for the suites that compare both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TIMEOUT = timedelta(seconds=10)
 
 
 class Runs(Protocol):
-    """What both can do."""
+    """The methods that both have."""
 
     def run(self, steps: Steps[T]) -> T: ...
 
 
 @dataclass(slots=True)
 class Client:
-    """One client of whichever ZooKeeper."""
+    """One client of either ZooKeeper."""
 
     port: Runs
     fired: list[tuple[str, bool]]
@@ -38,7 +38,7 @@ class Client:
 
 
 class Bench:
-    """Makes clients and ends them."""
+    """Makes clients, and ends them."""
 
     def __init__(self, root: str, hosts: str | None) -> None:
         self.root, self._hosts = root, hosts

@@ -1,7 +1,7 @@
-"""How long an explanation takes beside 10,000 live runs: `python -m tests.benchmark.explain`.
+"""Measures how long an explanation takes with 10,000 live runs: `python -m tests.benchmark.explain`.
 
-The records are real: written by the leader's store, and read through the API's reader, in SQLite, which
-answers in this process. So it is what a scheduler computes for an answer, without the ways to ZooKeeper.
+The leader's store writes the records and the API's reader reads them, as in a cluster, but in SQLite, in this
+process. So the figures contain what a scheduler computes for an answer, without requests to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _spec(number: int) -> PipelineSpec:
 
 
 def _stage() -> Bench:
-    """Each pipeline has 90 runs under way and 10 queued; each run waits for a pool that has no room."""
+    """Each pipeline has 90 running and 10 queued runs. Each running run waits for a full pool."""
     bench, specs = Bench(), [_spec(number) for number in range(PIPELINES)]
     runs = {}
     for number in range(RUNS):
@@ -81,11 +81,11 @@ def _stage() -> Bench:
 
 
 def _stored(bench: Bench, session: SqliteSession) -> ZooKeeperClusterReader:
-    """Put the records of a leader into a store."""
+    """Write the records of a leader to a store."""
     world, root = bench.cluster.world, "/nimbus"
     token = begin_term(session, FencingToken(path=f"{root}/epoch", version=0, epoch=2))
     store = ZooKeeperLeaderStore(session, root, token)
-    for _ in store.load():  # makes what lies above the records
+    for _ in store.load():  # creates the parents of the records
         pass
     commit(store, [w.PutSettings(world.settings)])
     for record in world.pipelines.values():
@@ -100,13 +100,13 @@ def _stored(bench: Bench, session: SqliteSession) -> ZooKeeperClusterReader:
 
 
 def _by_hundred(runs: Iterable[Run]) -> Iterable[list[Run]]:
-    """A transaction holds no more."""
+    """Split the runs into groups of a hundred, because the size of a transaction is limited."""
     rows = list(runs)
     return (rows[start : start + 100] for start in range(0, len(rows), 100))
 
 
 def measured(ask: Callable[[], ExplanationModel]) -> tuple[list[float], list[float], str]:
-    """Processor time and wall time of each answer in ms, and what was said first."""
+    """Processor time and wall time of each answer in ms, and its first reason."""
     spent, took = [], []
     for _ in range(ASKED):
         cpu, wall = time.process_time(), time.perf_counter()
@@ -123,7 +123,7 @@ def _services(bench: Bench, session: SqliteSession) -> ApiServices:
 
 
 def main() -> int:
-    """Print a line for each question. The first answer reads the list of runs, and is told apart."""
+    """Print a line for each question, and a separate one for the first read of the list of runs."""
     with TemporaryDirectory() as folder:
         session = SqliteSession(Path(folder) / "state.db")
         session.start()
@@ -142,7 +142,7 @@ def _measure_all(services: ApiServices) -> int:
     }
     begun = time.perf_counter()
     services.reader.run_list()
-    print(f"the first look at the list of {RUNS:,} runs: {time.perf_counter() - begun:.2f} s")  # noqa: T201
+    print(f"first read of the list of {RUNS:,} runs: {time.perf_counter() - begun:.2f} s")  # noqa: T201
     slow = False
     for what, ask in questions.items():
         spent, took, said = measured(ask)

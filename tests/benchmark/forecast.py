@@ -1,6 +1,6 @@
-"""What `nimbus simulate` computes for 1,000 pipelines with daily crons over a year: `make bench-simulate`.
+"""Measures `nimbus simulate` for 1,000 pipelines with daily crons over a year: `make bench-simulate`.
 
-The floor is cronsim alone, asked for the same fire times.
+The floor is cronsim alone, which computes the same fire times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = [None, *(Concurrency(limit=1, when_full=how) for how in WhenFull)]
 
 
 def expected(crons: int) -> list[Expected]:
-    """Daily at so many different times, with every kind of limit."""
+    """Pipelines with `crons` different daily fire times, and with every kind of limit."""
     chance = random.Random(1)
     times = [f"{number % 60} {number * 24 // crons} * * *" for number in range(crons)]
     return [
@@ -44,7 +44,7 @@ def foreseen(pipelines: list[Expected]) -> int:
 
 
 def cron_alone(pipelines: list[Expected]) -> int:
-    """Fire times of each different cron."""
+    """Compute the fire times of each different cron. Returns their number."""
     crons = {one.schedule.cron for one in pipelines}
     return sum(sum(1 for _ in _fires(cron)) for cron in crons)
 
@@ -71,7 +71,7 @@ def main() -> None:
         _, floor_s = cpu_s(partial(cron_alone, pipelines))
         verdict = "met" if took_s <= GOAL_S else "MISSED"
         sys.stdout.write(
-            f"{fires} fires of {PIPELINES} pipelines at {crons} times: {took_s:.1f} s of CPU "
+            f"{fires} fire times of {PIPELINES} pipelines, {crons} crons: {took_s:.1f} s of CPU "
             f"(goal {GOAL_S:.0f} s, {verdict}); cronsim alone {floor_s:.1f} s, ratio {took_s / floor_s:.2f}\n"
         )
 

@@ -1,4 +1,4 @@
-"""A leader process that is killed while it steps a backfill: see `test_backfill_kills`."""
+"""A leader process that is killed while it advances a backfill: see `test_backfill_kills`."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def work_on(role: str, work: Work) -> None:
     while True:
         try:
             ROLES[role](work)
-        except (GcRefusedError, StoreUnavailableError):  # another was faster, or the machine is slow
+        except (GcRefusedError, StoreUnavailableError):  # another worker was faster, or the machine is slow
             continue
 
 

@@ -105,7 +105,7 @@ class _Forks:
             os._exit(1)
 
     def close(self) -> None:
-        for pid in self._children:  # not reaped before, so that no number is of another process
+        for pid in self._children:  # reaped only here, so that no pid belongs to another process
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 

@@ -22,7 +22,7 @@ class Execution:
     last_ns: int
     """Its last sign of life."""
     ended: bool
-    """It came to its end; else it was killed, or goes on."""
+    """It reached its end; otherwise it was killed, or is running."""
 
     @property
     def run(self) -> str:
@@ -43,10 +43,10 @@ class Execution:
 def read_journal(lines: Iterable[str]) -> list[Execution]:
     """All executions, in the order of their starts.
 
-    Two executions of one attempt are two, even in processes of the same number.
+    Two executions of one attempt are separate, even if their processes have the same pid.
 
     Raises:
-        BrokenJournalError: a line is no sign of life, or one of an execution that never started.
+        BrokenJournalError: a line is not a sign of life, or it is of an execution that never started.
     """
     open_ones: dict[tuple[str, int], Execution] = {}
     done: list[Execution] = []

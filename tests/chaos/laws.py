@@ -1,9 +1,9 @@
 """Checks the laws of leadership on ZooKeeper's committed transactions. Pure.
 
-Only who the epoch was raised for last may write what belongs to the leader, and every such write is one
-transaction that begins with a check of the epoch. The epoch names the latch that it was raised for: that of
-who raised it, or, when a leader steps down, of its successor. A committed write that breaks this is the
-write of a zombie that was accepted.
+Only the session that the epoch was raised for last may write the leader's data, and every such write is a
+transaction that begins with a check of the epoch. The epoch names the latch that it was raised for: the
+writer's own, or, when a leader steps down, that of its successor. A committed write that breaks this is an
+accepted write of a zombie.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CHANGES = ("create", "setData", "delete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaised:
-    """A session took the lead, or tried to: the guard may still say no."""
+    """A session raised the epoch to lead. Its guard may still refuse."""
 
     zxid: int
     session: int
-    """Whom it was raised for."""
+    """The latch that it was raised for."""
     time_ms: int
     epoch: int
 
@@ -42,12 +42,12 @@ class LeaderNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A committed write that its session had no right to."""
+    """A committed write that its session was not allowed to make."""
 
     zxid: int
     session: int
     holder: int | None
-    """Session that the epoch was raised for last; None: nobody had raised it."""
+    """The session that the epoch was raised for last; None: it was never raised."""
     path: str
     why: str
 
@@ -65,17 +65,17 @@ class Ledger:
     named: list[LeaderNamed] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     leader_writes: int = 0
-    """Committed changes of what only a leader may change."""
+    """Committed changes that only a leader may make."""
     fenced_off: int = 0
-    """Transactions that ZooKeeper refused because the epoch was over: zombies, stopped."""
+    """Transactions of zombies, which ZooKeeper refused because the epoch was over."""
 
 
 def audit(transactions: Iterable[Transaction], root: str) -> Ledger:
-    """Go through the log from its beginning.
+    """Check the whole log.
 
     Args:
-        transactions: All of them, oldest first: the first epoch counts, too.
-        root: Of the cluster, such as `/nimbus`.
+        transactions: All of them, oldest first, from the first epoch on.
+        root: Path of the cluster, such as `/nimbus`.
     """
     ledger = Ledger()
     holder: int | None = None
@@ -105,18 +105,18 @@ def audit(transactions: Iterable[Transaction], root: str) -> Ledger:
 def is_leaders_write(operation: Operation, root: str) -> bool:
     """Whether only a leader may make this change.
 
-    Parents (`/runs`, `/assignments/<worker>`) are made by anybody, so they do not count; commands are queued
-    by anybody and taken by the leader; slots are filled by runners and workers, too.
+    Any process may create parents (`/runs`, `/assignments/<worker>`), so they do not count. Any process may
+    queue commands, which the leader takes. Runners and workers fill slots, too.
     """
     if operation.kind not in CHANGES or not operation.path.startswith(f"{root}/"):
         return False
     match operation.path.removeprefix(f"{root}/").split("/"):
         case ["leader"]:
-            return operation.kind != "delete"  # resigning: it can only be missed, which is corrected
+            return operation.kind != "delete"  # a resigning leader deletes it; its absence does no harm
         case ["runs" | "pipelines" | "outcomes", _] | ["runs", _, _]:
             return True
         case ["abdication"]:
-            return operation.kind != "create"  # made empty by anybody
+            return operation.kind != "create"  # any process may create it empty
         case ["assignments", _, _] | ["attempts", _]:
             return True
         case ["commands", _]:
@@ -136,12 +136,12 @@ def _is_leaders_slot_write(slot: str, operation: Operation) -> bool:
         return False
     document = json.loads(operation.data)
     if slot == "claim":
-        return bool(document.get("fenced_by_epoch"))  # 0: a worker fenced what it could not start
+        return bool(document.get("fenced_by_epoch"))  # 0: a worker fenced an attempt that it could not start
     return bool(document.get("written_by") == "leader")
 
 
 def ends(transactions: Iterable[Transaction], root: str) -> Mapping[str, Mapping[str, Any]]:
-    """The END of each attempt, as it was committed. Shape `{attempt id: document}`."""
+    """The committed END of each attempt. Shape `{attempt id: document}`."""
     return {attempt: json.loads(data) for attempt, data in _filled(transactions, root, "end")}
 
 

@@ -24,7 +24,7 @@ _CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(17))
 
 
 def releases() -> list[Sample]:
-    """Releases that share files and packs, as versions of one pipeline do."""
+    """Releases that share files and packs, like versions of one pipeline."""
     common = {f"lib/m{number}.py": b"common %d" % number * 200 for number in range(20)}
     found = []
     for number in range(5):
@@ -35,7 +35,7 @@ def releases() -> list[Sample]:
 
 
 def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> None:
-    """One thing that a user of a store does."""
+    """Do one random action of a user of a store."""
     release = chance.choice(known)
     match chance.randrange(8):
         case 0:
@@ -54,7 +54,7 @@ def use(local: LocalStore, known: Sequence[Sample], chance: random.Random) -> No
 
 
 def work(root: Path, seed: int) -> None:
-    """Work until killed. Two that collect together may each remove files that the other has just fetched."""
+    """Work until killed. If two workers collect, each may remove files that the other has just fetched."""
     known, chance = releases(), random.Random(seed)
     with LocalStore(root) as local:
         while True:
@@ -65,13 +65,13 @@ def work(root: Path, seed: int) -> None:
 
 
 def say(number: int) -> None:
-    """To the test."""
+    """Send a line to the test."""
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Fork workers, and say their process ids, until stdin ends."""
+    """Fork workers, and print their process ids, until stdin ends."""
     for line in sys.stdin:
         root, seed = line.split()
         pid = os.fork()

@@ -1,11 +1,11 @@
 """A disk that loses power: any combination of unflushed data may be lost. Not a test.
 
-A process is forked that works below a folder, and dies before one of its calls that change files. Meanwhile
-it is recorded what a disk must still have then: the bytes of each file at its last fsync, and the names in
-each folder at that folder's last fsync; or all of it, after a syncfs. The folder is then made to be as after
-a cut: of every name that is not sure, the old state or the new one, by chance; of every file whose bytes are
-not sure, the old bytes, the new ones, a part of these, or zeros. Files and folders keep their inodes and
-times, so that nothing is found to be another file than it was just because it is a copy.
+A forked process works below a folder, and dies before one of its calls that change files. It records which
+data a disk must still have then: the bytes of each file at its last fsync, and the names in each folder at
+that folder's last fsync; or everything, after a syncfs. The test then changes the folder to a state that is
+possible after a power cut. Each name that was not flushed gets its old or its new state, at random. Each file
+with unflushed bytes gets the old bytes, the new ones, a part of these, or zeros. Files and folders keep their
+inodes and times, so that no code can tell them from the originals.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Recorder:
 
     Args:
         top: The disk.
-        aside: A folder of the same file system, where what is removed stays: no inode is used twice.
+        aside: A folder of the same file system, which keeps removed files, so that no inode is used twice.
         dies_at: Number of the call before which the process dies.
-        fsyncs: Whether the disk does as it is told; else fsyncs of files are lies.
+        fsyncs: Whether the disk flushes on fsync; if not, fsync of a file reports success without flushing.
     """
 
     def __init__(self, top: Path, aside: Path, dies_at: int, *, fsyncs: bool) -> None:
@@ -49,7 +49,7 @@ class Recorder:
         self.kept = Kept()
 
     def install(self) -> None:
-        """For the rest of the process."""
+        """Intercept the calls until the process ends."""
         for name in ("open", "write", "pwrite", "ftruncate", "mkdir", "link", "chmod", "fchmod"):
             self._replace(name, lambda call, *args, **options: call(*args, **options))
         self._replace("unlink", self._unlink)
@@ -62,7 +62,7 @@ class Recorder:
             disk._syncfs = self._syncfs
 
     def die(self) -> None:
-        """Now; or at the end."""
+        """Write the record and end the process: at the chosen call, or at the end of the work."""
         (self._aside / "kept").write_bytes(pickle.dumps(self.kept))
 
     def _replace(self, name: str, instead: Callable[..., Any]) -> None:
@@ -135,13 +135,13 @@ class OnlyWhatIsSure(random.Random):
 
 
 def names(folder: str) -> Names:
-    """What is in a folder, and its inode."""
+    """The names in a folder, with their inodes."""
     with os.scandir(folder) as found:
         return {entry.name: entry.stat(follow_symlinks=False).st_ino for entry in found}
 
 
 def save(place: str | Path, aside: Path) -> None:
-    """Keep a file."""
+    """Save the bytes of a file."""
     saved = aside / f"file-{os.lstat(place).st_ino}"
     if not saved.exists():
         _LINK(place, saved, follow_symlinks=False)
@@ -152,10 +152,10 @@ def _place(path: Any, dir_fd: int | None) -> str:
 
 
 def run(work: Callable[[], None], top: Path, aside: Path, dies_at: int, *, fsyncs: bool = True) -> int:
-    """Fork, and work until the call of that number.
+    """Fork, and work until the call with that number.
 
     Returns:
-        `DIED`, `ENDED`, or anything else: an error, which was printed.
+        `DIED` or `ENDED`; anything else means an error, which was printed.
     """
     pid = os.fork()
     if pid == 0:
@@ -203,7 +203,7 @@ class _Survivors:
     placed: set[int] = field(default_factory=set)
 
     def of(self, folder: int) -> Names:
-        """Each name as it was when the folder was put on the disk, or as it was last."""
+        """Each name as it was when the folder was flushed, or as it was last."""
         before, after = self.kept.folders.get(folder, {}), self.now.get(folder, {})
         likely = self.dice.choice([0.0, 0.5, 0.9, 1.0])
         found: Names = {}
@@ -215,7 +215,7 @@ class _Survivors:
 
 
 def _take_apart(top: Path, aside: Path) -> None:
-    """All folders, without their files, lie side by side."""
+    """Move all folders next to each other, without their files."""
     for folder, folders, files in os.walk(top, topdown=False):
         Path(folder).chmod(0o755)
         for name in files:
@@ -232,7 +232,7 @@ def _build(
         path, spare = folder / name, aside / f"folder-{below}"
         if (aside / f"file-{below}").exists():
             _LINK(aside / f"file-{below}", path)
-        elif below not in survivors.placed and spare.exists():  # a folder is in one place only
+        elif below not in survivors.placed and spare.exists():  # a folder can be in one place only
             survivors.placed.add(below)
             spare.chmod(0o755)
             _RENAME(spare, path)
@@ -242,7 +242,7 @@ def _build(
 
 
 def _lose_bytes(path: Path, kept: bytes | None, dice: random.Random) -> None:
-    """Bytes that were not put on the disk are there, or not, or in part; size and time tell nothing."""
+    """Keep all, some or none of the unflushed bytes. Size and time of the file do not show it."""
     found, now = path.stat(), path.read_bytes()
     if kept == now:
         return

@@ -43,7 +43,7 @@ def append(file: Path, record: Any) -> None:
 
 
 def say(capsys: pytest.CaptureFixture[str], lines: Iterable[str]) -> None:
-    """Show lines to whoever runs the tests, passed or not."""
+    """Print lines even if the test passes."""
     with capsys.disabled():
         click.echo("")
         for line in lines:
@@ -71,7 +71,7 @@ def table(rounds: Sequence[Round]) -> list[str]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Least, median and most."""
+    """Minimum, median and maximum."""
     if not values:
         return "-"
     ordered = sorted(values)

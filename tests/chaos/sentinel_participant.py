@@ -1,7 +1,7 @@
 """One participant process: `sentinel_participant.py HOSTS ROOT NAME TIMEOUT_S SENTINEL`.
 
-Says `leads EPOCH SECONDS` once it is confirmed: it has the lock, the epoch is raised and the guard was asked;
-seconds on CLOCK_BOOTTIME. The only file of this test that knows the election's classes.
+It prints `leads EPOCH SECONDS` when its leadership is confirmed: it has the lock, the epoch is raised and the
+guard has agreed. Seconds are of CLOCK_BOOTTIME. Only this file of the test uses the election's classes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SILENT = frozenset({"query"})
 """Tasks of the pipeline that write no journal."""
 _CLASSIC, _OPERATION = "classic", "operation"
 _LONGEST_DELAY_S = 2.0
-"""From the beginning of an attempt's code to the fault; it works for four seconds."""
+"""Time from the start of an attempt's code to the fault. The code works for four seconds."""
 _WARM_S = 90.0
 _LOOK_S = 0.1
 
@@ -40,7 +40,7 @@ _LOOK_S = 0.1
 def _waiting_harmed(
     part: str, harm: str, cluster: Cluster, run_id: str, _rng: random.Random
 ) -> Injected | None:
-    """Harm all warm drivers that wait, or their runners, just before a run that would take one."""
+    """Harm all waiting warm drivers, or their runners, just before a run that would use one."""
     waiting = _waiting(cluster)
     victims = [pair[part] for pair in waiting]
     if harm == "paused":
@@ -74,7 +74,7 @@ def _connect_harmed(
 
 
 def _server_harmed(harm: str, cluster: Cluster, run_id: str, rng: random.Random) -> Injected | None:
-    """Harm a Spark Connect server, but nothing that it has started, in the middle of an operation."""
+    """Harm a Spark Connect server during an operation, but not the processes that it started."""
     found = _at_work(cluster, run_id, rng, _OPERATION)
     if found is None:
         return None
@@ -100,7 +100,7 @@ _SPARK_EVERY = 3
 
 
 def deck(rng: random.Random, rounds: int) -> list[Kind]:
-    """Kinds of faults in random order, each about equally often; every third one is done to Spark tasks."""
+    """Kinds of faults in random order, each about equally often. Every third one hits Spark tasks."""
     plain, spark = _shuffled(rng, KINDS), _shuffled(rng, SPARK_KINDS)
     return [next(plain if number % _SPARK_EVERY else spark) for number in range(1, rounds + 1)]
 
@@ -111,7 +111,7 @@ def _shuffled(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
 
 
 def _waiting(cluster: Cluster) -> list[Mapping[str, psutil.Process]]:
-    """Warm drivers, ready on each worker that has had Spark tasks, with their runners."""
+    """The ready warm drivers of each worker that has had Spark tasks, with their runners."""
 
     def settled() -> bool:
         told = [worker["warm_drivers"] for worker in cluster.ask("/workers")["workers"]]
@@ -134,9 +134,9 @@ def _pairs(folder: Path) -> Iterator[Mapping[str, psutil.Process]]:
 def _at_work(
     cluster: Cluster, run_id: str, rng: random.Random, task: str
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """An attempt of a task, some time after its code has begun; None: the run ended before.
+    """An attempt of a task, some time after the start of its code; None: the run ended before that.
 
-    That of an operation has begun when the server runs its program.
+    The code of an operation has started when the server runs its program.
     """
     while (found := victim(cluster, run_id, rng, task=task)) is not None:
         name = found[0].replace(f".{_OPERATION}.", f".program-of-{found[1]['number']}.")

@@ -26,7 +26,7 @@ from tests.yarn.manager import ENDED
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _CLIENT = {"worker": {"env": {"SPARK_SUBMIT_OPTS": _QUICK_JVM}}}
 _SERVICE = "org.apache.spark.deploy.k8s.features.DriverServiceFeatureStep"
-"""Kubernetes 1.20 cannot apply a Service as Spark 4.3 writes it, and no executor asks for one."""
+"""Kubernetes 1.20 cannot apply a Service of the form that Spark 4.3 writes, and no executor needs one."""
 _REST_POINTS = points_of(create=r"POST .*/create\b", status=r"GET .*/status/")
 _COUNTS = """
 from pyspark.sql import SparkSession
@@ -36,46 +36,58 @@ assert spark.range(1000).count() == 1000
 
 
 class PointCluster(Protocol):
-    """A cluster whose submissions are stopped at points."""
+    """A cluster whose submissions are interrupted at points."""
 
-    name: str
-    standalone: bool
-    """The stack's own Spark cluster is started."""
-    spark: Mapping[str, str]
-    """Of a task, beside its target."""
-    work: str
-    """What a task does, in Python."""
-    points: Sequence[Point]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def standalone(self) -> bool:
+        """Whether the stack's own Spark cluster is started."""
+        ...
+
+    @property
+    def spark(self) -> Mapping[str, str]:
+        """Settings in `spark` of each task, in addition to its target."""
+        ...
+
+    @property
+    def work(self) -> str:
+        """Python code of each task."""
+        ...
+
+    @property
+    def points(self) -> Sequence[Point]: ...
 
     def start(self, scene: Scene) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Start what is needed beside the stack, behind proxies.
+        """Start the servers that are needed in addition to the stack, behind proxies.
 
         Returns:
-            The target, and sections of the worker's configuration, as the configuration has them.
+            The target, and sections of the worker's configuration, in the form of the configuration.
         """
         ...
 
     def left(self) -> Sequence[str]:
-        """Drivers that the cluster has."""
+        """The drivers that the cluster reports."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a cluster is started beside."""
+    """The environment in which a cluster is started."""
 
     folder: Path
-    """Is not there yet."""
+    """It does not exist yet."""
     stack: LocalStack
-    """It runs."""
+    """It is running."""
     doors: Sequence[str]
-    """Schedulers, as drivers in the cluster are to reach them."""
+    """URLs under which drivers in the cluster reach the schedulers."""
     stops: Stops
     last_first: ExitStack
-    """Ends what was started."""
+    """Ends everything that was started."""
 
     def proxied(self, *urls: str, ca_file: Path | None = None) -> list[str]:
-        """Addresses of proxies for those who take submissions."""
+        """Start proxies for the servers that take submissions. Returns their addresses."""
         proxies = [HoldingProxy(GATEWAY, url, self.stops, ca_file) for url in urls]
         for proxy in proxies:
             self.last_first.callback(proxy.close)
@@ -89,7 +101,7 @@ class _Cluster:
     points: ClassVar[Sequence[Point]] = _REST_POINTS
 
     def left(self) -> Sequence[str]:
-        """See `PointCluster.left`. Here nobody knows."""
+        """See `PointCluster.left`. This cluster cannot report drivers."""
         return ()
 
 
@@ -158,7 +170,7 @@ class Kubernetes(_Cluster):
 
 
 class RealKubernetes(Kubernetes):
-    """The same with a real kube-apiserver. See `tests.kubernetes.bench`, which names it."""
+    """The same with a real kube-apiserver; see `tests.kubernetes.bench`."""
 
     name = "kube-apiserver"
     server = "real"
@@ -198,7 +210,7 @@ class Yarn(_Cluster):
 
 
 class Connect(_Cluster):
-    """A Spark Connect server; drivers are processes of the worker's host, which ask ZooKeeper themselves."""
+    """A Spark Connect server. Drivers are processes on the worker's host, which use ZooKeeper themselves."""
 
     name = "connect"
     spark: ClassVar[Mapping[str, str]] = {"mode": "connect"}

@@ -21,7 +21,7 @@ _CONNECT_S = 10.0
 
 
 class HoldingGrpc(grpc.GenericRpcHandler):
-    """Passes calls of all services on to one server. A request is named by its method: `Config`.
+    """Forwards calls of all services to one server. The name of a request is its method: `Config`.
 
     Threads: those of gRPC, and one for each call.
     """
@@ -35,7 +35,7 @@ class HoldingGrpc(grpc.GenericRpcHandler):
         self._server.start()
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """See `grpc.GenericRpcHandler`. On the wire, each call is one of streams."""
+        """See `grpc.GenericRpcHandler`. It handles every call as a call with streams."""
         method = details.method
 
         def pass_on(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -67,9 +67,9 @@ class HoldingGrpc(grpc.GenericRpcHandler):
 
 
 class HoldingZooKeeper:
-    """Passes connections on to one server. A request is named by its opcode and its paths.
+    """Forwards connections to one server. The name of a request is its opcode with its paths.
 
-    Threads: one that accepts, and two for each connection.
+    Threads: one that accepts connections, and two for each connection.
     """
 
     def __init__(self, upstream: str, stops: Stops) -> None:
@@ -114,7 +114,7 @@ class _Link:
     def __init__(self, client: socket.socket, server: socket.socket, stops: Stops) -> None:
         self._client, self._server, self._stops = client, server, stops
         self._asked: dict[int, str] = {}
-        """Requests that are not answered, by xid."""
+        """Unanswered requests, by xid."""
 
     def pass_requests(self) -> None:
         for number, frame in enumerate(_frames(self._client)):

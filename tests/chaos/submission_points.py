@@ -1,7 +1,7 @@
 """Eight points of a submission, and proxies that hold the request at which a submission is at such a point.
 
-A request is held either before it is passed on, or with its answer. What happens while it is held is up to
-the test. A request whose sender was killed meanwhile is still passed on: it was on its way.
+A proxy holds either the request, before it forwards it, or the answer. The test acts in the meantime. The
+proxy forwards a held request even if its sender was killed, because the request had already been sent.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Point:
     asked: str
     """`GATEWAY`, `DOOR` or `STORE`."""
     request: str
-    """Pattern of what is asked: method and path, or what takes their place."""
+    """Pattern of the request: method and path, or the equivalent of the protocol."""
     with_answer: bool = False
-    """It is held with its answer: what it asks for is done."""
+    """The answer is held, so the request has been executed."""
     after: str = ""
     """Pattern of a request that must have been answered before."""
     task_ends: bool = False
-    """The task must end for the point to be reached."""
+    """The point is reached only if the task ends."""
 
 
 def points_of(*, create: str, status: str) -> Sequence[Point]:
-    """The eight points, by the requests with which a cluster is asked for a driver, and how a driver is."""
+    """The eight points, given the requests that create a driver and that query its status."""
     claim, log, end = r"POST .*/claim\b", r"POST .*/log\b", r"POST .*/end\b"
     return (
         Point(name="during submit", asked=GATEWAY, request=create),
@@ -74,13 +74,13 @@ class Stops:
             self._released.clear()
 
     def release(self) -> None:
-        """Let the held request go on, and hold nothing more."""
+        """Forward the held request, and hold no other."""
         with self._lock:
             self._point = None
         self._released.set()
 
     def pass_by(self, asked: str, request: str, *, answered: bool) -> None:
-        """A request is about to be passed on, or its answer is; returns when it may be."""
+        """Called before a request or its answer is forwarded. Returns when it may be forwarded."""
         with self._lock:
             point = self._point
             if point is None or (asked != GATEWAY and f"/{self._run}." not in request):
@@ -96,10 +96,10 @@ class Stops:
 
 
 class HoldingProxy:
-    """Passes requests on to one server. Threads: its own, and one for each connection."""
+    """Forwards requests to one server. Threads: its own, and one for each connection."""
 
     def __init__(self, asked: str, upstream: str, stops: Stops, ca_file: Path | None = None) -> None:
-        """`ca_file`: what the certificate of an upstream with TLS is checked with."""
+        """`ca_file`: verifies the certificate of an upstream with TLS."""
         place = urlsplit(upstream)
         verify = ssl.create_default_context(cafile=ca_file) if place.scheme == "https" else None
 

@@ -27,10 +27,10 @@ class Round:
     victim: str
     attempts: int
     executions: int
-    """Of user code, in all attempts."""
+    """Executions of user code, in all attempts."""
     took_s: float
     verdict: str
-    """`PASSED`, or what was wrong."""
+    """`PASSED`, or the fault."""
 
 
 def read_rounds(file: Path) -> list[Round]:
@@ -42,7 +42,7 @@ def read_rounds(file: Path) -> list[Round]:
 def missing(
     rounds: Iterable[Round], cluster: str, points: Sequence[str], goal: int
 ) -> Iterator[tuple[str, str]]:
-    """Points and victims of the rounds to be played, until each cell has `goal` of them; the fewest first."""
+    """Points and victims of the missing rounds, until each cell has `goal` of them; the fewest first."""
     played = Counter((one.point, one.victim) for one in rounds if one.cluster == cluster)
     for count in range(goal):
         for point in points:
@@ -63,7 +63,7 @@ def table(rounds: Iterable[Round]) -> list[str]:
 
 
 def _cell(ones: Sequence[Round]) -> str:
-    """Rounds, and in brackets what they opened: attempts beyond the first, and what has not passed."""
+    """Number of rounds, and in brackets the attempts beyond the first, and the rounds that failed."""
     told = []
     if again := sum(max(0, one.attempts - 1) for one in ones):
         told.append(f"{again} again")

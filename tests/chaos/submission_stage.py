@@ -46,11 +46,11 @@ while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
     time.sleep(0.05)
 """
 _HELD_S = _RUN_S = 300.0
-"""A busy machine starts Spark in minutes."""
+"""On a busy machine, Spark takes minutes to start."""
 
 
 class Stage:
-    """A started stack of two schedulers and a worker of its own. Main thread."""
+    """A started stack of two schedulers and a separate worker. Main thread only."""
 
     def __init__(self, root: Path, cluster: PointCluster, chaos: Cluster, stops: Stops) -> None:
         self._root, self._cluster, self.chaos, self._stops = root, cluster, chaos, stops
@@ -61,7 +61,7 @@ class Stage:
     def publish(
         self, name: str = NAME, *, deploy: str | None = None, conf: Mapping[str, str] | None = None
     ) -> None:
-        """Publish a pipeline whose task works, and waits for the gate of its run."""
+        """Publish a pipeline whose task works and waits for the gate of its run."""
         place = self._root / "pipelines" / name
         place.mkdir(parents=True)
         spark = {"target": TARGET, **({"deploy": deploy} if deploy else self._cluster.spark)}
@@ -77,23 +77,23 @@ class Stage:
         self.chaos.publish(place)
 
     def start(self, run: str, pipeline: str = NAME) -> None:
-        """Ask for a run."""
+        """Request a run."""
         self.chaos.command("/runs", {"pipeline": pipeline, "run_id": run, "parameters": {}})
 
     def task(self, run: str) -> dict[str, Any]:
-        """The task of a run, as the API shows it."""
+        """The task of a run, from the API."""
         (task,) = self.chaos.run(run)["tasks"]
         found: dict[str, Any] = task
         return found
 
     def play(self, point: Point, victim: str, run: str) -> int:
-        """Stop a submission at a point, kill the victim, let the submission go on, start the victim anew.
+        """Hold a submission at a point, kill the victim, continue the submission, start the victim again.
 
         Returns:
-            How many attempts were opened.
+            Number of opened attempts.
         """
         until("earlier drivers to be forgotten", 60, lambda: not self.submissions())
-        for worker in self.chaos.stack.workers:  # one that was killed is still shown for a while
+        for worker in self.chaos.stack.workers:  # a killed worker is still shown for some time
             worker.wait_ready()
         self._stops.plan(point, run)
         if point.task_ends:
@@ -129,13 +129,13 @@ class Stage:
         return Counter((one["run"], one["attempt"]) for one in found if run in ("", one["run"]))
 
     def submissions(self) -> list[Path]:
-        """Notes on the worker's disk of drivers that it follows."""
+        """Records on the worker's disk of the drivers that it follows."""
         return list(self.chaos.stack.folder.glob("*/**/applications/*.json"))
 
 
 @contextmanager
 def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
-    """Start all, with a target whose requests pass through proxies."""
+    """Start everything, with a target whose requests pass through proxies."""
     stops = Stops()
     tuning = StackTuning(warms_spark=False)
     stack = LocalStack(root / "stack", 2, workers=1, standalone=cluster.standalone, tuning=tuning)
@@ -165,7 +165,7 @@ def stage(root: Path, cluster: PointCluster) -> Iterator[Stage]:
 
 
 def _use_target(stack: LocalStack, target: Mapping[str, Any], of_worker: Mapping[str, Any]) -> None:
-    """Write the target into the configuration of all daemons, which are started anew."""
+    """Write the target into the configuration of all daemons, and restart them."""
     for daemon in (*stack.schedulers, *stack.workers):
         daemon.kill()
         config = stack.folder / f"{daemon.name}.yaml"

@@ -1,4 +1,4 @@
-"""Alerts over the deaths of their leaders: none is missing, and a double says that it may be one.
+"""Alerts while leaders are killed: none is missing, and a repeated one says that it may be a repetition.
 
 The leaders are processes with the real engine, election, store and webhook on a real ZooKeeper, killed with
 SIGKILL at random moments. The receiver is an HTTP server, the worker is simulated.
@@ -59,7 +59,7 @@ def test_no_alert_is_missing_though_leaders_are_killed(tmp_path: Path, dates: in
             workers.register("w", 1, 50, holding=False)
             for number in range(kills):
                 _await(receiver, (number + 1) * dates // (kills + 1))
-                time.sleep(draw.uniform(0, 0.05))  # not a wait: at another moment of a delivery
+                time.sleep(draw.uniform(0, 0.05))  # not a wait: the kill must come at a random moment
                 os.kill(leaders[-1].pid, signal.SIGKILL)
                 leaders.append(_leader(server.hosts, receiver, tmp_path, number + 1))
             _await(receiver, dates)
@@ -80,7 +80,7 @@ def test_no_alert_is_missing_though_leaders_are_killed(tmp_path: Path, dates: in
 
 
 def _ended_terms(logs: Path) -> int:
-    """How many leaders have ended: those killed, and those whose session was lost on a busy machine."""
+    """Number of ended leaders: killed ones, and those that lost their session on a busy machine."""
     told = "".join(log.read_text() for log in logs.glob("leader-*.log"))
     return max(int(epoch) for epoch in re.findall(r"epoch=(\d+)", told)) - 1
 
@@ -92,8 +92,8 @@ def _leader(hosts: str, receiver: HttpReceiver, folder: Path, number: int) -> Li
 
 
 def _await(receiver: HttpReceiver, count: int) -> None:
-    """Wait until so many different alerts have come."""
-    until = time.monotonic() + 300 + count / 5  # a busy machine deposes leaders; only a failure takes so long
+    """Wait until `count` different alerts have arrived."""
+    until = time.monotonic() + 300 + count / 5  # busy machines depose leaders; only failures take so long
     while len({headers["Idempotency-Key"] for headers, _ in receiver.got[:]}) < count:
         assert time.monotonic() < until, f"{len(receiver.got)} messages for {TARGET}, not {count}"
         time.sleep(0.02)

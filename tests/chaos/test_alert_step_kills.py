@@ -1,11 +1,11 @@
-"""The leader killed with SIGKILL at each step of sending an alert: none is missing, and a double says so.
+"""Kills the leader (SIGKILL) at each step of sending an alert: none is missing, and repetitions say so.
 
-Leaders with the real engine, election, store, crash sentinel and webhook on a real ZooKeeper; an HTTP server
-takes the alerts; the worker is simulated. In memory, and again and again for one alert:
+The leaders have the real engine, election, store, crash sentinel and webhook on a real ZooKeeper. An HTTP
+server takes the alerts; the worker is simulated. In memory, and repeatedly for one alert:
 `tests/property/test_alert_kills.py`. At random moments: `test_alert_leader_kills.py`.
 
-NIMBUS_ALERT_KILLS: kills at each point. NIMBUS_ALERT_KILLS_RECORD: a file that kills are appended to; those
-that it has already are not played again.
+NIMBUS_ALERT_KILLS: kills at each point. NIMBUS_ALERT_KILLS_RECORD: a file to which kills are appended; kills
+that it already contains are not repeated.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ from tests.thorough import thorough
 KILLS = number_from("NIMBUS_ALERT_KILLS", 19)
 RECORD = "NIMBUS_ALERT_KILLS_RECORD"
 AHEAD = "-ahead"
-"""What the name of a run ends with whose alert another one waits for."""
+"""Suffix of the name of a run for whose alert another alert waits."""
 LONG = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """What came of one kill."""
+    """The result of one kill."""
 
     at: str
     messages: list[list[bool]]
-    """Whether each says that it may repeat: those of the alert, then those of the one that it waited for."""
+    """For each message, whether it says that it may be a repetition: those of the alert, then those of the
+    alert that it waited for."""
     took_s: float
 
     @property
     def passed(self) -> bool:
-        """No alert is missing, and those that came twice say so."""
+        """Whether no alert is missing, and repeated ones say so."""
         counted = tuple(map(len, self.messages))
         return counted == POINTS[self.at] and all(all(more) for _, *more in self.messages)
 
@@ -74,7 +75,7 @@ def test_no_alert_is_missing_when_its_leader_is_killed_at_each_step(
     played = Counter(one.at for one in read(record))
     wanted = [at for number in range(kills) for at in POINTS if played[at] <= number]
     with stage(tmp_path, zookeeper.hosts, zk_root) as on:
-        for number, at in enumerate([*wanted, ""]):  # the last leader lives
+        for number, at in enumerate([*wanted, ""]):  # the last leader is not killed
             on.start(f"r{number}", at)
             if number:
                 append(record, on.sent())
@@ -88,7 +89,7 @@ def test_no_alert_is_missing_when_its_leader_is_killed_at_each_step(
 
 
 class Stage:
-    """A cluster whose leaders die, each about one run, after it has finished what the last one left."""
+    """A cluster whose leaders die, each at an alert of one run, after finishing earlier work."""
 
     def __init__(
         self, hosts: str, session: ZooKeeperSession, root: str, notes: Notes,
@@ -101,11 +102,11 @@ class Stage:
         self._run, self._at, self._pid = "", "", 0
         self._killed_at, self._began = "", 0.0
         self._alerts: list[str] = []
-        """Runs that the last death was about."""
+        """The runs whose alert the last leader died at."""
         self._answers = threading.Event()
-        """The target answers about the first of two alerts."""
+        """Set when the target may answer the first of two alerts."""
         self.taken = 0
-        """Messages that are counted."""
+        """Number of messages counted so far."""
         receiver.before_answer = self._taken
 
     def start(self, run: str, at: str) -> None:
@@ -117,7 +118,7 @@ class Stage:
         )  # fmt: skip
 
     def kill(self) -> None:
-        """Have the alert at which the leader dies, and wait until it is dead."""
+        """Cause the alert at which the leader dies, and wait until it is dead."""
         self._killed_at, self._began, self._alerts = self._at, time.monotonic(), [self._run]
         if self._reader.pipeline(SPEC.name) is None:
             self._ask(PublishRelease(pipeline=SPEC.name, digest=RELEASE.digest, activate=True))
@@ -135,7 +136,7 @@ class Stage:
         self._answers.set()
 
     def sent(self) -> Kill:
-        """Wait until all is sent that the last leader left; what came of it."""
+        """Wait until all remaining alerts of the last leader are sent. Returns the result."""
         for run in self._alerts:
             wait(lambda run=run: (alert := self._alert(run)) and alert.state is AlertState.SENT)  # type: ignore[misc]
         messages = [self._messages(run) for run in self._alerts]
@@ -144,7 +145,7 @@ class Stage:
         return Kill(at=self._killed_at, messages=messages, took_s=took_s)
 
     def _messages(self, run: str) -> list[bool]:
-        """Whether each message about a run says that it may repeat."""
+        """For each message about a run, whether it says that it may be a repetition."""
         bodies = (json.loads(body) for _, body in self.receiver.got[:])
         return [bool(body["may_repeat"]) for body in bodies if is_about(body["id"], run)]
 
@@ -160,7 +161,7 @@ class Stage:
         assert outcome.accepted, outcome.message
 
     def _taken(self, key: str) -> None:
-        """The target has taken a message, and has not answered yet."""
+        """Called when the target has received a message, before it answers."""
         if self._at == UNANSWERED and is_about(key, self._run):
             os.kill(self._pid, signal.SIGKILL)
             self._notes.add(leader_of(self._run), killed=UNANSWERED)
@@ -170,7 +171,7 @@ class Stage:
 
 @contextmanager
 def stage(folder: Path, hosts: str, root: str) -> Iterator[Stage]:
-    """All that a leader needs."""
+    """The servers that a leader needs."""
     notes = Notes(folder / "notes.jsonl")
     notes.file.touch()
     with ExitStack() as opened:

@@ -1,6 +1,6 @@
 """The API of three schedulers on a real ZooKeeper, whose leaders are killed (SIGKILL).
 
-NIMBUS_API_KILLS_ROUNDS: pairs of conditional writes. NIMBUS_API_KILLS_EXAMPLES: drawn requests to each
+NIMBUS_API_KILLS_ROUNDS: pairs of conditional writes. NIMBUS_API_KILLS_EXAMPLES: random requests to each
 operation.
 Laws in memory: `tests/property/test_conditional_writes.py`; each step: `test_command_step_kills.py`.
 """
@@ -32,10 +32,10 @@ pytestmark = [pytest.mark.chaos, thorough, pytest.mark.timeout(3600)]
 ROUNDS = number_from("NIMBUS_API_KILLS_ROUNDS", 20)
 EXAMPLES = number_from("NIMBUS_API_KILLS_EXAMPLES", 3)
 LATEST_S = 0.05
-"""After two writes. A leader decides within some milliseconds, so some kills come after the decisions."""
+"""Delay after two writes. A leader decides in milliseconds, so some kills come after the decisions."""
 KILL_EVERY_S = 2.0
 SESSION = timedelta(seconds=10)
-"""A busy machine is no fault; the session of a leader that is killed ends at once."""
+"""Long, because a busy machine is not a fault. The session of a killed leader ends at once."""
 ASKED, VICTIM = "asked", "victim"
 DEFINITION = """
 schema: 1
@@ -77,7 +77,7 @@ def test_of_two_writes_with_one_tag_one_is_done_though_the_leader_is_killed(
 
 
 def _raced(chaos: Cluster, rng: random.Random, number: int, read: str, written: str, field: str) -> str:
-    """Two clients change what they have read, at two schedulers. Whether the killed leader had decided."""
+    """Two clients change the same record, at two schedulers. Returns whether the killed leader decided."""
     chaos.whole()
     leader = chaos.leader()
     urls = chaos.stack.addresses.schedulers
@@ -163,7 +163,7 @@ def test_api_answers_as_its_schema_says_and_starts_each_run_once_while_leaders_a
 
 
 def _kill_leaders(chaos: Cluster, fuzz: subprocess.Popen[bytes]) -> int:
-    """Kill the leader again and again until all requests are answered. How many died."""
+    """Kill leaders until all requests are answered. Returns the number of kills."""
     for kills in count():
         moment(KILL_EVERY_S)
         if fuzz.poll() is not None:
@@ -181,7 +181,7 @@ def _start_runs(on: Front, fuzz: subprocess.Popen[bytes]) -> None:
 
 
 def _started(on: Front) -> list[str]:
-    """The run of each key that a start of `asked` was sent with; asked again, so that each is decided."""
+    """The run of each key with which `asked` was sent. Each is sent again, so that all are decided."""
     found = []
     for request, answers in on.keyed.values():
         if request.path == "/api/v1/runs" and ASKED.encode() in request.body:

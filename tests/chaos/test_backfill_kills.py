@@ -1,7 +1,7 @@
-"""A backfill over the deaths of its leaders: each date once, and never more runs at once than the limit.
+"""A backfill while leaders are killed: each date once, and never more runs at a time than the limit.
 
 The leaders are processes with the real engine, election and store on a real ZooKeeper, killed with SIGKILL at
-random moments. The worker is simulated: it answers each order at once. The witness is the server's own
+random moments. The worker is simulated: it answers each order at once. The test reads the server's own
 transaction log.
 """
 
@@ -63,12 +63,12 @@ def test_each_date_is_run_once_and_few_at_once_though_leaders_are_killed(
         workers = SimulatedWorkers(session, ROOT)
         workers.register("w", 1, 50, holding=True)
         workers.wait_for(lambda: len(workers.held) >= LIMIT, LONG.total_seconds())  # type: ignore[union-attr]
-        workers.release_held()  # from here each is answered at once, so that few are under way together
+        workers.release_held()  # from now on, orders are answered at once, so that few runs are live
         draw = random.Random(dates)
         for number in range(kills):
             until = (number + 1) * dates // (kills + 1)
             workers.wait_for(lambda until=until: workers.tally.ended >= until, LONG.total_seconds())  # type: ignore[misc]
-            time.sleep(draw.uniform(0, 0.1))  # not a wait: at another moment of a turn
+            time.sleep(draw.uniform(0, 0.1))  # not a wait: the kill must come at a random moment
             leaders.replace()
         done = _await_end(reader, dates)
         assert (done.started, done.succeeded, done.skipped) == (dates, dates, 0)
@@ -85,7 +85,7 @@ def test_each_date_is_run_once_and_few_at_once_though_leaders_are_killed(
 
 
 def _check_log(folder: Path, dates: int, kills: int) -> None:
-    """Each date's run is created once, and after no transaction are more under way than the limit."""
+    """Check that each date's run is created once, and that live runs never exceed the limit."""
     created: list[str] = []
     under_way: set[str] = set()
     most = 0
@@ -111,7 +111,7 @@ def _check_log(folder: Path, dates: int, kills: int) -> None:
 
 
 class _Leaders:
-    """One leader after the other."""
+    """Starts leaders, one after the other."""
 
     def __init__(self, hosts: str, folder: Path) -> None:
         self._hosts, self._folder = hosts, folder
@@ -123,7 +123,7 @@ class _Leaders:
         self._made.append(LineProcess(name, command, self._folder / f"{name}.log"))
 
     def replace(self) -> None:
-        """Kill the one that leads; the next one leads when its session is over."""
+        """Kill the leader. The next one leads when its session has ended."""
         os.kill(self._made[-1].pid, signal.SIGKILL)
         self.start()
 
@@ -139,7 +139,7 @@ def _ask(queue: ZooKeeperCommandQueue, command: Command) -> None:
 
 
 def _await_end(reader: ZooKeeperClusterReader, dates: int) -> Backfill:
-    """The backfill when it is finished."""
+    """Wait for the end of the backfill, and return it."""
     until = time.monotonic() + 60 + dates / 10
     for backfill in _looks(reader):
         if backfill.state is BackfillState.FINISHED:

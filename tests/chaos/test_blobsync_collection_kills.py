@@ -42,7 +42,7 @@ KILLS = number_from("NIMBUS_BLOB_KILLS", 6)
 SEED = number_from("NIMBUS_BLOB_SEED", secrets.randbelow(1_000_000))
 LONGEST_S = 0.5
 IN_TIME = "killed after a request to delete had begun"
-"""Few kills may all miss a deletion: then the test goes on, up to four times as long."""
+"""If no kill hits a deletion, the test continues, up to four times as long."""
 ROLES = (
     ("collect",),
     ("collect", "collect"),
@@ -97,7 +97,7 @@ class Forks:
 
 
 class Site:
-    """A bucket, and what should be in it."""
+    """A bucket, and its expected content."""
 
     def __init__(self, server: S3Server, bucket: str, folder: Path, dice: random.Random) -> None:
         self.folder, self._dice = Folder(folder), dice
@@ -135,20 +135,20 @@ class Site:
         return sum(not info.key.startswith(("gc/", "leases/")) for info in self.store.list(""))
 
     def prepare(self) -> None:
-        """Nobody publishes or collects now. Others are wanted, something new is there, and much is due."""
-        self.folder.leap(2 * HOUR)  # the leases of the dead run out
+        """Prepare a round, while no worker runs: other wanted releases, a new one, and objects to delete."""
+        self.folder.leap(2 * HOUR)  # the leases of killed workers expire
         for name in self._dice.sample(NAMES, 2):
             publish_version(self.store, self.folder.path / "src", name, self._dice.randrange(VERSIONS))
         visible = self.visible()
         self.folder.wanted = frozenset(self._dice.sample(visible, min(len(visible), 2)))
         self.folder.leap(2 * HOUR)
         if self._dice.random() < 0.7:
-            gather(self.store, self.folder)  # condemns
+            gather(self.store, self.folder)  # condemns objects
             self.folder.leap(2 * HOUR)
         self.folder.begin()
 
     def check(self) -> None:
-        """Whatever is visible is whole; what is wanted, or was published just now, is visible."""
+        """Check that visible releases are complete, and that wanted or just published ones are visible."""
         there = {info.key: info.size_bytes for info in self.store.list("")}
         visible = set(self.visible())
         assert self.folder.wanted <= visible
@@ -163,7 +163,7 @@ class Site:
         assert dict(read_release(self.store, ref.name, ref.digest)) == self.truth[ref.digest]
 
     def needed(self, ref: ReleaseRef) -> dict[str, int]:
-        """Packs and blobs."""
+        """The packs and blobs that it needs."""
         manifest = fetch_manifest(self.store, ref.name, ref.digest)
         layout = fetch_layout(self.store, ref.name, ref.digest)
         sizes = {keys.pack(pack.name): pack.size_bytes for pack in layout.packs}
@@ -171,7 +171,7 @@ class Site:
         return sizes | {keys.blob(blob.name): blob.size_bytes for blob in blobs if not blob.is_packed}
 
     def check_quiet(self) -> None:
-        """Nobody else is here: two collections, a grace apart, leave what is wanted and nothing else."""
+        """Check, without workers, that two collections a grace period apart leave only wanted releases."""
         self.folder.begin()
         for _ in range(2):
             self.folder.leap(2 * HOUR)
@@ -224,12 +224,12 @@ def test_bucket_whose_collectors_are_killed_at_random_moments_is_whole_and_is_cl
             if count["rounds"] % 20 == 0:
                 site.check_quiet()
         site.check_quiet()
-    assert count[IN_TIME] > 0  # else this shows little
+    assert count[IN_TIME] > 0  # otherwise the test shows little
     say(capsys, [f"collection: {dict(sorted(count.items()))}; nothing broken, nothing left"])
 
 
 def _kill_all(workers: list[Forks], roles: tuple[str, ...], site: Site, dice: random.Random) -> None:
-    """Most times while something is being deleted, if that happens at all."""
+    """Kill collectors, if possible while they delete."""
     at_work = [
         (worker, worker.start(role, dice.randrange(1 << 30)))
         for role, worker in zip(roles, workers, strict=False)
@@ -239,7 +239,7 @@ def _kill_all(workers: list[Forks], roles: tuple[str, ...], site: Site, dice: ra
         until_s = time.monotonic() + (1 if "publish" in roles else 3)
         while site.folder.deleting() < requests and time.monotonic() < until_s:
             time.sleep(0.001)
-        time.sleep(dice.random() * 0.01)  # the moment is what is random
+        time.sleep(dice.random() * 0.01)  # so that the moment of the kill is random
     else:
         time.sleep(dice.random() * LONGEST_S)
     for worker, pid in at_work:

@@ -1,4 +1,4 @@
-"""Who publishes, syncs, scrubs and collects, on one bucket and store, is killed at random moments.
+"""Processes that publish, sync, scrub and collect, on one bucket and store, are killed at random moments.
 
 NIMBUS_BLOB_KILLS: how many. NIMBUS_BLOB_SEED: as printed, to draw the same roles and pauses.
 """
@@ -92,7 +92,7 @@ class Workers:
 
 
 class Site:
-    """A bucket, a local store, and what should be in them."""
+    """A bucket, a local store, and their expected content."""
 
     def __init__(self, server: S3Server, bucket: str, folder: Path) -> None:
         self.folder, self.root = folder, folder / "store"
@@ -116,14 +116,14 @@ class Site:
         return publish(self.store, name=NAME, files=files, dry_run=dry_run).digest
 
     def sync(self, *wanted: ReleaseRef) -> None:
-        """Bring releases whole, and compare them with what was published, byte by byte."""
+        """Sync releases completely, and compare them with the published files, byte by byte."""
         with LocalStore(self.root) as local, syncing(self.store, local) as syncer:
             for ref in wanted:
                 assert contents(syncer.ensure(ref, timedelta(seconds=60))) == self.truth[ref.digest]
             assert list((self.root / "quarantine").iterdir()) == [], "nothing was damaged"
 
     def check(self) -> None:
-        """After a kill, when nobody uses the store: nothing false counts, and what was to stay is here."""
+        """Check after a kill, without other users: no wrong file counts as verified, and none is lost."""
         assert audit(self.root, self.truth) == []
         with LocalStore(self.root) as local:
             kept = local.kept(self.stays)
@@ -134,7 +134,7 @@ class Site:
         assert audit(self.root, self.truth) == []
 
     def check_collected(self) -> None:
-        """After collection nothing is left but one release."""
+        """Check that after collection only one release is left."""
         self.sync(self.stays)
         with LocalStore(self.root) as local:
             for _ in range(2):
@@ -187,7 +187,7 @@ def test_bucket_and_store_whose_users_are_killed_at_random_moments_lose_nothing_
             if number % (7 * AT_ONCE) == 0:
                 site.check_collected()
         site.sync(*releases(site.store))
-        for version in range(VERSIONS):  # whatever publishers left half done is no obstacle
+        for version in range(VERSIONS):  # unfinished publishes must not disturb
             site.publish(version)
         assert {ref.digest for ref in releases(site.store)} == set(site.truth)
         site.sync(*releases(site.store))
@@ -201,7 +201,7 @@ def test_bucket_and_store_whose_users_are_killed_at_random_moments_lose_nothing_
 def _kill_all(forks: list[Workers], roles: list[str], stays: str, dice: random.Random) -> None:
     pids = [fork.start(role, dice.randrange(1 << 30), stays) for fork, role in zip(forks, roles, strict=True)]
     for pid in pids:
-        time.sleep(dice.random() * LONGEST_S)  # the moment is what is random
+        time.sleep(dice.random() * LONGEST_S)  # so that the moment of the kill is random
         os.kill(pid, signal.SIGKILL)
     for fork, role in zip(forks, roles, strict=True):
         assert fork.ended_with() == -signal.SIGKILL, f"a worker for {role} ended by itself: {fork.errors()}"

@@ -1,7 +1,7 @@
-"""Syncing onto a disk that is full at random points: told clearly, no damage, and with room it goes on.
+"""Syncing to a disk that is full at random points: a clear error, no damage, and later success.
 
-On a small file system in memory, where the tests may mount. NIMBUS_BLOB_SEED: as printed.
-NIMBUS_BLOB_DISKS: how many points. What one store does by itself: `test_blobsync_local_disk_full`.
+On a small file system in memory, if the tests may mount. NIMBUS_BLOB_SEED: as printed.
+NIMBUS_BLOB_DISKS: number of points. A store alone: `test_blobsync_local_disk_full`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def store(s3_server: S3Server, s3_bucket: str) -> Iterator[S3ObjectStore]:
 
 
 def fill(disk: Path, room_bytes: int) -> Path:
-    """Leave so much room, and no more."""
+    """Fill the disk, except for that many bytes."""
     ballast = disk / "ballast"
     with ballast.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(1, free_bytes(disk) - room_bytes))
@@ -128,7 +128,7 @@ def test_sync_onto_a_disk_full_at_random_points_damages_nothing_and_goes_on_when
 
 
 def _is_full(syncer: Syncer, large: ReleaseRef, first: ReleaseRef, eventually: Eventually) -> bool:
-    """Whether the disk was too small; then it is told, and what was here is ready still."""
+    """Whether the disk was too small. Checks the error, and that earlier releases are still ready."""
     eventually(
         lambda: syncer.readiness().is_ready(large) or syncer.readiness().disk.condition is DiskCondition.FULL,
         60,

@@ -1,7 +1,7 @@
-"""Publishing and syncing through a proxy that breaks answers in all the ways it knows.
+"""Publishing and syncing through a proxy that injects all its faults.
 
-NIMBUS_BLOB_SEED: as printed, to draw the same faults. NIMBUS_BLOB_FAULT_RUNS: how often each fault is to
-come, at least.
+NIMBUS_BLOB_SEED: as printed, to draw the same faults. NIMBUS_BLOB_FAULT_RUNS: minimum number of injections of
+each fault.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ RETRY = RetryPolicy(
 NAME, RATE = "p", 0.4
 BOUND_S = 120.0
 HEAVY: list[Fault] = [Stall(10), Stall(100_000), SlowBody(1000), NoHttp(), InterimAnswers(), Trickle()]
-"""What costs a time-out each."""
+"""Faults that cost a timeout each."""
 ALL_FAULTS = [*USUAL_FAULTS, *HEAVY]
 Eventually = Callable[..., None]
 
@@ -98,7 +98,7 @@ class Site:
 
     @contextmanager
     def syncing(self, root: Path) -> Iterator[Syncer]:
-        """A host that reaches the bucket through the proxy only."""
+        """A host that reaches the bucket only through the proxy."""
         with LocalStore(root) as local:
             syncer = Syncer(self.broken, local, retry=RETRY)
             syncer.start()
@@ -115,7 +115,7 @@ def site(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> Iterator[Site]:
 
 
 class Deck:
-    """A rule: requests are hit at a rate, by each fault once before any comes again."""
+    """A rule: a share of the requests gets faults, and each fault comes once before any comes again."""
 
     def __init__(self, seed: int, faults: Sequence[Fault] = ALL_FAULTS) -> None:
         self._dice, self._left, self.dealt = random.Random(seed), list[Fault](), 0
@@ -131,7 +131,7 @@ class Deck:
 
 
 class WithPoison:
-    """A rule: one object is never served as it is; all other requests have faults at a rate."""
+    """A rule: one object is always served with a fault; a share of all other requests gets faults."""
 
     def __init__(self, poisoned: str, others: Deck) -> None:
         self.poisoned, self._others = poisoned, others
@@ -150,7 +150,7 @@ def test_every_fault_at_a_rate_lets_nothing_wrong_in_and_holds_up_only_what_is_p
     say(capsys, [f"faulty S3: NIMBUS_BLOB_SEED={SEED}"])
     published = {site.publish(site.direct, version): files_of(version) for version in range(VERSIONS)}
     deck, took_s = Deck(SEED), list[float]()
-    while deck.dealt < RUNS * len(ALL_FAULTS):  # each of them has come
+    while deck.dealt < RUNS * len(ALL_FAULTS):  # until each fault has come often enough
         began_s = time.monotonic()
         _bring_up_a_host(site, published, deck, eventually, site.folder / str(len(took_s)))
         took_s.append(time.monotonic() - began_s)
@@ -167,7 +167,7 @@ def _bring_up_a_host(
     eventually: Eventually,
     root: Path,
 ) -> None:
-    """Sync all into a new store; one file is never served rightly, until all else is here."""
+    """Sync everything to a new store. One file is always wrong until all other files are on this host."""
     truth = {ref.digest: files for ref, files in published.items()}
     with_alone = next(ref for ref, files in published.items() if "alone" in files)
     others = set(published) - {with_alone}
@@ -211,11 +211,11 @@ def test_publishing_through_faults_makes_whole_releases_or_says_why_not(
     for version in versions:
         try:
             ref = site.publish(site.broken, version)
-        except StoreAccessDeniedError as exc:  # not tried again without anybody's doing: keys do not heal
+        except StoreAccessDeniedError as exc:  # not retried: wrong keys do not become right
             refused += 1
             assert str(exc).startswith("s3://")
             assert site.proxy.endpoint_url in str(exc)
-            assert "ExpiredToken" in str(exc) or "403" in str(exc)  # an answer without a body has no words
+            assert "ExpiredToken" in str(exc) or "403" in str(exc)  # an answer without a body has no text
             assert "Check" in str(exc)
             continue
         made[ref.digest] = files_of(version)

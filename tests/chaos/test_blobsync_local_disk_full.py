@@ -1,6 +1,6 @@
-"""A disk that is full at any point: a clear error, no damage, and it goes on when there is room.
+"""A disk that is full at any point: a clear error, no damage, and with free space the store continues.
 
-On small file systems of its own, where the tests may mount; and with a limit on file sizes everywhere.
+On small file systems, if the tests may mount; and with a limit on file sizes everywhere.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _mounted(folder: Path, *command: str) -> Iterator[Path]:
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own; the second says late, at fsync, that it is full."""
+    """A small file system. The second kind reports late, at fsync, that it is full."""
     if request.param == "tmpfs":
         yield from _mounted(
             tmp_path / "disk", "mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,nr_inodes=2000", "none"

@@ -1,6 +1,6 @@
-"""Two users of one local store, killed at random moments, again and again.
+"""Two processes that use one local store are killed at random moments, repeatedly.
 
-`NIMBUS_BLOB_KILLS=1000` makes it long.
+`NIMBUS_BLOB_KILLS=1000` makes the test long.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_store_whose_users_are_killed_at_random_moments_counts_nothing_false_and
         for number in range(0, kills, 2):
             pids = [one.start(tmp_path, seed + number + at) for at, one in enumerate(both)]
             for pid in pids:
-                time.sleep(chance.random() * LONGEST_S)  # the moment is what is random
+                time.sleep(chance.random() * LONGEST_S)  # so that the moment of the kill is random
                 os.kill(pid, signal.SIGKILL)
             assert [one.ended_with() for one in both] == [-signal.SIGKILL] * 2
             check(tmp_path, known)
@@ -89,7 +89,7 @@ def test_store_whose_users_are_killed_at_random_moments_counts_nothing_false_and
 
 
 def check(root: Path, known: list[Sample]) -> None:
-    """What counts is what it should be, to the last byte."""
+    """Check that files that count as verified have the right bytes."""
     with LocalStore(root) as local:
         for release in known:
             for item, data in release.objects.items():
@@ -103,7 +103,7 @@ def check(root: Path, known: list[Sample]) -> None:
 
 
 def finish(root: Path, known: list[Sample]) -> None:
-    """All can be brought, and all but one removed; nothing else is left."""
+    """Check that all releases can be fetched and all but one removed, and that nothing else is left."""
     with LocalStore(root) as local:
         for release in known:
             assert contents(local.materialise(fill(local, release).manifest.ref)) == dict(release.files)

@@ -1,4 +1,4 @@
-"""A local store whose host loses power at any call: nothing false counts, what was kept is here, all goes on.
+"""A local store whose host loses power at any call: no wrong file counts, no kept file is lost, and it works.
 
 NIMBUS_BLOB_CUTS: how many cuts. NIMBUS_BLOB_SEED: as printed, to draw the same ones.
 """
@@ -33,7 +33,7 @@ RELEASES = (FIRST, SECOND)
 
 
 class Work:
-    """What a user of the store does, and what it was told."""
+    """The work of a user of the store, and the answers it got."""
 
     def __init__(self, folder: Path) -> None:
         self.disk, self.aside, self.told = folder / "disk", folder / "aside", folder / "told"
@@ -57,7 +57,7 @@ class Work:
             local.materialise(FIRST.manifest.ref)
 
     def kept(self) -> list[Sample]:
-        """What it was told that it is kept, and did not remove."""
+        """Releases that the store reported as kept and that were not removed."""
         last = dict(reversed(line.split()) for line in self.told.read_text().splitlines())
         return [release for release in RELEASES if last.get(release.manifest.digest) == "kept"]
 
@@ -82,7 +82,7 @@ def working(folder: Path) -> Iterator[Work]:
 
 
 def sync(local: LocalStore, release: Sample) -> Sample:
-    """As a syncer does: what the cut damaged of a partial file is found out at its end, and fetched anew."""
+    """Sync like a syncer: damage of a partial file is detected at its end, and the file is fetched again."""
     for item, data in release.objects.items():
         with suppress(CorruptBlobError):
             bring(local, item, data)
@@ -90,7 +90,7 @@ def sync(local: LocalStore, release: Sample) -> Sample:
 
 
 def check(work: Work) -> None:
-    """After the cut."""
+    """Check the store after the cut."""
     with LocalStore(work.root) as local:
         for release in RELEASES:
             for item, data in release.objects.items():
@@ -116,7 +116,7 @@ def check(work: Work) -> None:
 
 
 def calls(folder: Path) -> int:
-    """How many calls there are at which the power may be cut."""
+    """Number of calls at which the power may be cut."""
     low, high = 0, 4096
     while low < high:
         with working(folder / f"{low}-{high}") as work:
@@ -136,7 +136,7 @@ def cut_once(folder: Path, dies_at: int, dice: random.Random, *, fsyncs: bool = 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The power is not really cut: what stands for the disk is told of each fsync, and that is enough."""
+    """Replace fsync, because the power is not really cut: the recorder only has to know of each fsync."""
     monkeypatch.setattr(os, "fsync", lambda _fd: None)
     monkeypatch.setattr(os, "fdatasync", lambda _fd: None)
 
@@ -161,12 +161,12 @@ def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_an
 
 @pytest.mark.chaos
 def test_store_in_a_new_folder_is_there_after_a_power_cut(tmp_path: Path) -> None:
-    """Also the folders above it that were made for it."""
+    """Its new parent folders are flushed, too."""
     cut_once(tmp_path / "last", calls(tmp_path) - 1, OnlyWhatIsSure())
 
 
 @pytest.mark.chaos
 def test_disk_that_lies_about_fsync_is_found_out_by_these_checks(tmp_path: Path) -> None:
-    """Else they would show nothing."""
+    """Otherwise the checks would show nothing."""
     with pytest.raises(AssertionError, match="a release that was kept"):
         cut_once(tmp_path / "last", calls(tmp_path) - 1, OnlyWhatIsSure(), fsyncs=False)

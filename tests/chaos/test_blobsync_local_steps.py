@@ -1,4 +1,4 @@
-"""A process that dies before any step of what a local store does: nothing false counts, and all goes on."""
+"""A process dies before any step of a local store: no wrong file counts as verified, and work continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader that the chaos tests of blobsync rely on finds what is wrong."""
+"""The reader that the chaos tests of blobsync rely on finds faults."""
 
 from __future__ import annotations
 

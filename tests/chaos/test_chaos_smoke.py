@@ -1,6 +1,6 @@
-"""Runs in the middle of which a process of the cluster is killed or stopped, in every mode of tasks.
+"""A process of the cluster is killed or stopped during a run, in every mode of tasks.
 
-NIMBUS_CHAOS_ROUNDS: how many; in every third one the fault is in Spark tasks.
+NIMBUS_CHAOS_ROUNDS: number of runs; in every third one, the fault hits Spark tasks.
 NIMBUS_CHAOS_SEED: as printed, to draw the same faults at the same moments.
 """
 
@@ -24,9 +24,9 @@ ROUNDS = number_from("NIMBUS_CHAOS_ROUNDS", 2)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
 RUN_BOUND_S = 240.0
 GONE_BOUND_S = 30.0
-"""From a run's end to that of its last process; from the end of all workers to that of their last one."""
+"""Longest time until the last process ends: after the end of a run, and after the end of all workers."""
 _TRIES = 5
-"""A fault that comes after its run's end is drawn again."""
+"""If a fault comes after the end of its run, another one is drawn."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(180 + 240 * ROUNDS)]
 
@@ -44,10 +44,10 @@ def test_runs_survive_killed_leaders_zombies_and_killed_workers(
             for number, kind in enumerate(deck(rng, ROUNDS), 1):
                 rounds.append(_round(chaos, number, kind, rng))
                 append(record, rounds[-1])
-        finally:  # what was found until then counts, too, when something did not happen in time
+        finally:  # earlier findings count, even if an event did not happen in time
             say(capsys, _summary(chaos, rounds))
         ledger, transactions = chaos.ledger(), chaos.log()
-        # The conclusion rests on our reading of the log, so ZooKeeper's own tool must read the same.
+        # The result depends on our reader of the log, so ZooKeeper's own tool must read the same.
         listed = toolkit.listed(chaos.log_folder)
         chaos.stop_daemons()
         until("all processes to end", GONE_BOUND_S, lambda: chaos.stack.leftovers() == [])
@@ -99,7 +99,7 @@ def _round(chaos: Cluster, number: int, kind: Kind, rng: random.Random) -> Round
 
 
 def _left_behind(chaos: Cluster, run_id: str) -> list[str]:
-    """Processes of a run that do not end after it."""
+    """Processes that do not end after their run."""
     try:
         until("the end of its processes", GONE_BOUND_S, lambda: not chaos.left_behind(run_id))
     except NotInTimeError:

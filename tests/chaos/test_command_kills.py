@@ -18,12 +18,12 @@ from tests.thorough import thorough
 pytestmark = [pytest.mark.chaos, thorough, pytest.mark.timeout(900)]
 
 LATEST_S = 0.05
-"""After the submission. A leader decides within some milliseconds, so some kills come after the decision."""
+"""Delay after the submission. A leader decides in milliseconds, so some kills come after the decision."""
 RUN, AGAIN = "commanded", "commanded-again"
 
 
 def test_commands_are_done_once_when_the_leader_is_killed_after_each(tmp_path: Path) -> None:
-    gates = tmp_path / "gates"  # that stay closed, so that the runs stay live
+    gates = tmp_path / "gates"  # they stay closed, so that the runs stay live
     gates.mkdir()
     rng = random.Random(20)
     with cluster(tmp_path / "stack", workers=1) as chaos:

@@ -1,11 +1,12 @@
-"""Every type of command, with the leader killed (SIGKILL) at each of its steps: done once, never lost.
+"""Every type of command, with the leader killed (SIGKILL) at each of its steps: executed once, never lost.
 
-Leaders with the real engine, election, store and crash sentinel on a real ZooKeeper. A leader dies at a step
-of its takeover, while the command waits, or at one after it has read the command. In memory, of more leaders:
-`tests/property/test_command_kills.py`; a whole cluster at random moments: `test_command_kills.py`.
+The leaders have the real engine, election, store and crash sentinel on a real ZooKeeper. A leader dies at a
+step of its takeover, while the command waits, or at a step after it has read the command. In memory, with
+more leaders: `tests/property/test_command_kills.py`. A whole cluster at random moments:
+`test_command_kills.py`.
 
-NIMBUS_COMMAND_KILLS: kills for each type, at least. NIMBUS_COMMAND_KILLS_RECORD: a file that deaths are
-appended to; those that it has already are not played again.
+NIMBUS_COMMAND_KILLS: minimum number of kills for each type. NIMBUS_COMMAND_KILLS_RECORD: a file to which
+deaths are appended; deaths that it already contains are not repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ KILLS = number_from("NIMBUS_COMMAND_KILLS", 20)
 RECORD = "NIMBUS_COMMAND_KILLS_RECORD"
 LONG = timedelta(seconds=60)
 TAKEOVER, TURN = "takeover", "turn"
-"""What the steps are of: a leader that finds the command, or one that is told of it."""
+"""Whose steps are counted: a leader that finds the command, or one that is notified of it."""
 
 
 At = tuple[str, int, int]
@@ -58,30 +59,30 @@ At = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """A command, some deaths of leaders at one step, and what came of it."""
+    """A command, some deaths of leaders at one step, and the result."""
 
     command: str
     steps_of: str
     leaders: int
-    """That may die."""
+    """Number of leaders that may die."""
     step: int
     killed: list[str]
-    """Where they died."""
+    """The steps at which they died."""
     accepted: bool
     consumed: int
-    """Transactions that consumed the command."""
+    """Number of transactions that consumed the command."""
     done: list[int]
-    """How often each transaction that did it, or consumed it, did it."""
+    """For each transaction that executed or consumed the command: how often it executed it."""
     took_s: float
 
     @property
     def at(self) -> At:
-        """What tells it from other plays of the command."""
+        """Distinguishes it from other plays of the command."""
         return self.steps_of, self.leaders, self.step
 
     @property
     def passed(self) -> bool:
-        """It was done once, in the transaction that consumed it."""
+        """Whether it was executed once, in the transaction that consumed it."""
         return self.accepted and self.consumed == 1 and self.done == [1]
 
 
@@ -117,7 +118,7 @@ def test_command_is_done_once_when_its_leader_is_killed_at_each_step(
 
 
 def steps(found: Mapping[At, Play], what: Sequence[str], kills: int) -> Iterator[At]:
-    """Each step at which one leader can die; then as many for more leaders as there are to be kills."""
+    """Each step at which one leader can die, then steps for more leaders until there are enough kills."""
     for leaders in count(1):
         for steps_of in what:
             for step in count(1):
@@ -129,7 +130,7 @@ def steps(found: Mapping[At, Play], what: Sequence[str], kills: int) -> Iterator
 
 
 class Stage:
-    """Clusters whose leaders die, one cluster for each play."""
+    """Clusters whose leaders die; each play has its own cluster."""
 
     def __init__(
         self, hosts: str, session: ZooKeeperSession, root: str, folder: Path, leaders: ForkedLeaders
@@ -140,7 +141,7 @@ class Stage:
         """Commands of all plays."""
 
     def play(self, name: str, steps_of: str, leaders: int, step: int) -> Play:
-        """Do a command under leaders that die."""
+        """Execute a command with leaders that die."""
         began = time.monotonic()
         cluster = f"{name}-{steps_of}-{leaders}-{step}"
         paths = Paths(f"{self._root}/{cluster}")
@@ -185,7 +186,7 @@ class Stage:
         )
 
     def _prepare(self, case: Case, paths: Paths, queue: ZooKeeperCommandQueue) -> None:
-        """Bring about the situation of a case."""
+        """Create the situation of a case."""
         worker = replace(WORKER, newest_schema=records.SCHEMA, started_at=datetime.now(UTC))
         ZooKeeperRegistrations(self._session, paths.root).publish_worker(worker)
         ask(queue, PublishRelease(pipeline=P, digest=digest_of(SPEC), activate=True))
@@ -202,7 +203,7 @@ class Stage:
             wait(lambda: (run := reader.run(RUN)) is not None and not run.open_attempts())
 
     def _fate(self, notes: Notes, leader: str) -> str | None:
-        """Wait until a leader is dead, or has done its part. Where it died."""
+        """Wait until a leader has died or finished its part. Returns the step at which it died."""
         killed: list[str] = []
 
         def decided() -> bool:
@@ -217,7 +218,7 @@ class Stage:
 
 
 def consumed(notes: Notes) -> bool:
-    """Whether the command was."""
+    """Whether the command was consumed."""
     return any(line.get("consumed") for line in notes.all())
 
 
@@ -230,7 +231,7 @@ def ask(queue: ZooKeeperCommandQueue, command: Command) -> CommandOutcome:
 
 @contextmanager
 def stage(folder: Path, hosts: str, root: str) -> Iterator[Stage]:
-    """All that leaders need."""
+    """The servers that leaders need."""
     with ExitStack() as opened:
         session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=LONG))
         session.start(LONG)
@@ -240,7 +241,7 @@ def stage(folder: Path, hosts: str, root: str) -> Iterator[Stage]:
 
 
 def check_log(zookeeper: Path, asked: Sequence[tuple[Paths, CommandId]]) -> None:
-    """By the server's own log, each command was removed once, and has one outcome."""
+    """Check in the server's own log that each command was removed once, and has one outcome."""
     found: defaultdict[str, int] = defaultdict(int)
     for transaction in read_log(zookeeper / "data" / "version-2"):
         if transaction.is_committed:

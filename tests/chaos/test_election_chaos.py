@@ -1,4 +1,4 @@
-"""Five participants, three ZooKeeper servers, faults by the dozen: never two leaders, and soon one again.
+"""Five participants, three ZooKeeper servers, many faults: never two leaders, and soon one again.
 
 NIMBUS_CHAOS_SECONDS: for how long (`make chaos`: ten minutes). NIMBUS_CHAOS_SEED: to play the same faults
 again. NIMBUS_CHAOS_SESSION_MS: session timeout.

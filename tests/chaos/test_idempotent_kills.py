@@ -42,7 +42,7 @@ def test_a_start_sent_a_hundred_times_over_killed_leaders_starts_one_run(tmp_pat
 
 
 def _sent(chaos: Cluster, body: dict[str, Any], rng: random.Random) -> dict[str, Any] | None:
-    """The answer of some scheduler; None: it gave none that counts."""
+    """The answer of a scheduler; None: there was none that counts."""
     url = rng.choice(chaos.stack.addresses.schedulers)
     try:
         answer = chaos.http.post(f"{url}/api/v1/runs", json=body, headers=KEY)

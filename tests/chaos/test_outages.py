@@ -1,6 +1,6 @@
-"""S3 or ZooKeeper is gone for a while in the middle of a run. Outages stop progress, not work.
+"""S3 or ZooKeeper is unavailable for some time during a run. Outages stop progress, not running tasks.
 
-NIMBUS_OUTAGE_SECONDS: for how long, at least.
+NIMBUS_OUTAGE_SECONDS: shortest duration.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.chaos.report import number_from, say
 OUTAGE_S = number_from("NIMBUS_OUTAGE_SECONDS", 10)
 RUN_BOUND_S = 3 * OUTAGE_S + 90
 TASKS = ("short", "middle", "long")
-"""They compute when the outage begins; the first two until during it, the last until it is over."""
+"""They run when the outage begins. The first two end during it, the last one after it."""
 DURING = {"short", "middle"}
 RECOVERY_BOUND_S = 90.0
 UNHURRIED = timedelta(seconds=10)
-"""A session that a leader does not lose by the machine being busy."""
+"""So long that a leader does not lose its session on a busy machine."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + 4 * OUTAGE_S)]
 
@@ -49,12 +49,12 @@ def unhurried(tmp_path: Path) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """What became of a run while a server was away."""
+    """The progress of a run while a server was unavailable."""
 
     started: set[str]
-    """Tasks that started meanwhile."""
+    """Tasks that started during the outage."""
     ended: set[str]
-    """Tasks that ended meanwhile."""
+    """Tasks that ended during the outage."""
     lasted_s: float
     back_at: float
 
@@ -67,7 +67,7 @@ def test_zookeeper_outage_kills_no_task_and_the_run_ends_by_itself(
     server = chaos.stack.zookeeper
 
     outage = _outage(chaos, server, lambda seen: _ended(seen) >= DURING)
-    leader = chaos.leader(above=epoch)  # the link broke, so even the same scheduler leads anew
+    leader = chaos.leader(above=epoch)  # the connection broke, so even the same scheduler has a new term
     led_s = seconds_after(outage.back_at, leader["recovered_at"])
     run = chaos.finished(run_id, RUN_BOUND_S)
 
@@ -92,7 +92,7 @@ def test_s3_outage_kills_no_task_and_the_leader_keeps_leading(
     before = chaos.leader()
     run_id = _in_the_middle(chaos)
 
-    # `join` needs both, so it is started, by the leader, while S3 is away.
+    # `join` needs both, so the leader starts it while S3 is unavailable.
     outage = _outage(chaos, chaos.stack.s3, lambda seen: _ended(seen) >= DURING and "join" in _started(seen))
     run = chaos.finished(run_id, RUN_BOUND_S)
 
@@ -116,7 +116,7 @@ def test_s3_outage_kills_no_task_and_the_leader_keeps_leading(
 
 
 def _in_the_middle(chaos: Cluster) -> str:
-    """Start a run and wait until its three long tasks compute."""
+    """Start a run, and wait until its three long tasks run."""
     gates = _gates(chaos)
     gates.mkdir()
     run_id = chaos.start_run("outage", gates=gates)
@@ -130,7 +130,7 @@ def _gates(chaos: Cluster) -> Path:
 
 
 def _outage(chaos: Cluster, server: ManagedProcess, seen_enough: Callable[[list[Execution]], bool]) -> Outage:
-    """Kill a server, let some tasks end, start it again when enough was seen, let the last task end."""
+    """Kill a server, let some tasks end, start the server again, let the last task end."""
     before, began_s = chaos.executions(), time.monotonic()
     server.kill()
     for task in DURING:
@@ -168,7 +168,7 @@ def _check(chaos: Cluster, run: dict[str, Any]) -> None:
 
 
 def _bad_attempts(run: dict[str, Any]) -> list[str]:
-    """Attempts that did not succeed, each with why."""
+    """Attempts that did not succeed, each with its reason."""
     return [
         f"{task['name']}.{each['number']} on {each['worker']}: {each['outcome']}: {each['reason']}"
         for task in run["tasks"]
@@ -182,7 +182,7 @@ def _names(run: dict[str, Any]) -> list[str]:
 
 
 def _all_delivered(chaos: Cluster) -> bool:
-    """Runners have noted it in the folders of their attempts; executors have removed theirs."""
+    """Whether runners have recorded the delivery in their folders, and executors have removed theirs."""
     works = [chaos.stack.folder / worker.name / "worker" for worker in chaos.stack.workers]
     isolated = [folder for work in works for folder in AttemptFolder.all_in(work)]
     pooled = [task for work in works for executor in ExecutorFolder.all_in(work) for task in executor.tasks()]

@@ -1,4 +1,4 @@
-"""A scheduler that lacks an artifact never leads while a ready one lives; afterwards it syncs and leads.
+"""A scheduler with a missing artifact never leads while a ready one is alive; afterwards it syncs and leads.
 
 NIMBUS_READINESS_TRIALS: how many. NIMBUS_CHAOS_SEED: as printed, to draw the same trials.
 """
@@ -28,7 +28,7 @@ TRIALS = number_from("NIMBUS_READINESS_TRIALS", 2)
 SEED = number_from("NIMBUS_CHAOS_SEED", secrets.randbelow(1_000_000))
 POLICY = "NIMBUS__LEADERSHIP__GATE_POLICY"
 SESSION = timedelta(seconds=6)
-"""A trial says beforehand who is to die as leader: nobody may lose the lead by the machine being busy."""
+"""Long, because a trial chooses which leader dies: a busy machine must not depose another one."""
 _BOUND_S = 90.0
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180 + 240 * TRIALS)]
@@ -36,24 +36,24 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180 + 240 * TRIALS)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one trial did and found."""
+    """Actions and findings of one trial."""
 
     number: int
     broken: str
     policy: str
-    """What the incomplete scheduler was told about artifacts that storage does not have."""
+    """The gate policy of the incomplete scheduler."""
     queued_ahead: bool
-    """It stood before the ready one, so the lock was its own first."""
+    """Whether it was before the ready one in the queue, so that it got the lock first."""
     abdications: int
-    """How often it took the lock, and gave it back, while a ready one lived."""
+    """How often it took and released the lock while a ready one was alive."""
     led_too_early: int
-    """How often it was named leader, while a ready one lived: must be 0."""
+    """How often it became leader while a ready one was alive: must be 0."""
     ready_led_s: float
-    """From the leader's death until the ready one led."""
+    """Time from the leader's death until the ready one led."""
     healed_led_s: float
-    """From the last ready one's death until the formerly incomplete one led."""
+    """Time from the last ready one's death until the formerly incomplete one led."""
     synced_first: bool
-    """It was complete when it was named leader; else it led with the pipeline in quarantine, and synced."""
+    """Whether it was complete when it became leader; otherwise it led with the pipeline in quarantine."""
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +163,7 @@ def _store(chaos: Cluster) -> S3ObjectStore:
 
 
 def _packs(chaos: Cluster, number: int) -> Path:
-    """Where a scheduler keeps its small files: verified packs."""
+    """The folder with the verified packs of a scheduler, which contain its small files."""
     return chaos.stack.folder / f"scheduler-{number}" / "blobs" / "packs"
 
 
@@ -175,7 +175,7 @@ def _members(pack: Path) -> set[str]:
 
 @contextmanager
 def _away(store: S3ObjectStore, packs: list[str]) -> Iterator[None]:
-    """Some packs are not in S3; they are put back at the end."""
+    """Remove some packs from S3, and put them back at the end."""
     keys = [f"packs/{name}" for name in packs]
     kept = {key: b"".join(store.read(key)) for key in keys}
     for key in keys:
@@ -206,7 +206,7 @@ def _syncing(chaos: Cluster) -> dict[str, Any] | None:
 
 
 def _watched(chaos: Cluster, broken: int, *, above: int) -> dict[str, Any]:
-    """Wait for the ready one to lead, and look all the while whether the incomplete one ever does."""
+    """Wait until the ready one leads, and check all the time whether the incomplete one does."""
 
     def look() -> dict[str, Any] | None:
         for each in chaos.participants():
@@ -220,7 +220,7 @@ def _watched(chaos: Cluster, broken: int, *, above: int) -> dict[str, Any]:
 
 
 def _abdications(chaos: Cluster, number: int, begin: int, end: int) -> int:
-    """Latches that a scheduler gave back, in a part of the log: it yielded, or its guard said no."""
+    """Latches that a scheduler released, in a part of the log: it yielded, or its guard refused."""
     sessions = _sessions(chaos, number, begin)
     return sum(
         operation.kind == "delete" and operation.path.startswith("/nimbus/leader-lock/")
@@ -231,7 +231,7 @@ def _abdications(chaos: Cluster, number: int, begin: int, end: int) -> int:
 
 
 def _sessions(chaos: Cluster, number: int, begin: int) -> set[int]:
-    """Sessions under which a scheduler has registered since."""
+    """Sessions with which a scheduler has registered since then."""
     return {
         each.session
         for each in chaos.log()
@@ -241,9 +241,9 @@ def _sessions(chaos: Cluster, number: int, begin: int) -> set[int]:
 
 
 def _was_complete_when_named(chaos: Cluster, number: int, after: int) -> bool:
-    """Whether its first registration since it was named leader says so: that is written when it is elected.
+    """Whether its first registration since it became leader says so. It writes one when it is elected.
 
-    The one before may be older than the guard's answer, which comes from the memory of the syncer.
+    An earlier registration may be older than the guard's answer, which comes from the memory of the syncer.
     """
     named = False
     for each in chaos.log():

@@ -1,4 +1,4 @@
-"""kill -9 of a leader, again and again: how long until its successor is confirmed, with sentinel and without.
+"""Leaders are killed with SIGKILL: the time until the successor is confirmed, with and without a sentinel.
 
 NIMBUS_SENTINEL_KILLS: kills with a sentinel; a tenth of that, at least two, without. 100 for the record.
 """
@@ -24,7 +24,7 @@ from tests.chaos.report import number_from, say
 
 KILLS = number_from("NIMBUS_SENTINEL_KILLS", 6)
 WITH_S, WITHOUT_S = 10.0, 2.0
-"""Session timeouts: one that nobody could mistake for the sentinel's work, and a short one."""
+"""Session timeouts: a long one, so that only the sentinel can explain a fast takeover, and a short one."""
 TICK_S = 0.5
 AIM_MS = 50.0
 PARTICIPANT = Path(__file__).with_name("sentinel_participant.py")
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120 + 6 * KILLS)]
 
 
 class Participant:
-    """`sentinel_participant.py`, and what it says."""
+    """The process `sentinel_participant.py`, and its output."""
 
     def __init__(
         self, hosts: str, root: str, name: str, *, timeout_s: float, sentinel: bool, log: Path
@@ -55,7 +55,7 @@ class Participant:
             )
 
     def leads(self) -> tuple[int, float]:
-        """Wait until it does: the epoch, and since when."""
+        """Wait until it leads. Returns the epoch, and the time since when."""
         assert self.process.stdout is not None
         words = self.process.stdout.readline().split()
         assert words[:1] == ["leads"], words
@@ -80,7 +80,7 @@ def observer(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 class Succession:
-    """A leader and its successor, killed and replaced."""
+    """A leader and its successor. Killed leaders are replaced."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Succession:
         self._living: list[Participant] = []
 
     def takeovers_ms(self, kills: int, rng: random.Random) -> list[float]:
-        """Kill the leader so many times; from each kill to the successor's confirmation."""
+        """Kill leaders. Returns the times in ms from each kill to the successor's confirmation."""
         self._join()
         epoch, _ = self._living[0].leads()
         taken = []
@@ -171,12 +171,12 @@ def test_successor_of_a_leader_killed_without_a_sentinel_leads_when_the_session_
     taken = succession(False).takeovers_ms(max(2, KILLS // 10), random.Random(seed))
 
     say(capsys, [f"without, session {WITHOUT_S:g} s: {spread(taken)}; aim: at most {bound_ms:g} ms"])
-    assert min(taken) > WITHOUT_S * 1000 / 4  # so it is the sentinel that makes the difference
+    assert min(taken) > WITHOUT_S * 1000 / 4  # so the sentinel makes the difference
     assert max(taken) < 2 * bound_ms
 
 
 def spread(taken_ms: Sequence[float]) -> str:
-    """Kills, and how long they took."""
+    """The number of kills, and the times of the takeovers."""
     ordered = sorted(taken_ms)
 
     def percentile(part: float) -> float:

@@ -1,6 +1,6 @@
-"""A single scheduler without ZooKeeper, killed while runs are under way: they go on, no task runs twice.
+"""A single scheduler without ZooKeeper is killed during runs: they continue, and no task runs twice.
 
-NIMBUS_CHAOS_ROUNDS: how many kills. NIMBUS_CHAOS_SEED: as printed, to kill at the same moments.
+NIMBUS_CHAOS_ROUNDS: number of kills. NIMBUS_CHAOS_SEED: as printed, to kill at the same moments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a real standalone cluster says that is wrong, and what follows from it; and what it never touches.
+"""Wrong reports of a real standalone cluster and their effects; and drivers that Nimbus must not touch.
 
 NIMBUS_UNREACHABLE_S: how long both masters are stopped.
 """
@@ -43,7 +43,7 @@ def leader(on: Stage) -> SparkMaster:
 
 
 def state_of(on: Stage, driver: str) -> str:
-    """What the master that leads says of a driver."""
+    """The state of a driver, as the leading master reports it."""
     return str(httpx.get(f"{leader(on).rest}/v1/submissions/status/{driver}").json().get("driverState"))
 
 
@@ -66,7 +66,7 @@ def followed(on: Stage) -> str:
 
 
 def foreign_driver(on: Stage) -> str:
-    """A driver that somebody else has submitted, which sleeps; its id."""
+    """Submit a driver outside Nimbus, which sleeps. Returns its id."""
     program = on.journal.parent / "foreign.py"
     program.write_text("import time; time.sleep(1200)")
     properties = {"spark.app.name": "foreign", "spark.master": on.chaos.stack.spark.master}
@@ -162,7 +162,7 @@ def test_nothing_is_killed_or_run_twice_while_both_masters_are_stopped(on: Stage
         _LONG_S,
         lambda: any(not one.running or one.leads for one in masters(on)),
     )
-    for master in masters(on):  # one that has lost its leadership ends
+    for master in masters(on):  # a master that has lost its leadership ends
         if not master.running:
             master.stop()
             master.spawn()

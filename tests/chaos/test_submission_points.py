@@ -1,7 +1,7 @@
-"""Submissions to a cluster, stopped at eight points, where a scheduler or the worker is killed.
+"""Submissions to a cluster are held at eight points, where a scheduler or the worker is killed.
 
 NIMBUS_POINT_ROUNDS: rounds for each point and victim.
-NIMBUS_POINT_RECORD: a file that rounds are appended to. Those that it has already are not played again.
+NIMBUS_POINT_RECORD: a file to which rounds are appended. Rounds that it already contains are not repeated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_one_application_runs_user_code_wherever_a_submission_is_cut(
                 append(record, found)
                 played[run] = found.verdict
             until("the cluster to have no driver", _LEFT_S, lambda: not cluster.left())
-            executions = on.executions()  # of drivers that came late, too
+            executions = on.executions()  # also of drivers that started late
             assert {run for run, _ in executions} == set(played)
             assert set(executions.values()) == {1}
             assert set(played.values()) == {PASSED}
@@ -54,7 +54,7 @@ def test_one_application_runs_user_code_wherever_a_submission_is_cut(
 
 
 def play(on: Stage, kind: str, point: Point, victim: str, run: str) -> Round:
-    """Play a round; what was wrong, if anything, is in it."""
+    """Run a round. The result contains the fault, if there is one."""
     began, attempts, verdict = time.monotonic(), 0, PASSED
     try:
         attempts = on.play(point, victim, run)

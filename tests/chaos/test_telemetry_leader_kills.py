@@ -1,7 +1,7 @@
-"""Traces and lineage over deaths of leaders, with real schedulers and tasks: all comes, under one id.
+"""Traces and lineage while leaders are killed, with real schedulers and tasks: complete, with one id.
 
-The collector is an HTTP server that reads OTLP with the official messages; it refuses everything while the
-second leader lives.
+The collector is an HTTP server that reads OTLP with the official messages. It refuses everything while the
+second leader is alive.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def test_all_is_told_under_the_same_ids_though_leaders_are_killed(
 
 
 def next_of(attempt: AttemptId) -> AttemptId:
-    """The attempt after it, if there is one."""
+    """The next attempt, if there is one."""
     return AttemptId(attempt.run, attempt.task, attempt.number + 1)
 
 
 def lead_to_death(chaos: Cluster, server: Collector, run: str, eventually: Eventually) -> int:
-    """Kill the leader when a run is under way, and the collector knows of it."""
+    """Kill the leader when a run is running and the collector knows of it."""
     chaos.start_run(run)
     eventually(lambda: len(server.events()) >= 2, 120, "a START before the end")
     assert not TERMINAL & {event["eventType"] for event in server.events() if event["job"]["name"] == NAME}
@@ -124,7 +124,7 @@ def check_spans(server: Collector, wanted: set[str], traces: set[str]) -> None:
 
 
 def check_events(server: Collector, ids: set[str], retried: set[str]) -> None:
-    """`retried`: attempts that were followed by others; their START may differ, see docs/observability.md."""
+    """`retried`: attempts with a later attempt. Their START may differ, see docs/observability.md."""
     told = defaultdict(list)
     for event in server.events():
         told[event["run"]["runId"]].append(event)

@@ -1,4 +1,4 @@
-"""ZooKeeper's own reader of its log, to be sure that ours reads the same."""
+"""Runs ZooKeeper's own reader of its log, to check that ours reads the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = tuple[int, int, str]
 
 
 def listed(folder: Path) -> list[Entry]:
-    """What `TxnLogToolkit` lists, in the order of the files."""
+    """The entries that `TxnLogToolkit` lists, in the order of the files."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -33,5 +33,5 @@ def listed(folder: Path) -> list[Entry]:
 
 
 def entries(transactions: tuple[Transaction, ...]) -> list[Entry]:
-    """What we have read, in the same form."""
+    """The entries that our reader has read, in the same form."""
     return [(each.zxid, each.session, each.kind) for each in transactions]

@@ -1,6 +1,6 @@
 """Reads ZooKeeper's transaction log: all writes in order, with their sessions.
 
-A witness that shares no code with what it watches: the server alone has written these files.
+It shares no code with the tested programs: only the server writes these files.
 Source: `org.apache.zookeeper.server.persistence.FileTxnLog`, `zookeeper.jute` of ZooKeeper 3.9.
 """
 
@@ -41,13 +41,13 @@ class UnreadableLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One change, or one check, within a transaction."""
+    """One change or one check in a transaction."""
 
     kind: str
     path: str = ""
     data: bytes = b""
     error: int = 0
-    """Of an `error`: ZooKeeper's code."""
+    """For an `error`: ZooKeeper's code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +63,12 @@ class Transaction:
 
     @property
     def is_committed(self) -> bool:
-        """It changed something. A refused `multi` stands in the log too, with the errors of its parts."""
+        """Whether it changed something. The log also has refused `multi`s, with the errors of their parts."""
         return all(operation.kind != "error" for operation in self.operations)
 
     @property
     def is_fenced_off(self) -> bool:
-        """It was refused because its first part, the check of the epoch, did not hold."""
+        """Whether it was refused because its first part, the check of the epoch, failed."""
         first = self.operations[0] if self.operations else None
         return first is not None and self.kind == "multi" and first.error == BAD_VERSION
 
@@ -81,7 +81,7 @@ def read_log(folder: Path, *, after: int = 0) -> tuple[Transaction, ...]:
         after: Leave out those up to this zxid.
 
     Raises:
-        UnreadableLogError: a file is damaged, or of a form this module does not know.
+        UnreadableLogError: a file is damaged, or has an unknown format.
     """
     found: dict[int, Transaction] = {}
     for file in sorted(folder.glob("log.*"), key=lambda path: int(path.suffix[1:], 16)):
@@ -90,7 +90,7 @@ def read_log(folder: Path, *, after: int = 0) -> tuple[Transaction, ...]:
 
 
 def parse_file(data: bytes, place: str) -> Iterator[Transaction]:
-    """The transactions of one file, up to the zeros that the server has put at its end in advance."""
+    """The transactions of one file, up to the zeros that the server has allocated at its end."""
     if not data:
         return
     if data[:4] != _MAGIC:
@@ -103,7 +103,7 @@ def parse_file(data: bytes, place: str) -> Iterator[Transaction]:
         entry = data[position + 12 : position + 12 + size]
         position += 12 + size + 1
         if len(entry) < size or zlib.adler32(entry) != checksum:
-            if any(data[position:]):  # not the last, which a running server may be writing
+            if any(data[position:]):  # not the last entry, which a running server may be writing
                 raise UnreadableLogError(f"{place}: entry that ends at byte {position} is damaged")
             return
         yield _transaction(entry, place)
@@ -142,7 +142,7 @@ def _name(number: int, place: str) -> str:
 
 
 class _Reader:
-    """Reads jute, ZooKeeper's serialisation, from the front."""
+    """Reads jute, ZooKeeper's serialisation format."""
 
     def __init__(self, data: bytes, place: str) -> None:
         self._data, self._at, self._place = data, 0, place

@@ -1,4 +1,4 @@
-"""What contract suites share."""
+"""Fixtures of the contract suites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bench(request: pytest.FixtureRequest, zk_root: str) -> Iterator[Bench]:
 
 @pytest.fixture(params=["memory", "real"])
 def zookeeper_bench(request: pytest.FixtureRequest) -> Iterator[ZooKeeperBench]:
-    """Makes clients of a ZooKeeper in memory, then of a real one."""
+    """Makes clients: of a ZooKeeper in memory, and of a real one."""
     hosts: str | None = None
     root = "/election"
     if request.param == "real":

@@ -67,11 +67,11 @@ ORDER = Assignment(
 
 @dataclass
 class Bench:
-    """A board, with what a test needs to play the leader."""
+    """A board, with the functions that a test needs to act as leader."""
 
     board: AttemptBoard
     other: AttemptBoard
-    """The same board, seen by another process."""
+    """The same board, from another process."""
     add: Callable[[AttemptId], None]
     remove: Callable[[AttemptId], None]
     assign: Callable[[Assignment], None]
@@ -230,7 +230,7 @@ def test_a_cluster_is_told_from_another_and_is_the_same_for_all_who_see_it(
             ZooKeeperAttemptBoard(session, f"{root}/one"),
             ZooKeeperAttemptBoard(session, f"{root}/two"),
         )
-        first = one.cluster()  # makes what it is told by
+        first = one.cluster()  # creates the nodes that it watches
         below = ZooKeeperSession(ZooKeeperConfig(hosts=f"{hosts}{root}"))
         below.start(timedelta(seconds=30))
         try:
@@ -262,7 +262,7 @@ def test_the_first_end_stands_and_everybody_learns_it(bench: Bench) -> None:
 
 
 def test_an_end_is_accepted_only_where_its_claim_stands(bench: Bench) -> None:
-    """A run id may serve twice, and with it an attempt id: the driver of the first run ends nothing else."""
+    """An attempt id may be used twice, with its run id. The first run's driver must not end the second."""
     late, new = replace(END, nonce="first"), replace(END, nonce="second")
     bench.add(ATTEMPT)
     bench.board.claim(replace(CLAIM, nonce="first"))
@@ -366,7 +366,7 @@ def test_a_beat_is_a_sign_of_life_that_carries_progress(bench: Bench) -> None:
 
 
 def test_a_beat_from_elsewhere_takes_over(bench: Bench) -> None:
-    """As of the same runner on a new session, before the old one has run out."""
+    """For example the same runner with a new session, before its old session has expired."""
     bench.add(ATTEMPT)
     bench.board.beat(ATTEMPT, {"n": 1})
     bench.other.beat(ATTEMPT, {"n": 2})
@@ -473,7 +473,7 @@ def test_attempt_key_is_the_same_for_all_and_long(bench: Bench) -> None:
     assert bench.other.attempt_key() == key == bench.board.attempt_key()
 
 
-# What ZooKeeper alone can do to us.
+# Faults that only ZooKeeper has.
 
 
 def test_a_refusal_is_one_transaction(
@@ -505,7 +505,7 @@ def test_an_order_that_cannot_be_read_hides_no_other(
 
 
 def test_a_huge_progress_document_is_dropped_and_the_beat_goes_on(zookeeper_board: Bench) -> None:
-    """It comes from user code, and would cost the runner its connection."""
+    """The document comes from user code. Without a limit, the runner would lose its connection."""
     zookeeper_board.add(ATTEMPT)
     zookeeper_board.board.beat(ATTEMPT, {"rows": "x" * 2_000_000})
 

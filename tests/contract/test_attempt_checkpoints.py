@@ -1,4 +1,4 @@
-"""Checkpoints of attempts, on every AttemptBoard: the standing claim alone keeps one, and none after END."""
+"""Checkpoints of attempts, on every AttemptBoard: only the valid claim can store one, and not after END."""
 
 from __future__ import annotations
 

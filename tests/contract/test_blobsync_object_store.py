@@ -1,4 +1,4 @@
-"""What every `ObjectStore` promises, on the shipped fake and on two real servers over HTTP."""
+"""The contract of every `ObjectStore`, on the shipped fake and on two real servers over HTTP."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 
-PART = 5 << 20  # the least that S3 takes
+PART = 5 << 20  # the smallest part that S3 accepts
 LARGE = bytes(range(256)) * (2 * PART // 256) + b"and a last part"
 
 
 def nothing(_size_bytes: int) -> None:
-    """Nobody watches this transfer."""
+    """Ignore the progress."""
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +364,7 @@ def test_upload_that_is_stopped_shows_nothing_and_may_be_taken_up_or_abandoned(
     assert store.abandon_uploads("", timedelta(0)) == 0
 
 
-@pytest.mark.parametrize("store", ["memory", "rclone"], indirect=True)  # moto says 2010 of every upload
+@pytest.mark.parametrize("store", ["memory", "rclone"], indirect=True)  # moto reports 2010 for every upload
 def test_upload_is_as_old_as_it_is(store: ObjectStore) -> None:
     def stop(_size_bytes: int) -> None:
         raise InterruptedError

@@ -24,7 +24,7 @@ session, sqlite_session = views.session, views.sqlite_session
 
 @dataclass
 class Followed:
-    """A feed that is started, and the cluster that it follows."""
+    """A started feed, and the cluster that it follows."""
 
     feed: ChangeFeed
     cluster: views.Bench
@@ -35,7 +35,7 @@ class Followed:
         return self.feed.take(beats=True)
 
     def take(self, topic: str, *, beats: bool = False) -> Changed:
-        """Look until `topic` has changed."""
+        """Read until `topic` has changed."""
         while True:
             found = self.feed.take(beats=beats)
             if topic in found.topics:

@@ -199,7 +199,7 @@ def listed(run: Run) -> ListedRun:
 
 
 def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
-    """Who has the order about each open attempt of a run."""
+    """The worker that has the order for each open attempt of a run."""
     open_ones = ((name, task.open_attempt) for name, task in ({} if run is None else run.tasks).items())
     return {
         AttemptId(run.id, name, attempt.number): attempt.reaper or attempt.worker
@@ -209,7 +209,7 @@ def orders(run: Run | None) -> dict[AttemptId, WorkerId]:
 
 
 def put_run(store: ZooKeeperLeaderStore, before: Run | None, run: Run) -> None:
-    """Write a run, and its orders as the leader's rules do."""
+    """Write a run and its orders, as the leader's rules do."""
     old, new = orders(before), orders(run)
     kind = AssignmentKind.RUN
     commit(store, [w.CreateRun(run) if before is None else w.PutRun(run, before)])
@@ -525,7 +525,7 @@ def test_orders_of_a_worker_are_its_open_attempts_and_those_that_it_reaps(bench:
     assert orders() == [[], [], []]
 
 
-# The catalog's watch, and what only ZooKeeper can refuse.
+# The catalog's watch, and refusals that only ZooKeeper has.
 
 
 def test_the_catalog_tells_of_each_kind_of_change(
@@ -563,7 +563,7 @@ def test_a_fire_is_no_change_of_the_catalog(session: ZooKeeperSession, zk_root: 
     bench.put(fired)
 
     assert bench.reader.pipeline(RECORD.name) == fired
-    session.call(session.client.sync_async, zk_root)  # events come before the answer
+    session.call(session.client.sync_async, zk_root)  # the events arrive before the answer
     assert not told.is_set()
 
 
@@ -654,7 +654,7 @@ def test_a_command_that_waits_is_read_once(
 
 
 def note_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths that are read together from now on."""
+    """Record the paths that are read together from now on."""
     read: list[str] = []
     read_watched = Calls.read_watched
 

@@ -1,4 +1,4 @@
-"""What every `DataPlace` promises: a folder, and a bucket on the shipped fake and on two real servers."""
+"""The contract of every `DataPlace`: a folder, and a bucket on the shipped fake and on two real servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Site:
     own: Path
 
     def write(self, files: dict[str, bytes], output: str = OUTPUT) -> str:
-        """Do what an attempt does; the reference of its output."""
+        """Write an output like an attempt. Returns its reference."""
         prefix = self.writer.prefix(output)
         folder = self.writer.output(output, self.own / uuid.uuid4().hex)
         folder.mkdir(parents=True)
@@ -50,7 +50,7 @@ class Site:
         return self.writer.commit(folder, prefix)
 
     def read(self, reference: str) -> dict[str, bytes]:
-        """Do what a worker does, and then a task that needs the output."""
+        """Read an output like a worker, and then like a task that needs it."""
         self.reader.fetch(reference)
         assert self.reader.is_here(reference)
         top = self.reader.input(reference)

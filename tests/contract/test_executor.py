@@ -34,7 +34,7 @@ while not Path(sys.argv[2]).exists():
 
 
 class Case:
-    """A worker, and an attempt that one of its executors runs until the gate is opened."""
+    """A worker, and an attempt that one of its executors runs until the gate opens."""
 
     def __init__(self, cluster: ClusterBench, holder: Holder) -> None:
         self.cluster, self.holder = cluster, holder
@@ -43,7 +43,7 @@ class Case:
         self.stop_workers = cluster.stop_workers
 
     def run(self) -> Claim:
-        """Have the attempt run; its claim."""
+        """Run the attempt. Returns its claim."""
         self.bench.board.assign("w1", self.order())
         eventually((self.root / "ran").exists, "the task runs")
         claim = self.bench.slots().claim
@@ -62,17 +62,17 @@ class Case:
 
     @property
     def elsewhere(self) -> Executor:
-        """The same executor of another worker on this host, which has launched nothing."""
+        """The same kind of executor, of another worker on this host, which has launched no attempt."""
         return self.bench.worker("w3", clusters=self.cluster.targets).executors[self.holder]
 
     def out_of_sight(self, claim: Claim) -> Claim:
-        """The claim as of a holder that no worker here can see."""
+        """The claim of a holder that no worker here can see."""
         if claim.driver is not None:
             return replace(claim, driver=replace(claim.driver, target="another"))
         return replace(claim, host=HostId("another"))
 
     def kill_holder(self) -> None:
-        """Kill what holds the attempt, so that it can write no END."""
+        """Kill the holder of the attempt, so that it cannot write END."""
         if self.holder is Holder.PROCESS:
             runner = self.bench.runner()
             assert runner is not None
@@ -91,7 +91,7 @@ class Case:
         ]
 
     def has_launched(self, worker: Worker) -> bool:
-        """A worker that finds the attempt claimed has done with it, or follows its driver."""
+        """Whether a worker that finds the attempt claimed has dropped it, or follows its driver."""
         if self.holder is Holder.APPLICATION:
             return (self.root / "w2" / "applications" / f"{ATTEMPT}.json").exists()
         return not worker.unended()

@@ -100,7 +100,7 @@ def test_a_run_is_read_as_it_was_stored(bench: Bench) -> None:
 
 
 def test_storing_again_changes_nothing(bench: Bench) -> None:
-    for _ in range(2):  # a new leader does not know what the last one has stored
+    for _ in range(2):  # a new leader does not know what its predecessor has stored
         bench.history.store(RUN)
 
     assert bench.history.recent(None, 10).runs == (RUN,)
@@ -188,7 +188,7 @@ def test_refusals_are_listed_newest_first_each_once_and_by_pipeline(bench: Bench
     first, second, third, fourth = (a_refusal(n, "q" if n == 2 else "p") for n in range(4))
     bench.history.store_outcomes([first, second])
     bench.history.store_outcomes([first, second])
-    bench.history.store_outcomes([second, third])  # by a successor: the leader had not forgotten them yet
+    bench.history.store_outcomes([second, third])  # by a successor: the first leader has not deleted them yet
     bench.history.store_outcomes([fourth])
 
     assert bench.history.outcomes(None, 10) == (fourth, third, second, first)
@@ -273,7 +273,7 @@ def test_run_names_those_that_reuse_what_it_did(bench: Bench) -> None:
 
     for number in (2, 1):
         bench.history.store(replace(a_run(f"r{number}"), layout=2, tasks=Tasks([reused])))
-    bench.history.store(replace(a_run("q"), id=RunId("r-1")))  # its name begins alike
+    bench.history.store(replace(a_run("q"), id=RunId("r-1")))  # its name has the same beginning
 
     assert bench.history.reusers(RUN.id) == ("r1", "r2")
     bench.break_down()

@@ -1,4 +1,4 @@
-"""The end of every Elector, when it is slow and when several ask for it."""
+"""Closing every Elector: slow closes, and several calls of close at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _closing(member: Member) -> threading.Thread:
 
 
 class Hanging(LogJournal):
-    """Keeps the election's thread from going on after a grant."""
+    """Blocks the election's thread after a grant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def test_an_electable_that_closes_while_it_is_being_closed_does_not_wait_for_its
 
 
 class Closing(LogJournal):
-    """Closes its elector as soon as that leads, on the thread that drives it."""
+    """Closes its elector as soon as it leads, on the callback's thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_without_room_for_a_thread_it_is_closed_and_says_so(
 
 
 class Slow:
-    """Takes its time to stop."""
+    """Stops slowly."""
 
     def __init__(self) -> None:
         self.leads, self.stops, self.stopped = threading.Event(), threading.Event(), threading.Event()

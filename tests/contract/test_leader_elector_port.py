@@ -29,7 +29,7 @@ shared_kinds = pytest.mark.parametrize("bench", SHARED, indirect=True)
 
 
 def _queue_up(bench: Bench, eventually: Eventually, *names: str) -> list[Member]:
-    """Start members one after the other, so that they stand in this order."""
+    """Start members one after the other, so that they queue in this order."""
     joined: list[Member] = []
     for name in names:
         joined.append(bench.member(name))
@@ -45,7 +45,7 @@ def _wait(go_on: threading.Event) -> None:
 
 
 def _terms_in_turn(told: list[tuple[str, int]]) -> bool:
-    """Whether each elected is followed by the revoked of the same epoch, and epochs rise."""
+    """Whether each `elected` is followed by `revoked` with the same epoch, and epochs rise."""
     epochs = [epoch for word, epoch in told if word == "elected"]
     expected = [(word, epoch) for epoch in epochs for word in ("elected", "revoked")]
     return told in (expected, expected[:-1]) and epochs == sorted(set(epochs))
@@ -330,7 +330,7 @@ def test_never_two_lead_while_leadership_goes_round(bench: Bench, eventually: Ev
 
     def watch() -> None:
         while not stop.is_set():
-            # One who led before and after another was seen to lead, in one term, led beside it.
+            # A member that led before and after another one led, in one term, led at the same time.
             before = [member.elector.leadership() for member in members]
             after = [member.elector.leadership() for member in members]
             steady = [one for one, two in zip(before, after, strict=True) if one is not None and one == two]
@@ -447,7 +447,7 @@ def test_a_guard_that_hung_when_the_session_was_lost_delays_no_revoked_of_the_te
 
 @pytest.fixture
 def single(tmp_path: Path) -> Iterator[Callable[[str], Member]]:
-    """Makes single nodes on one epoch file; ends them all."""
+    """Makes single nodes with one epoch file, and ends them all."""
     made: list[Member] = []
 
     def make(name: str) -> Member:

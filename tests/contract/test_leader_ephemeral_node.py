@@ -1,4 +1,4 @@
-"""The routine that keeps an ephemeral node right, over a real ZooKeeper and over the one in memory."""
+"""The code that keeps an ephemeral node as it must be, on a real ZooKeeper and on the one in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = timedelta(seconds=10)
 
 
 class Stage:
-    """An epoch, two clients with a latch each, and the path of a node in a folder that is not there yet."""
+    """An epoch, two clients with a latch each, and the path of a node whose parent does not exist yet."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.path = bench, f"{bench.root}/kept/node"
@@ -74,7 +74,7 @@ class Stage:
         return client.run(steps())
 
     def read(self) -> tuple[bytes, int] | None:
-        """Content and owner."""
+        """Content and owner of a node."""
         try:
             data, stat = self.second.run(rq.get(self.path))
         except rq.NodeMissingError:

@@ -111,7 +111,7 @@ OLD_RECORD = replace(ACTIVE_RECORD, definitions=Definitions(HOURLY, HOURLY))
 
 @dataclass
 class Bench:
-    """A store with what a test needs to play everybody else."""
+    """A store, with the functions that a test needs to act as all other processes."""
 
     store: LeaderStore
     depose: Callable[[], None]
@@ -515,7 +515,7 @@ def test_old_keys_are_forgotten_in_steps_and_those_of_waiting_commands_never(ben
     assert left() == ["k2", "k9"]
 
 
-@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake forgets all in one go
+@pytest.mark.parametrize("bench", ["sqlite", "zookeeper"], indirect=True)  # the fake deletes all in one call
 def test_a_look_at_the_outcomes_says_when_it_left_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_store, "MOST_PRUNED", 2)
     asked = with_outcomes(bench, 3)
@@ -535,7 +535,7 @@ def test_old_outcomes_are_returned_and_stay_until_they_are_forgotten(bench: Benc
     assert bench.store.prune_outcomes(NOW + timedelta(minutes=3), 100).old == pruned.old
 
     bench.store.forget_outcomes(asked[:1])
-    bench.store.forget_outcomes(asked[:1] + asked[2:3])  # one is not there: nothing is forgotten
+    bench.store.forget_outcomes(asked[:1] + asked[2:3])  # one does not exist: nothing is deleted
     assert [bench.outcome(command) is None for command in asked] == [True, False, False, False]
 
 
@@ -549,7 +549,7 @@ def test_outcomes_beyond_twice_the_most_are_forgotten(bench: Bench) -> None:
 
 
 def with_outcomes(bench: Bench, count: int, refused: Collection[int] = ()) -> list[CommandId]:
-    """Commands that were decided, one a minute."""
+    """Decided commands, one for each minute."""
     loaded(bench.store)
     asked = [bench.submit(StopRun(run_id=RUN.id, reason="test")) for _ in range(count)]
     for minutes, command in enumerate(asked):

@@ -1,4 +1,4 @@
-"""One suite for whoever answers an election's requests: a real ZooKeeper, and the one in memory."""
+"""One suite for all servers of an election: a real ZooKeeper, and the one in memory."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_watch_on_a_node_fires_once_when_it_is_written(
 ) -> None:
     client.run(rq.create(f"{root}/a", b""))
     client.run(rq.get(f"{root}/a", watch=True))
-    client.run(rq.exists(f"{root}/a", watch=True))  # a second watch of the kind is the first
+    client.run(rq.exists(f"{root}/a", watch=True))  # a second watch of the same kind is no additional one
     client.run(rq.set_data(f"{root}/a", b""))
     client.run(rq.set_data(f"{root}/a", b""))
     _wait_for_a_marker(client, root, eventually)
@@ -335,7 +335,7 @@ def test_transaction_that_only_checks_fires_nothing(
 
 
 def _wait_for_a_marker(client: Client, root: str, eventually: Eventually) -> None:
-    """Events arrive in order, so once this one is here, all before it are."""
+    """Wait for an event. Events arrive in order, so all earlier ones have arrived then."""
     client.run(rq.exists(f"{root}/marker", watch=True))
     client.run(rq.create(f"{root}/marker", b""))
     eventually(lambda: (f"{root}/marker", False) in client.fired, what="the marker's event is here")

@@ -89,9 +89,9 @@ def test_storing_again_changes_nothing(logs: LogArchive) -> None:
 @pytest.mark.parametrize(
     "chunks",
     [
-        ((0, b"0123"), (0, b"01234567"), (8, b"89")),  # tried again with more
+        ((0, b"0123"), (0, b"01234567"), (8, b"89")),  # a retry with more bytes
         ((0, b"01234567"), (4, b"456789")),
-        ((0, b"01234567"), (2, b"23"), (8, b"89")),  # one within another
+        ((0, b"01234567"), (2, b"23"), (8, b"89")),  # one chunk within another
         ((0, b"012"), (3, b"345"), (1, b"123456789")),
     ],
 )
@@ -158,7 +158,7 @@ def test_size_of_a_log_is_where_reading_ends(logs: LogArchive) -> None:
     assert logs.size(AttemptId(RunId("r"), TaskName("t"), 2)) == 0
 
 
-# S3 alone: chunks are objects of their own, and small logs of a run share one.
+# S3 only: chunks are separate objects, and small logs of a run share one.
 
 
 def test_many_small_logs_of_a_run_are_one_object(

@@ -1,4 +1,4 @@
-"""Purges on the stores that there are: S3 with outputs in a bucket or a folder, and the fake."""
+"""Purges on all stores: S3 with outputs in a bucket or a folder, and the fake."""
 
 from __future__ import annotations
 

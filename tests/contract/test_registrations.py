@@ -1,4 +1,4 @@
-"""Registrations: what both the shipped fake and ZooKeeper keep, and what only sessions can show."""
+"""Registrations: on the shipped fake and on ZooKeeper, and cases that only sessions have."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SCHEDULER = SchedulerInfo(
 
 
 class SqliteSessions:
-    """Sessions with one store in SQLite, all closed at the end."""
+    """Sessions with one store in SQLite. All are closed at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "state.db"
@@ -73,7 +73,7 @@ class SqliteSessions:
 
 
 class Sessions:
-    """ZooKeeper sessions, all closed at the end."""
+    """ZooKeeper sessions. All are closed at the end."""
 
     def __init__(self, hosts: str) -> None:
         self._config = ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=10))
@@ -169,7 +169,7 @@ def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
 def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
-    """As after a restart: the process before us is dead, its session not yet."""
+    """For example after a restart: the previous process is dead, but its session is not over."""
     first, second = any_sessions.new(), any_sessions.new()
     ZooKeeperRegistrations(first, zk_root).publish_worker(WORKER)
     ZooKeeperRegistrations(first, zk_root).publish_scheduler(SCHEDULER)
@@ -218,7 +218,7 @@ def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
 ) -> None:
     first, second = any_sessions.new(), any_sessions.new()
     registrations = ZooKeeperRegistrations(second, zk_root)
-    registrations.publish_worker(replace(WORKER, id=WorkerId("other")))  # makes the parents
+    registrations.publish_worker(replace(WORKER, id=WorkerId("other")))  # creates the parents
     calls_on(first).create(f"{zk_root}/workers/w1", b"{broken", ephemeral=True)
 
     with pytest.raises(WorkerIdInUseError, match="cannot be read"):
@@ -231,7 +231,7 @@ def test_a_registration_that_cannot_be_read_is_of_a_live_worker_all_the_same(
 
 
 def expire(session: ZooKeeperSession) -> None:
-    """End the session at the server, as when it was not heard of for too long."""
+    """Let the session expire at the server."""
     from kazoo.client import KazooClient
 
     twin = KazooClient(hosts=session.config.hosts, client_id=session.client.client_id)
@@ -253,7 +253,7 @@ def test_a_registration_of_an_older_version_names_no_worker_that_backs_off() -> 
 def test_schedulers_of_two_releases_are_listed_together_during_a_rolling_upgrade(
     any_sessions: Sessions | SqliteSessions, zk_root: str
 ) -> None:
-    """The release before also wrote its place in the queue, and none of what came later."""
+    """The previous release also wrote its place in the queue, and none of the newer fields."""
     old, new = any_sessions.new(), any_sessions.new()
     ZooKeeperRegistrations(new, zk_root).publish_scheduler(SCHEDULER)
     body = json.loads(records.SCHEDULER.encode(replace(SCHEDULER, id="old", ready=True)))

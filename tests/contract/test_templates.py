@@ -1,4 +1,4 @@
-"""Templates: what they see and what they refuse. One suite for the helper and for the fake that tests use."""
+"""Templates: their variables and their refusals. One suite for the helper and for the fake of tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def templates(request: pytest.FixtureRequest, long_lived: LongLived) -> Iterator
         return
     helper = request.getfixturevalue("helper")
     yield helper
-    long_lived.pids |= {helper.pid} - {None}  # one process for all of this file
+    long_lived.pids |= {helper.pid} - {None}  # one process for all tests of this file
 
 
 @pytest.fixture

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from tests.election.runner import main
 
-if __name__ == "__main__":  # the processes of `--jobs` may import this module, too
+if __name__ == "__main__":  # processes of `--jobs` may import this module, too
     raise SystemExit(main())

@@ -1,8 +1,8 @@
-"""A simulated ensemble: one leader, followers that lag behind it, and what can befall them.
+"""A simulated ensemble: one leader, followers with delayed data, and their faults.
 
-What matters of the real one: writes go through the leader and reads do not; a follower collects the signs of
-life of its clients and passes them on each half tick, not with the writes; one that is cut from the leader
-still answers reads and pings for a while.
+It has these properties of a real one: writes go through the leader and reads do not; a follower collects the
+signs of life of its clients and forwards them every half tick, not with the writes; a follower that is
+isolated from the leader still answers reads and pings for some time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.expiring_zookeeper import Commit, ExpiringZooKeeper
 
 
 class SessionMovedError(ZooKeeperUnavailableError):
-    """The session lives at another server, so this connection is torn down."""
+    """The session has moved to another server, so this connection is closed."""
 
     code = "session_moved"
 
@@ -28,16 +28,16 @@ class Client(Protocol):
     """The other end of a connection."""
 
     def replied(self, xid: int, answer: Any, error: LeaderError | None) -> None:
-        """The answer to a request."""
+        """Called with the answer to a request."""
 
     def ponged(self) -> None:
-        """The answer to a ping."""
+        """Called with the answer to a ping."""
 
     def fired(self, path: str, gone: bool) -> None:
-        """A watch."""
+        """Called when a watch fires."""
 
     def closed(self) -> None:
-        """The server cut the connection."""
+        """Called when the server has cut the connection."""
 
 
 class ServerConnection:
@@ -48,25 +48,25 @@ class ServerConnection:
         self.to_client = to_client
         self.open = True
         self.cut_after: int | None = None
-        """Cut the connection instead of answering this request, which is carried out."""
+        """Execute this request, but cut the connection instead of answering."""
         self._waiting: deque[tuple[int, rq.Request]] = deque()
         self._busy = False
 
     def ping(self) -> None:
-        """A sign of life."""
+        """Receive a sign of life."""
         if self.open:
             self.server.touched(self.session_id)
             self.to_client.send(self._client.ponged)
 
     def receive(self, xid: int, request: rq.Request) -> None:
-        """A request."""
+        """Receive a request."""
         if self.open:
             self.server.touched(self.session_id)
             self._waiting.append((xid, request))
             self._pump()
 
     def done(self, xid: int, answer: Any, error: LeaderError | None) -> None:
-        """A write has been carried out, or refused."""
+        """Called when a write was executed or refused."""
         self._busy = False
         if not self.open:
             return
@@ -77,17 +77,17 @@ class ServerConnection:
         self._pump()
 
     def fired(self, path: str, gone: bool) -> None:
-        """A watch of this client."""
+        """Called when a watch of this client fires."""
         self.to_client.send(self._client.fired, path, gone)
 
     def close(self) -> None:
-        """Cut it; what is on the way to the client still arrives."""
+        """Cut the connection. Data on the way to the client still arrive."""
         if self.open:
             self.forget()
             self.to_client.send(self._client.closed)
 
     def forget(self) -> None:
-        """The client has cut it."""
+        """Called when the client has cut the connection."""
         self.open = False
         self.server.left(self)
 
@@ -105,7 +105,7 @@ class ServerConnection:
 
 
 class Server:
-    """One server. Number 0 leads the ensemble, so nothing lies between it and the data."""
+    """One server. Number 0 leads the ensemble, so it has the data without delay."""
 
     def __init__(self, world: World, ensemble: Ensemble, number: int) -> None:
         self._world, self._ensemble, self.number = world, ensemble, number
@@ -115,7 +115,7 @@ class Server:
         self.rise()
 
     def rise(self) -> None:
-        """Take part in the ensemble, with its data as they are."""
+        """Join the ensemble, with the current data."""
         self.up, self.isolated = True, False
         zookeeper = self._ensemble.zookeeper
         self.tree = zookeeper.tree if self.number == 0 else zookeeper.tree.copy()
@@ -124,7 +124,7 @@ class Server:
         self._touched.clear()
 
     def fall(self) -> None:
-        """Stop; whatever was on the way is lost."""
+        """Stop. Data on the way are lost."""
         self.up = False
         self._to_leader.cut()
         self._from_leader.cut()
@@ -132,7 +132,7 @@ class Server:
             connection.close()
 
     def isolate(self) -> None:
-        """Cut it from the leader. It notices after a while, and falls."""
+        """Isolate it from the leader. It notices this after some time, and stops."""
         if self.number == 0 or self.isolated or not self.up:
             return
         self.isolated = True
@@ -151,7 +151,7 @@ class Server:
             self._from_leader.release()
 
     def accept(self, session_id: int | None, welcome: Callable[[Server, int | None], None]) -> None:
-        """A client asks for a session, or for its own. `welcome` hears None if that has expired."""
+        """A client requests a new session, or its own. `welcome` gets None if that one has expired."""
 
         def at_leader() -> None:
             found = self._ensemble.open(session_id, self)
@@ -160,19 +160,19 @@ class Server:
         self._forth(at_leader)
 
     def connected(self, connection: ServerConnection) -> None:
-        """A client is connected. An older connection of the same session is cut."""
+        """Called when a client is connected. Cuts an older connection of the same session."""
         for other in [one for one in self.connections if one.session_id == connection.session_id]:
             other.close()
         self.connections.append(connection)
 
     def left(self, connection: ServerConnection) -> None:
-        """A client is not connected any more."""
+        """Called when a client is no longer connected."""
         self.tree.forget(connection.fired)
         if connection in self.connections:
             self.connections.remove(connection)
 
     def touched(self, session_id: int) -> None:
-        """A sign of life of a session."""
+        """Called at a sign of life of a session."""
         if self.number == 0:
             self._ensemble.zookeeper.touch(session_id)
             return
@@ -195,7 +195,7 @@ class Server:
             return exc
 
     def write(self, connection: ServerConnection, xid: int, request: rq.Write) -> None:
-        """Have a write carried out by the leader."""
+        """Let the leader execute a write."""
 
         def at_leader() -> None:
             answer, error = None, None
@@ -208,7 +208,7 @@ class Server:
         self._forth(at_leader)
 
     def committed(self, commit: Commit) -> None:
-        """The leader has committed something: it arrives here in its time."""
+        """Called when the leader has committed a transaction, which arrives here later."""
         self._back(self._apply, commit)
 
     def _apply(self, commit: Commit) -> None:
@@ -246,7 +246,7 @@ class Server:
 
 
 class Ensemble:
-    """All servers, and the data that they agree on."""
+    """All servers, and their common data."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -255,18 +255,18 @@ class Ensemble:
         self.serving = True
         self.sync_limit = world.settings.tick * world.rng.choice(world.settings.sync_ticks)
         self.witness: Callable[[rq.Request, int, int], None] = lambda _request, _session_id, _zxid: None
-        """Sees each write of a client that was accepted: what, by which session, its transaction id."""
+        """Called with each accepted write of a client: the request, its session, and its transaction id."""
         self.forgotten: set[int] = set()
-        """Sessions that will be replaced by new ones, without a word, when they return."""
+        """Sessions that will be replaced silently by new ones when they reconnect."""
         self._where: dict[int, Server] = {}
         self.forbidden: str | None = None
-        """No client may do anything at or below this path: somebody changed the access lists."""
+        """No client has permissions at or below this path, because the access lists were changed."""
         size = world.rng.choice(world.settings.servers)
         self.servers = [Server(world, self, number) for number in range(size)]
         self._tick()
 
     def open(self, session_id: int | None, server: Server) -> int | None:
-        """At the leader: make a session, or find one and let it live at another server."""
+        """At the leader: create a session, or move an existing one to another server."""
         if session_id is None or session_id in self.forgotten:
             session_id = self.zookeeper.new_session(self._world.session_timeout)
         elif not self.zookeeper.touch(session_id):
@@ -275,7 +275,7 @@ class Ensemble:
         return session_id
 
     def write(self, request: rq.Write, session_id: int, server: Server) -> Any:
-        """At the leader: carry out a write that came through `server`."""
+        """At the leader: execute a write that came through `server`."""
         if self._where.get(session_id) is not server:
             raise SessionMovedError("the session has moved to another server")
         self.permit(request)
@@ -284,7 +284,7 @@ class Ensemble:
         return answer
 
     def permit(self, request: rq.Write | rq.GetChildren | rq.Exists | rq.Get) -> None:
-        """Refuse what is forbidden."""
+        """Refuse forbidden requests."""
         if self.forbidden is None:
             return
         if not isinstance(request, rq.Transaction):
@@ -301,13 +301,13 @@ class Ensemble:
             self.zookeeper.touch(session_id)
 
     def fall(self) -> None:
-        """No quorum any more."""
+        """Lose the quorum."""
         self.serving = False
         for server in self.servers:
             server.fall()
 
     def rise(self, *, wiped: bool = False) -> None:
-        """A quorum again, with the data of before or without."""
+        """Form a quorum again, with the earlier data or without them."""
         if wiped:
             self.zookeeper.wipe()
             self._where.clear()

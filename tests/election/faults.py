@@ -1,4 +1,4 @@
-"""What befalls a simulated election, drawn by the dice; and how all of it is mended in the end."""
+"""Injects random faults into a simulated election, and ends all of them at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.election.stage import Run, Stage, Strike, epoch_in
 
 
 class Faults:
-    """Strikes at random, and mends everything in the end."""
+    """Injects random faults, and ends all of them at the end."""
 
     def __init__(self, run: Run) -> None:
         self._stage = stage = Stage(run)
@@ -25,7 +25,7 @@ class Faults:
         ]
 
     def strike(self) -> None:
-        """Let one thing happen."""
+        """Inject one fault."""
         self._stage.forgive()
         strike, _ = self._stage.rng.choices(self._kinds, self._weights)[0]
         victim = strike()
@@ -33,7 +33,7 @@ class Faults:
             self._stage.world.note(Kind.FAULT, victim, note=_named(strike))
 
     def mend(self) -> None:
-        """End every fault; let users and operators want what is usual."""
+        """End every fault, and undo the actions of users and operators."""
         stage, run = self._stage, self._stage.simulator
         stage.world.calm = True
         stage.rise()
@@ -55,7 +55,7 @@ class Faults:
         stage.world.note(Kind.HEALED)
 
     def _restore_epoch(self) -> None:
-        """What an operator does who is told that the epoch went backwards."""
+        """Set the epoch like an operator who has read that the epoch went backwards."""
         stage, path, highest = (
             self._stage,
             self._stage.simulator.paths.epoch,

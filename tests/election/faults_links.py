@@ -1,4 +1,4 @@
-"""What can befall a simulated participant's link and its process."""
+"""Faults of a simulated participant's connection and of its process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TRAPS: tuple[tuple[type, ...], ...] = (
 
 
 class LinkFaults:
-    """See the module. Each returns its victim, or None if nothing happened."""
+    """See the module. Each fault returns its victim, or None if nothing happened."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     def kinds(self) -> list[tuple[Strike, float]]:
-        """All of them, and how likely each is."""
+        """All faults, with their probabilities."""
         return [
             (self._cut, 3),
             (self._trap, 8),
@@ -50,7 +50,7 @@ class LinkFaults:
         victim.session.trap = Trap(self._stage.rng.choice(_TRAPS), self._stage.world.chance(0.6))
         if victim.session.session_id is not None and self._stage.world.chance(0.2):
             self._stage.ensemble.forgotten.add(victim.session.session_id)
-        if self._stage.world.chance(0.5):  # most requests are made by who joins
+        if self._stage.world.chance(0.5):  # most requests are made by a joining participant
             self._jolt(victim)
         return victim.name
 
@@ -69,7 +69,7 @@ class LinkFaults:
         return victim.name
 
     def _slow_and_pause(self) -> str | None:
-        """Answers come late, and then nothing is done for most of a session."""
+        """Delay answers, then pause the process for most of a session."""
         victim = self._stage.anybody()
         victim.session.weather.slow = self._stage.span(0.2, 0.6)
         until = self._stage.span(0.5, 1)
@@ -91,7 +91,7 @@ class LinkFaults:
         return victim.name
 
     def _mangle_signals(self) -> str | None:
-        """Signals come late, twice, or in another order."""
+        """Deliver signals late, twice, or in another order."""
         victim = self._stage.anybody()
 
         def mangle(work: Work, of_session: bool) -> None:
@@ -109,7 +109,7 @@ class LinkFaults:
         return victim.name
 
     def _jolt(self, victim: Process) -> None:
-        """Make it ask for something soon."""
+        """Cause a request soon."""
         if self._stage.world.chance(0.4):
             victim.post_event(m.AbdicationAsked("asked to", at_once=True))
         elif self._stage.world.chance(0.6):

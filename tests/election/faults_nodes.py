@@ -1,4 +1,4 @@
-"""What can befall the nodes of a simulated election."""
+"""Faults of the nodes of a simulated election."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.election.stage import Stage, Strike
 
 
 class NodeFaults:
-    """See the module. Each returns its victim, or None if nothing happened."""
+    """See the module. Each fault returns its victim, or None if nothing happened."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     def kinds(self) -> list[tuple[Strike, float]]:
-        """All of them, and how likely each is."""
+        """All faults, with their probabilities."""
         return [
             (self._delete_latch, 3),
             (self._delete_leader_node, 2),
@@ -61,7 +61,7 @@ class NodeFaults:
         return self._stage.operate(rq.Delete(self._stage.simulator.paths.card(victim.name)), victim.name)
 
     def _stranger(self) -> str | None:
-        """Somebody else queues for a while, with a latch such as Curator's, and may even lead."""
+        """Another client queues for some time, with a latch such as Curator's, and may lead."""
         prefix = f"{self._stage.simulator.paths.queue}/_c_stranger-latch-"
         if not self._stage.ensemble.serving:
             return None
@@ -74,7 +74,7 @@ class NodeFaults:
         return "stranger"
 
     def _forbid(self) -> str | None:
-        """Somebody takes our permissions away, and gives them back."""
+        """Remove the participants' permissions, and restore them."""
         for process in self._stage.simulator.living():
             self._stage.depose(process, told=False)
         self._stage.ensemble.forbidden = self._stage.rng.choice(

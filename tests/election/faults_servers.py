@@ -1,4 +1,4 @@
-"""What can befall simulated sessions and ZooKeeper servers."""
+"""Faults of simulated sessions and ZooKeeper servers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from tests.election.stage import Stage, Strike
 
 
 class ServerFaults:
-    """See the module. Each returns its victim, or None if nothing happened."""
+    """See the module. Each fault returns its victim, or None if nothing happened."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     def kinds(self) -> list[tuple[Strike, float]]:
-        """All of them, and how likely each is."""
+        """All faults, with their probabilities."""
         return [
             (self._expire_session, 2),
             (self._replace_session, 3),
@@ -24,7 +24,7 @@ class ServerFaults:
         ]
 
     def _expire_session(self) -> str | None:
-        """Somebody closes the session, as ZooKeeper's tools and a wrong sentinel can."""
+        """Close the session, as ZooKeeper's tools and a wrong sentinel can."""
         victim = self._stage.anybody()
         if victim.session.session_id is None:
             return None
@@ -33,7 +33,7 @@ class ServerFaults:
         return victim.name
 
     def _replace_session(self) -> str | None:
-        """At its next connection it gets another session, without a word about the old one (K2)."""
+        """At its next connection it gets another session, and no message about the old one (K2)."""
         victim = self._stage.anybody()
         if victim.session.session_id is None:
             return None
@@ -52,7 +52,7 @@ class ServerFaults:
         return f"server {server.number}"
 
     def _isolate_and_pause(self) -> str | None:
-        """The server's signs of life never reach its leader, and the client does not notice."""
+        """The signs of life do not reach the ensemble's leader, and the client does not notice."""
         victim = self._stage.anybody()
         if victim.session.connection is not None:
             server = victim.session.connection.server
@@ -78,7 +78,7 @@ class ServerFaults:
         return "ensemble"
 
     def _wipe(self) -> str | None:
-        """All data are lost. An operator puts the epoch back in the end."""
+        """Delete all data. At the end, an operator restores the epoch."""
         if not self._stage.ensemble.serving:
             return None
         self._stage.ensemble.fall()

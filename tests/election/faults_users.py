@@ -1,4 +1,4 @@
-"""What users and operators want of a simulated election, at the worst of times."""
+"""Actions of users and operators in a simulated election, at bad moments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.election.stage import Stage, Strike
 
 
 class Wishes:
-    """See the module. Each returns its victim, or None if nothing happened."""
+    """See the module. Each action returns its victim, or None if nothing happened."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     def kinds(self) -> list[tuple[Strike, float]]:
-        """All of them, and how likely each is."""
+        """All actions, with their probabilities."""
         return [
             (self._abdicate, 2),
             (self._leave_and_return, 3),

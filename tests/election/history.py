@@ -1,8 +1,9 @@
-"""What happened in an election, moment by moment, and whether it was allowed to.
+"""The history of an election, and the laws that it must obey.
 
-The simulator records such a history, and so may a test with real processes. A moment of a real process is
-known only to lie between two readings of a clock, so a moment may be an interval, and `laws.check` reports
-what is certain: two leaders, for instance, only if no choice of instants in the intervals keeps them apart.
+The simulator records such a history, and so do tests with real processes. The time of an event in a real
+process is known only to be between two readings of a clock. So a moment may be an interval, and `laws.check`
+reports only certain violations: for example two leaders only if they overlap for every choice of times in the
+intervals.
 
 All times of one history are of one clock.
 """
@@ -15,12 +16,12 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What happened."""
+    """Kinds of events."""
 
     CONFIRMED = "confirmed"
     """Leadership was granted: `elected`."""
     REVOKED = "revoked"
-    """It was taken back: `revoked`."""
+    """Leadership was revoked: `revoked`."""
     OBSERVED = "observed"
     """`is_leader()` was True."""
     DENIED = "denied"
@@ -34,43 +35,43 @@ class Kind(Enum):
     PUBLISHED = "published"
     """The leader node was written."""
     APPROVED = "approved"
-    """The guard said yes, in this epoch."""
+    """The guard agreed, in this epoch."""
     REFUSED = "refused"
-    """The guard said no, or failed, in this epoch."""
+    """The guard refused, or failed, in this epoch."""
     DEPOSED = "deposed"
-    """Somebody took away, behind the leader's back, what it stands on: its latch node, or all data. It
-    cannot know before `until`, so leaders that overlap up to then are no fault of the election."""
+    """The leader's latch node or all data were deleted from outside. The leader cannot know this before
+    `until`, so leaders that overlap before that time do not break a law."""
     REBORN = "reborn"
-    """ZooKeeper's data began anew: epochs may begin anew too, for who has seen none."""
+    """ZooKeeper's data were deleted: epochs may start again for participants that have seen none."""
     ORPHAN = "orphan"
-    """A latch node of a living session that no participant knows of."""
+    """There is a latch node of a live session that no participant knows of."""
     ABSENT = "absent"
-    """A participant that wants in the queue has no latch node there, though all is well."""
+    """A participant that should queue has no latch node, although there is no fault."""
     MISLED = "misled"
-    """The leader node does not name who leads, though all is well."""
+    """The leader node does not name the leader, although there is no fault."""
     OUTLIVED = "outlived"
-    """`is_leader()` was True, and the session had expired already, or a pause had lasted longer than it."""
+    """`is_leader()` was True although the session had expired, or a pause was longer than the session."""
     CRASHED = "crashed"
-    """The election's own code raised what nobody caught."""
+    """The election's own code raised an exception that was not caught."""
     FAULT = "fault"
-    """Somebody began to disturb."""
+    """A fault began."""
     HEALED = "healed"
-    """Nothing disturbs any more, until the next FAULT."""
+    """There is no fault until the next FAULT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One thing that happened.
+    """One event.
 
     Args:
-        at: When; or not before.
-        participant: To whom; the victim of a fault.
-        kind: What.
-        epoch: In which epoch, where that means anything.
-        until: Not after; `at` itself if not given.
-        boot: Which start of the participant's process, where several share a name.
-        order: Transaction id: says which of two came first better than the time does.
-        note: For people.
+        at: Its time, or the earliest time.
+        participant: The participant that it is about; the victim of a fault.
+        kind: Kind of event.
+        epoch: Epoch of the event, for kinds that have one.
+        until: The latest time; by default, `at`.
+        boot: The start of the participant's process, if several have the same name.
+        order: Transaction id. It orders events more exactly than the time.
+        note: Text for people.
     """
 
     at: timedelta
@@ -84,7 +85,7 @@ class Moment:
 
     @property
     def end(self) -> timedelta:
-        """The latest that it can have happened."""
+        """The latest possible time."""
         return self.at if self.until is None else self.until
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class Moment:
 
 
 class Law(Enum):
-    """What a history must obey."""
+    """The laws that a history must obey."""
 
     ONE_LEADER = "no two leaders at one time"
     EPOCHS_RISE = "each leadership has a higher epoch than all before it"
@@ -112,7 +113,7 @@ class Law(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A law that was broken, by which moments."""
+    """A broken law, and the moments that broke it."""
 
     law: Law
     moments: tuple[Moment, ...]

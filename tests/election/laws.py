@@ -1,4 +1,4 @@
-"""The laws of `tests.election.history`, one function each, and `check`, which asks all of them.
+"""The laws of `tests.election.history`, one function for each, and `check`, which checks all of them.
 
 Each law takes a history sorted by `at`.
 """
@@ -20,31 +20,31 @@ Process = tuple[str, str]
 
 @dataclass(slots=True)
 class Spell:
-    """One leadership as seen at the point of use: from the first True to the last, and all between.
+    """One leadership as its user saw it: from the first answer True to the last one.
 
-    An epoch is never used twice, so whoever leads in it now and later has led in it meanwhile.
+    No epoch is used twice, so a participant that leads in an epoch at two times leads all the time between.
     """
 
     first: Moment
     last: Moment
     begun_by: timedelta
-    """It had certainly begun."""
+    """At this time it had certainly begun."""
     lasted_to: timedelta
-    """It had certainly not ended."""
+    """At this time it had certainly not ended."""
 
 
 def check(history: list[Moment], *, bound: timedelta, guarded: bool = False) -> list[Violation]:
-    """Judge a history.
+    """Check a history.
 
     Args:
-        history: In any order.
-        bound: How soon somebody must lead after a HEALED. Not judged where a FAULT comes sooner, or the
-            history ends sooner.
-        guarded: The history tells what every guard said. Without it, who had none that said anything is
-            not judged for it.
+        history: The moments, in any order.
+        bound: Longest time from HEALED until there is a leader. Not checked if a FAULT or the end of the
+            history comes earlier.
+        guarded: Whether the history has the answers of all guards. If not, participants without any answer
+            are not checked for it.
 
     Returns:
-        Every violation that is certain; an empty list if there is none.
+        Every certain violation; an empty list if there is none.
     """
     ordered = sorted(history, key=lambda moment: moment.at)
     return [
@@ -74,9 +74,9 @@ def one_leader(history: list[Moment]) -> Iterator[Violation]:
 
 
 def epochs_rise(history: list[Moment]) -> Iterator[Violation]:
-    """Law.EPOCHS_RISE. For all between two rebirths of the data; for one process, always.
+    """Law.EPOCHS_RISE. For all participants between two deletions of the data; for one process, always.
 
-    Who was deposed without knowing it may be confirmed late, in an epoch that is over.
+    A participant that does not know yet that it was deposed may be confirmed late, in an epoch that is over.
     """
     confirmed = [moment for moment in history if moment.kind is Kind.CONFIRMED]
     deposed = [moment for moment in history if moment.kind is Kind.DEPOSED]
@@ -91,7 +91,7 @@ def epochs_rise(history: list[Moment]) -> Iterator[Violation]:
 
 
 def told_in_turn(history: list[Moment]) -> Iterator[Violation]:
-    """Law.TOLD_IN_TURN. A process that died was told nothing."""
+    """Law.TOLD_IN_TURN. A process that died gets no more calls."""
     leading: dict[Process, Moment | None] = {}
     for moment in history:
         now = leading.get(_process(moment))
@@ -117,7 +117,7 @@ def revoked_is_over(history: list[Moment]) -> Iterator[Violation]:
 
 
 def guards_agreed(history: list[Moment], *, all_are: bool) -> Iterator[Violation]:
-    """Law.GUARDED. Judged for the processes of which the history tells what their guards said, or for all."""
+    """Law.GUARDED. Checked for the processes whose guards' answers are in the history, or for all."""
     judges = {_process(m) for m in history if m.kind in (Kind.APPROVED, Kind.REFUSED)}
     approved: set[tuple[Process, int | None]] = set()
     for moment in history:
@@ -129,7 +129,7 @@ def guards_agreed(history: list[Moment], *, all_are: bool) -> Iterator[Violation
             and (all_are or key[0] in judges)
             and key not in approved
         ):
-            approved.add(key)  # say it once
+            approved.add(key)  # report it once
             yield Violation(Law.GUARDED, (moment,))
 
 
@@ -166,7 +166,7 @@ _NEVER = {
 
 
 def never_at_all(history: list[Moment]) -> Iterator[Violation]:
-    """The laws that forbid a kind of moment."""
+    """The laws that forbid a kind of event."""
     for moment in history:
         law = _NEVER.get(moment.kind)
         if law is not None:
@@ -213,7 +213,7 @@ def _covers(deposed: Moment, confirmed: Moment) -> bool:
 
 
 def _eras(history: list[Moment], moments: list[Moment]) -> Iterator[list[Moment]]:
-    """Split `moments` at each rebirth of the data; what may lie on either side is left out."""
+    """Split `moments` at each deletion of the data. Moments that may be on either side are left out."""
     births = [moment for moment in history if moment.kind is Kind.REBORN]
     sure = [one for one in moments if not any(_straddles(one, birth) for birth in births)]
     for _, era in groupby(sure, key=lambda one: sum(birth.end <= one.at for birth in births)):
@@ -251,7 +251,7 @@ def _fenced_by_order(era: list[Moment]) -> Iterator[Violation]:
 def _fenced_by_time(era: list[Moment]) -> Iterator[Violation]:
     by_end = sorted(era, key=lambda one: one.end)
     ends = [moment.end for moment in by_end]
-    newest: list[Moment] = []  # the one of the highest epoch among all up to here
+    newest: list[Moment] = []  # the moment with the highest epoch so far
     for moment in by_end:
         higher = not newest or (moment.epoch or 0) > (newest[-1].epoch or 0)
         newest.append(moment if higher else newest[-1])

@@ -1,7 +1,7 @@
-"""Faults that other elections had, built into ours one at a time, to show that the simulator would find them.
+"""Bugs that other elections had, built into ours one at a time, to show that the simulator finds them.
 
-Each is a context manager that replaces a function or two of the real code. What is replaced must be there: a
-mutant of something that was renamed fails, and does not pass for found.
+Each is a context manager that replaces one or two functions of the real code. The replaced function must
+exist, so that a mutant of a renamed function fails instead of counting as found.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Make = Callable[[], Iterator[None]]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault.
+    """One built-in bug.
 
     Args:
-        build_in: Context in which it is there.
-        storm: In which it is found soon.
-        rare: The usual storm hardly ever finds it; it takes this one.
+        build_in: Context manager in which the code has the bug.
+        storm: Settings that find it soon.
+        rare: Whether the usual settings almost never find it, so that it needs `storm`.
     """
 
     build_in: Callable[[], AbstractContextManager[None]]
@@ -70,7 +70,7 @@ _CUT_FROM_LEADER_AND_PAUSED = Settings(
     faults=(8, 8),
     gap=1.5,
 )
-"""Its server's signs of life do not reach the ensemble's leader, and the client is paused, so blind."""
+"""The signs of life do not reach the ensemble's leader, and the paused client does not notice."""
 
 
 @contextmanager
@@ -85,12 +85,12 @@ def _replaced(owner: Any, **others: Any) -> Iterator[None]:
             setattr(owner, name, one)
 
 
-# --- nodes that are left, lost or taken for ours --------------------------------------------------
+# --- nodes that are left, lost or confused with others --------------------------------------------
 
 
 @_mutant("trap")
 def orphan_after_lost_reply() -> Iterator[None]:
-    """CURATOR-45, 62, 79: the create was carried out, its reply was lost, and nobody looks for the node."""
+    """CURATOR-45, 62, 79: the create was executed, its reply was lost, and the node is not searched."""
 
     def adopt(self: Any, _session_id: int) -> rq.Steps[str | None]:
         self._doubtful.clear()
@@ -103,7 +103,7 @@ def orphan_after_lost_reply() -> Iterator[None]:
 
 @_mutant("trap", "replace session")
 def adopts_by_name_alone() -> Iterator[None]:
-    """CURATOR-498, kazoo K3: a node of an older session is taken for ours."""
+    """CURATOR-498, kazoo K3: a client uses a node of an older session as its own."""
 
     def adopt(self: Any, _session_id: int) -> rq.Steps[str | None]:
         children = yield from _children(self._queue)
@@ -118,7 +118,7 @@ def adopts_by_name_alone() -> Iterator[None]:
 
 @_mutant("replace session", "black hole", "slow link")
 def keeps_node_of_older_session() -> Iterator[None]:
-    """CURATOR-696: after a reconnect the old node is used again, whichever session owns it."""
+    """CURATOR-696: after a reconnect the old node is used again, without checking its session."""
     join = LatchSteps.join
 
     def keep(self: Any) -> rq.Steps[latch_m.Joined]:
@@ -137,7 +137,7 @@ def keeps_node_of_older_session() -> Iterator[None]:
 
 @_mutant("trap", "abdicate")
 def forgets_before_delete_is_confirmed() -> Iterator[None]:
-    """CURATOR-678, kazoo K4: the delete got no answer, and the node is forgotten all the same."""
+    """CURATOR-678, kazoo K4: the delete got no answer, but the client treats the node as deleted."""
     withdraw = LatchSteps.withdraw
 
     def forget(self: Any) -> rq.Steps[latch_m.Withdrawn]:
@@ -154,14 +154,14 @@ def forgets_before_delete_is_confirmed() -> Iterator[None]:
 
 @_mutant("trap")
 def sequence_is_never_negative() -> Iterator[None]:
-    """Kazoo's K9, and our own once: after 2147483647 comes -2147483648, and names are taken apart wrongly."""
+    """Kazoo's K9, and once our own bug: -2147483648 follows 2147483647, and names are parsed wrongly."""
     with _replaced(latch_steps, _prefix=lambda name: name[: name.rfind("-") + 1]):
         yield
 
 
 @_mutant("trap")
 def close_forgets_a_create_under_way() -> Iterator[None]:
-    """CURATOR-3, 18: closed while a create had no answer yet; the node stays until the session ends."""
+    """CURATOR-3, 18: closed before the answer to a create; the node stays until the session ends."""
     withdraw = LatchSteps.withdraw
 
     def forget(self: Any) -> rq.Steps[latch_m.Withdrawn]:
@@ -174,7 +174,7 @@ def close_forgets_a_create_under_way() -> Iterator[None]:
 
 @_mutant()
 def surrender_hears_the_older_latch() -> Iterator[None]:
-    """Storm: the callback sees an older, closed latch, and finds that there is nothing to remove."""
+    """Storm: the callback has an older, closed latch, and finds nothing to remove."""
     perform = participant_core.ParticipantCore._perform
 
     def ignore(self: Any, effect: m.Effect) -> rq.Steps[m.Event | None]:
@@ -187,12 +187,12 @@ def surrender_hears_the_older_latch() -> Iterator[None]:
         yield
 
 
-# --- who comes back to the queue -----------------------------------------------------------------
+# --- returning to the queue ----------------------------------------------------------------------
 
 
 @_mutant("delete queue")
 def queue_is_made_once() -> Iterator[None]:
-    """CURATOR-724: the parent of the latches is gone, and nobody makes it again."""
+    """CURATOR-724: the parent of the latches was deleted, and is not created again."""
     create = LatchSteps._create
 
     def once(self: Any, prefix: str) -> rq.Steps[str]:
@@ -207,7 +207,7 @@ def queue_is_made_once() -> Iterator[None]:
 
 @_mutant("black hole", "abdicate")
 def silent_after_an_error() -> Iterator[None]:
-    """CURATOR-168: an error while joining leads to silence, and no leader ever after."""
+    """CURATOR-168: after an error while joining, the client does nothing, so there is no leader."""
     joining = latch_machine._joining
 
     def silent(state: latch_m.Joining, event: latch_m.Event) -> latch_machine.Transition:
@@ -221,7 +221,7 @@ def silent_after_an_error() -> Iterator[None]:
 
 @_mutant()
 def surrendered_and_never_queued_again() -> Iterator[None]:
-    """STORM-3354: who gave the lock back because of its guard does not come again."""
+    """STORM-3354: a client that released the lock because of its guard does not queue again."""
     after = participant_machine._after_leaving
 
     def stay_out(state: m.Leaving) -> participant_machine.Transition:
@@ -235,7 +235,7 @@ def surrendered_and_never_queued_again() -> Iterator[None]:
 
 @_mutant("trap", "slow link")
 def no_latch_after_a_failed_start() -> Iterator[None]:
-    """Our own, found by this simulator: an error before the latch was made left us in line without one."""
+    """Our own bug, found by this simulator: after an error before the create, we waited without a latch."""
     start = participant_core.ParticipantCore._start_latch
 
     def fail(self: Any) -> rq.Steps[m.Event | None]:
@@ -247,12 +247,12 @@ def no_latch_after_a_failed_start() -> Iterator[None]:
         yield
 
 
-# --- who takes the lock --------------------------------------------------------------------------
+# --- taking the lock -----------------------------------------------------------------------------
 
 
 @_mutant("abdicate", "crash")
 def any_deletion_is_our_turn() -> Iterator[None]:
-    """CURATOR-620, 652, 653: an event about some earlier predecessor is taken for our turn."""
+    """CURATOR-620, 652, 653: an event about an earlier predecessor is treated as if the client were next."""
     waiting = latch_machine._waiting
 
     def hasty(state: latch_m.Waiting, event: latch_m.Event) -> latch_machine.Transition:
@@ -266,7 +266,7 @@ def any_deletion_is_our_turn() -> Iterator[None]:
 
 @_mutant()
 def leads_before_the_guard() -> Iterator[None]:
-    """STORM-3262 and today's Storm: leader for all to see before the guard was asked."""
+    """STORM-3262 and today's Storm: visible as leader before the guard was asked."""
     in_line = participant_machine._in_line
 
     def eager(state: m.InLine, event: m.Event) -> participant_machine.Transition:
@@ -298,7 +298,7 @@ def guard_that_raises_means_yes() -> Iterator[None]:
 
 @_mutant("wipe")
 def epoch_may_go_backwards() -> Iterator[None]:
-    """Kafka's and Flink's question after a wipe: the epoch begins anew, and nobody minds."""
+    """As in Kafka and Flink after a deletion of all data: the epoch starts again, and is not refused."""
     read = EpochClaimant._read_epoch
 
     def forgetful(self: Any) -> rq.Steps[Any]:
@@ -309,12 +309,12 @@ def epoch_may_go_backwards() -> Iterator[None]:
         yield
 
 
-# --- who goes on leading -------------------------------------------------------------------------
+# --- leading too long ----------------------------------------------------------------------------
 
 
 @_mutant("delete latch")
 def own_node_is_not_watched() -> Iterator[None]:
-    """CURATOR-171, and Curator to this day: the leader's node is deleted, and it leads on."""
+    """CURATOR-171, and today's Curator: the leader's node is deleted, and it still leads."""
     prove = EpochClaimant.prove
     holding = latch_machine._holding
 
@@ -337,7 +337,7 @@ def own_node_is_not_watched() -> Iterator[None]:
 
 @_mutant("isolate server")
 def a_read_is_proof() -> Iterator[None]:
-    """CURATOR-444: a follower that is cut from its leader answers reads, which are taken for life."""
+    """CURATOR-444: a follower that is isolated from its leader answers reads, which count as proof."""
 
     def read(self: Any, node: latch_m.Node) -> rq.Steps[Any]:
         stat = yield from rq.exists(self._paths.latch(node.name))
@@ -349,14 +349,14 @@ def a_read_is_proof() -> Iterator[None]:
 
 @_mutant("pause")
 def leader_is_a_flag() -> Iterator[None]:
-    """TN10, client-go's IsLeader, kazoo's is_acquired: nobody looks at the clock."""
+    """TN10, client-go's IsLeader, kazoo's is_acquired: the answer does not depend on the clock."""
     with _replaced(LeadershipLease, _is_certain=lambda _self, _hold: True):
         yield
 
 
 @_mutant("pause", "black hole")
 def deadline_from_suspended() -> Iterator[None]:
-    """TN14: time counts from when the connection was seen to break, not from the last proof."""
+    """TN14: the time is counted from the detected loss of the connection, not from the last proof."""
 
     def is_certain(self: Any, _hold: Any) -> bool:
         liveness, now = self._liveness, self._clock()
@@ -379,7 +379,7 @@ def deadline_from_suspended() -> Iterator[None]:
 
 @_mutant("black hole")
 def dead_link_is_not_noticed() -> Iterator[None]:
-    """Kazoo's K1 without a deadline: no answer, and still connected and leader."""
+    """Kazoo's K1 without a deadline: without answers, still connected and leader."""
     prove = latch_core.LatchCore._prove
 
     def patient(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.Event]:
@@ -402,7 +402,7 @@ def dead_link_is_not_noticed() -> Iterator[None]:
 
 @_mutant("replace session")
 def replaced_session_is_not_noticed() -> Iterator[None]:
-    """Kazoo's K2: another session, without a word; what is known of the session is of the old one."""
+    """Kazoo's K2: a new session without notice; the known facts are those of the old session."""
 
     def connected(self: Any, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
         self.liveness.attached(self.liveness.facts.session_id or session_id, asked, timeout)
@@ -414,7 +414,7 @@ def replaced_session_is_not_noticed() -> Iterator[None]:
 
 @_mutant("cut", "expire session")
 def nobody_is_told_of_a_loss() -> Iterator[None]:
-    """Kazoo's K7, kubernetes #23731: the session is gone, and the leader's own code is never told."""
+    """Kazoo's K7, kubernetes #23731: the session is lost, and the leader's code is not notified."""
 
     def mute(reason: str, then: latch_machine.Transition) -> latch_machine.Transition:
         del reason
@@ -426,7 +426,7 @@ def nobody_is_told_of_a_loss() -> Iterator[None]:
 
 @_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
 def deadline_from_the_reply() -> Iterator[None]:
-    """Patroni: the lease counts from when the answer came, not from when it was asked for."""
+    """Patroni: the lease counts from the time of the answer, not from the time of the request."""
 
     def proven(self: Any, _session_id: Any, _submitted: timedelta, answered: timedelta) -> None:
         self.facts = replace(self.facts, since=answered)
@@ -437,7 +437,7 @@ def deadline_from_the_reply() -> Iterator[None]:
 
 @_mutant(storm=_CUT_FROM_LEADER_AND_PAUSED)
 def deadline_from_the_last_proof() -> Iterator[None]:
-    """Signs of life and writes travel apart: the last write may be committed, and have prolonged nothing."""
+    """Signs of life and writes are sent separately: a committed write may not have prolonged the session."""
 
     def proven(self: Any, _session_id: Any, submitted: timedelta, _answered: timedelta) -> None:
         self.facts = replace(self.facts, since=submitted)
@@ -448,7 +448,7 @@ def deadline_from_the_last_proof() -> Iterator[None]:
 
 @_mutant("abdicate", "pause")
 def writes_without_a_fence() -> Iterator[None]:
-    """KAFKA-6082: a write says nothing of the epoch that it belongs to."""
+    """KAFKA-6082: a write does not contain its epoch."""
 
     def unfenced(session: Any, _token: Any, build: Any, *, timeout: Any = None) -> list[Any]:
         transaction = session.client.transaction()
@@ -470,7 +470,7 @@ def _children(path: str) -> rq.Steps[list[str]]:
 
 
 def _look_without_owner(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.SawSelf | latch_m.LatchGone]:
-    """As the real one, but whoever owns our node: that is the fault."""
+    """Like the real function, but without checking the owner of the node."""
     names = [entry.name for entry in in_queue_order((yield from _children(self._queue)))]
     own = yield from rq.exists(self._path(node.name), watch=True)
     if own is None or node.name not in names:

@@ -1,7 +1,7 @@
-"""A simulated process of a participant: a core, and what `leader.runtime.driver` would do with it.
+"""A simulated process of a participant: a core, and a simulation of `leader.runtime.driver`.
 
-The driver is played, not run: one piece of work at a time, request by request, so that all other processes
-and all faults come in between.
+It simulates the driver one piece of work at a time, request by request, so that other processes and faults
+can act between two requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Work = Callable[[], Steps[None]]
 
 
 def configuration(world: World, root: str) -> ElectionConfig:
-    """Short times, so that much happens in little of it."""
+    """A configuration with short times, so that many events happen in a short time."""
     session = world.session_timeout
     return ElectionConfig(
         root=root,
@@ -66,7 +66,7 @@ class Process:
         self._turn_due = False
         self._timer_at: timedelta | None = None
         self.mangle: Callable[[Work, bool], None] | None = None
-        """What becomes of a signal that arrives; the flag says whether it is the session's."""
+        """Called for each arriving signal; the flag says whether it is from the session."""
         self.session = SimulatedSession(world, ensemble, self)
         self.session.on_watch = self._on_watch
         self.session.add_listener(self._on_session)
@@ -86,7 +86,7 @@ class Process:
     # --- time ---------------------------------------------------------------------------------------
 
     def clock(self) -> timedelta:
-        """The process's own clock, a little fast or slow. It goes on while the process does not."""
+        """The process's own clock, slightly fast or slow. It continues while the process is paused."""
         now = self._world.clock.now
         if self._read[0] != now:
             self._read = (now, now + (now - self._born) * (self._rate - 1.0))
@@ -102,12 +102,12 @@ class Process:
             action(*args)
 
     def later(self, delay: timedelta, action: Callable[..., None], *args: Any) -> None:
-        """Do something after a while, if the process runs then."""
+        """Do something later, if the process runs then."""
         self._world.clock.call_later(delay, self.run, action, *args)
 
     @property
     def has_backlog(self) -> bool:
-        """Whether it has yet to handle what arrived during a pause."""
+        """Whether it still has to handle events that arrived during a pause."""
         return bool(self._held)
 
     def pause(self) -> None:
@@ -116,7 +116,7 @@ class Process:
             self.paused, self._paused_at = True, self._world.clock.now
 
     def wake(self) -> None:
-        """SIGCONT. The first thing that happens is that somebody asks whether we lead."""
+        """SIGCONT. First, `is_leader()` is called."""
         if self.alive and self.paused:
             self.paused = False
             leadership = self.sample()
@@ -128,13 +128,13 @@ class Process:
             self._catch_up()
 
     def crash(self, *, power: bool) -> None:
-        """Kill -9, or the machine's power fails."""
+        """SIGKILL, or loss of power."""
         self.alive = False
         self.session.die(power=power)
         self._steps = None
 
     def _catch_up(self) -> None:
-        """Handle, one by one, what arrived during a pause; what arrives meanwhile stands behind."""
+        """Handle the events that arrived during a pause, one by one. Newer events wait behind them."""
         if not self._held or self.paused or not self.alive:
             return
         action, args = self._held.popleft()
@@ -142,7 +142,7 @@ class Process:
         self._world.clock.call_later(ZERO, self._catch_up)
 
     def sample(self) -> Leadership | None:
-        """Ask whether we lead, and write the answer down."""
+        """Call `is_leader()`, and record the answer."""
         leadership = self.core.term.leadership()
         if leadership is not None:
             self._world.note(Kind.OBSERVED, self.name, leadership.epoch, boot=self.boot)
@@ -151,7 +151,7 @@ class Process:
         return leadership
 
     def _outlived(self, leadership: Leadership, note: str) -> None:
-        if self._outlived_epoch != leadership.epoch:  # once is enough
+        if self._outlived_epoch != leadership.epoch:  # report it once
             self._outlived_epoch = leadership.epoch
             self._world.note(Kind.OUTLIVED, self.name, leadership.epoch, boot=self.boot, note=note)
 
@@ -167,7 +167,7 @@ class Process:
         self.post(lambda: self.core.handle(event))
 
     def publish_readiness(self, ready: bool) -> None:
-        """As `LeaderLockQueue.publish_readiness`."""
+        """Like `LeaderLockQueue.publish_readiness`."""
         self.post(lambda: self.core.readiness(ready, 0 if ready else 1, 0, ()))
 
     def _soon(self) -> None:
@@ -222,7 +222,7 @@ class Process:
 
     def _answered(self, call: int, answer: Any, error: LeaderError | None) -> None:
         if call != self._call or self._steps is None:
-            return  # too late: the driver has given up waiting
+            return  # too late: the driver does not wait any more
         self._call += 1
         if self._world.telling:
             self._world.tell(self.name, f"hears {_short(answer if error is None else error)}")

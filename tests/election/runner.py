@@ -1,4 +1,4 @@
-"""Many simulated runs, on several processes, with a story of each that breaks a law. See `simulator`."""
+"""Runs many simulations on several processes, and tells the story of each that breaks a law."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MUTANT_SEEDS = 1000
 
 @dataclass(slots=True)
 class Tally:
-    """What came of some seeds."""
+    """The results of some seeds."""
 
     runs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     leaderships: int = 0
     slowest: float = 0.0
-    """From the last repair until all was well; in session timeouts, the worst run."""
+    """Longest time of a run from the last repair until there was no problem, in session timeouts."""
     bad: dict[int, list[Violation]] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
@@ -55,7 +55,7 @@ class Tally:
 
 
 def run_seeds(seeds: Sequence[int], mutant: str | None = None) -> Tally:
-    """Run some seeds here, one after the other, without logs."""
+    """Run some seeds in this process, one after the other, without logs."""
     tally = Tally()
     with quiet(), _mutated(mutant):
         for seed in seeds:
@@ -64,7 +64,7 @@ def run_seeds(seeds: Sequence[int], mutant: str | None = None) -> Tally:
 
 
 def run_many(first: int, count: int, jobs: int, mutant: str | None = None) -> Iterator[Tally]:
-    """Run seeds on `jobs` processes; a tally for each few of them, as they come."""
+    """Run seeds on `jobs` processes. Yields a tally for each group of seeds when it is done."""
     chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
     if jobs == 1:
         yield from (run_seeds(chunk, mutant) for chunk in chunks)
@@ -80,7 +80,7 @@ def run_many(first: int, count: int, jobs: int, mutant: str | None = None) -> It
 
 
 def find(mutant: str, *, seeds: int, storm: Settings | None = None) -> tuple[int, Violation] | None:
-    """The first seed below `seeds` that finds a mutant, and how; in the usual storm if none is given."""
+    """The first seed below `seeds` that finds a mutant, and its outcome; by default with usual settings."""
     with quiet(), _mutated(mutant):
         for seed in range(seeds):
             violations = Simulator(seed, storm).run().violations
@@ -90,7 +90,7 @@ def find(mutant: str, *, seeds: int, storm: Settings | None = None) -> tuple[int
 
 
 class quiet(AbstractContextManager[None]):  # noqa: N801 - reads as a statement
-    """No log lines: a simulated storm would write millions."""
+    """Suppresses log lines: a simulation would write millions."""
 
     def __enter__(self) -> None:
         """Silence structlog."""
@@ -98,12 +98,12 @@ class quiet(AbstractContextManager[None]):  # noqa: N801 - reads as a statement
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
     def __exit__(self, *_exc: object) -> None:
-        """As it was before."""
+        """Restore the logging."""
         structlog.configure(**self._before)
 
 
 def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None = _STORY_LINES) -> None:
-    """Run a seed again and tell its story up to the last moment of its violations."""
+    """Run a seed again, and return its story up to the last moment of its violations."""
     with quiet(), _mutated(mutant):
         outcome = Simulator(seed, telling=True).run()
     until = max(
@@ -119,7 +119,7 @@ def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None
 
 
 def main(argv: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """The command line. 0 if no law was broken; with --mutant, 0 if one was."""
+    """The command line. Returns 0 if no law was broken; with --mutant, 0 if one was."""
     asked = _arguments(argv)
     if asked.mutants:
         return _find_all(out)
@@ -155,7 +155,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _find_all(out: TextIO) -> int:
-    """Find every mutant, and say at which seed. 0 if all were found."""
+    """Find every mutant, and print its seed. Returns 0 if all were found."""
     missed = 0
     for name, mutant in MUTANTS.items():
         found = find(name, seeds=_MUTANT_SEEDS, storm=mutant.storm if mutant.rare else None)

@@ -1,6 +1,6 @@
-"""A participant's ZooKeeper session over a simulated link: what kazoo would do, and kazoo's threads.
+"""A participant's ZooKeeper session over a simulated link. It simulates kazoo and its threads.
 
-The bookkeeping of states is the real one; here is only what a kazoo client would have told it.
+The code that keeps the session's state is the real one. This module only calls it like a kazoo client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Reply = Callable[[Any, LeaderError | None], None]
 
 
 class Host(Protocol):
-    """The process in which the session lives."""
+    """The process that has the session."""
 
     name: str
 
@@ -29,13 +29,13 @@ class Host(Protocol):
         ...
 
     def run(self, action: Callable[..., None], *args: Any) -> None:
-        """Do something when the process runs: at once, after a pause, or never if it died."""
+        """Do something when the process runs: at once, after a pause, or never if it has died."""
         ...
 
 
 @dataclass(slots=True)
 class Weather:
-    """How a participant's link is. `slow` is added to each message's time on the way."""
+    """The state of a participant's link. `slow` is added to the travel time of each message."""
 
     up_held: bool = False
     down_held: bool = False
@@ -44,7 +44,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """Cut the connection at the next request of these kinds: before it is carried out, or after."""
+    """Cut the connection at the next request of these kinds: before it is executed, or after."""
 
     kinds: tuple[type, ...]
     after: bool
@@ -62,7 +62,7 @@ class SimulatedSession:
         self.weather = Weather()
         self.trap: Trap | None = None
         self.on_watch: Callable[[str, bool], None] = lambda _path, _gone: None
-        self._known_id: int | None = None  # what kazoo would ask for
+        self._known_id: int | None = None  # the session that kazoo would request
         self._connection: ServerConnection | None = None
         self._up: Channel | None = None
         self._channels: list[Channel] = []
@@ -73,7 +73,7 @@ class SimulatedSession:
         self._dead = False
         self._later(world.between(0, 0.05), self._connect, self._attempt)
 
-    # --- what others use --------------------------------------------------------------------------
+    # --- used by other modules --------------------------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -86,7 +86,7 @@ class SimulatedSession:
         return self.liveness.facts.session_id
 
     def add_listener(self, enqueue: Listener) -> None:
-        """Be told of each change of state."""
+        """Call a listener at each change of state."""
         self._states.add(enqueue)
 
     @property
@@ -96,11 +96,11 @@ class SimulatedSession:
 
     @property
     def delivered_by(self) -> timedelta:
-        """When all that is on the way now has arrived, either way, if nothing holds it."""
+        """The time at which all current messages have arrived, in both directions, without delays."""
         return max((channel.empty_by for channel in self._channels), default=ZERO)
 
     def ask(self, request: rq.Request, reply: Reply) -> None:
-        """Send a request; the answer arrives at `reply`, or an error once the connection is known broken."""
+        """Send a request. `reply` gets the answer, or an error when the broken connection is detected."""
         connection, up, trap = self._connection, self._up, self.trap
         if connection is None or up is None:
             reply(None, ZooKeeperUnavailableError("there is no connection to ZooKeeper"))
@@ -116,12 +116,12 @@ class SimulatedSession:
         up.send(connection.receive, self._xid, request)
 
     def reconnect(self) -> None:
-        """Cut the connection, as `shutdown` of the socket does: kazoo's thread notices at once."""
+        """Cut the connection like `shutdown` of the socket: kazoo's thread notices at once."""
         if self._connection is not None:
             self._later(self._world.between(0, 0.001), self._dropped, self._attempt)
 
     def die(self, *, power: bool) -> None:
-        """The process is gone. What it has sent still arrives, unless the power failed."""
+        """End the process. Sent messages still arrive, unless the power failed."""
         self._dead = True
         if power:
             for channel in self._channels:
@@ -130,14 +130,14 @@ class SimulatedSession:
             self._up.send(self._connection.forget)
 
     def leave(self) -> None:
-        """End the session, as a process does that ends in peace."""
+        """Close the session, like a process that ends normally."""
         connection, up = self._connection, self._up
         self._dead = True
         if connection is not None and up is not None:
             up.send(self._ensemble.zookeeper.close_session, connection.session_id)
 
     def changed_weather(self) -> None:
-        """`weather` is another."""
+        """Called when `weather` has changed."""
         for number, channel in enumerate(self._channels):
             held = self.weather.up_held if number % 2 == 0 else self.weather.down_held
             (channel.hold if held else channel.release)()
@@ -149,7 +149,7 @@ class SimulatedSession:
             return
         self._asked_at = self._host.clock()
         server = self._world.rng.choice(self._ensemble.servers)
-        self._channels = self._channels[-4:]  # of older connections, something may be on its way still
+        self._channels = self._channels[-4:]  # messages of older connections may still be on the way
         up = Channel(self._world, self._delay, held=self.weather.up_held)
         down = Channel(self._world, self._delay, held=self.weather.down_held)
         self._channels += [up, down]
@@ -197,7 +197,7 @@ class SimulatedSession:
             self._again()
 
     def _dropped(self, attempt: int) -> None:
-        """The connection is known to be broken."""
+        """Called when the loss of the connection is detected."""
         if attempt != self._attempt or self._dead:
             return
         connection, up = self._connection, self._up
@@ -223,23 +223,23 @@ class SimulatedSession:
         if attempt != self._attempt or self._connection is None or self._up is None:
             return
         if self._pinged:
-            self._dropped(attempt)  # no answer for a whole pause
+            self._dropped(attempt)  # no answer during a whole pause
             return
         self._pinged = True
         self._up.send(self._connection.ping)
         self._later(self._ping_pause(), self._ping, attempt)
 
     def ponged(self) -> None:
-        """A ping was answered."""
+        """Called when a ping was answered."""
         self._pinged = False
 
     def _ping_pause(self) -> timedelta:
         return self.negotiated_timeout / 3 - self._world.between(0.01, 0.4)
 
-    # --- what arrives -----------------------------------------------------------------------------
+    # --- arriving messages ------------------------------------------------------------------------
 
     def replied(self, xid: int, answer: Any, error: LeaderError | None) -> None:
-        """An answer."""
+        """Receive an answer."""
         reply = self._replies.pop(xid, None)
         if reply is not None:
             reply(answer, error)
@@ -256,13 +256,13 @@ class SimulatedSession:
         return delay + slow * self._world.rng.random() if slow else delay
 
     def of_attempt(self, attempt: int, action: Callable[..., None], *args: Any) -> None:
-        """Do what a connection says, if it is the present one."""
+        """Handle a message of a connection, if it is the current one."""
         if attempt == self._attempt and not self._dead:
             action(*args)
 
 
 class _Filter:
-    """Takes what one connection says, and drops it once there is another."""
+    """Receives the messages of one connection, and drops them once there is a newer connection."""
 
     def __init__(self, session: SimulatedSession, attempt: int) -> None:
         self._session, self._attempt = session, attempt

@@ -1,10 +1,10 @@
-"""Elections in virtual time: real cores, all else simulated, faults by the dice. Equal seeds, equal runs.
+"""Elections in virtual time: real cores, all else simulated, random faults. Equal seeds give equal runs.
 
     python -m tests.election --seeds 10000 --jobs 2
 
-Each participant runs the election's own code request by request; between any two requests anything can happen
-to any of them. After the storm everything is mended, and somebody must lead soon. The history is judged by
-`tests.election.laws`.
+Each participant runs the election's own code request by request. Between any two requests, any fault can hit
+any participant. At the end all faults are repaired, and a participant must lead soon. `tests.election.laws`
+checks the history.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _PATIENCE = timedelta(milliseconds=250)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went."""
+    """The result of a run."""
 
     seed: int
     violations: list[Violation]
     history: list[Moment]
     story: list[tuple[timedelta, str, str]]
     calm_after: float
-    """From the last repair until all was well, in session timeouts."""
+    """Time from the last repair until there was no problem, in session timeouts."""
 
     @property
     def faults(self) -> list[str]:
-        """What befell it."""
+        """The injected faults."""
         return [moment.note for moment in self.history if moment.kind is Kind.FAULT]
 
     @property
     def leaderships(self) -> int:
-        """How many leaderships there were."""
+        """Number of leaderships."""
         return sum(moment.kind is Kind.CONFIRMED for moment in self.history)
 
 
@@ -58,8 +58,8 @@ class Simulator:
     """See the module.
 
     Args:
-        seed: Decides everything.
-        settings: Size and storm.
+        seed: Seed of all random choices.
+        settings: Size, and kinds and number of faults.
         telling: Whether to keep a story for people.
     """
 
@@ -78,7 +78,7 @@ class Simulator:
         self._faults = Faults(self)
 
     def run(self) -> Outcome:
-        """Run to the end, and judge."""
+        """Run to the end, and check the history."""
         world, rng = self.world, self.world.rng
         self._run_for(world.session_timeout * rng.random() * 0.5)
         for _ in range(rng.randint(*self.settings.faults)):
@@ -104,16 +104,16 @@ class Simulator:
         return list(self._processes)
 
     def living(self) -> list[Process]:
-        """Those that are alive; never none, for a fault must strike somebody."""
+        """The live processes. There is always one, because a fault needs a victim."""
         return [one for one in self._processes if one.alive] or self._processes[:1]
 
     def restart(self, process: Process) -> None:
-        """Start its participant again, if it is dead and nobody has done so."""
+        """Start its participant again, if it is dead and was not restarted yet."""
         if not process.alive and process in self._processes:
             self._processes[self._processes.index(process)] = self._start(process.name)
 
     def lay_out(self) -> None:
-        """Make what is there before any election."""
+        """Create the nodes that exist before any election."""
         zookeeper, queue = self.ensemble.zookeeper, self.paths.queue
         zookeeper.write(rq.Create(WORK))
         if self.world.chance(0.1):  # the sequence number is about to overflow
@@ -121,7 +121,7 @@ class Simulator:
             node = zookeeper.tree.get(queue) or Node()
             zookeeper.tree.apply({queue: node._replace(made=(1 << 31) - 3)})
 
-    # --- the inside -------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------
 
     def _start(self, name: str) -> Process:
         self._boots += 1
@@ -135,7 +135,7 @@ class Simulator:
                     process.sample()
 
     def _witnessed(self, request: rq.Request, session_id: int, zxid: int) -> None:
-        """A client's write was accepted."""
+        """Called when a client's write was accepted."""
         if isinstance(request, rq.Transaction):
             for operation in request.operations:
                 self._wrote(operation, session_id, zxid)
@@ -168,7 +168,7 @@ class Simulator:
         while not self._is_well() and self.world.clock.now < limit:
             self._run_for(_PATIENCE)
             for process in self.processes():
-                self.restart(process)  # who was asked to close before has done so by now
+                self.restart(process)  # processes that were asked to close have done so by now
 
     def _is_well(self) -> bool:
         return not any(True for _ in self._complaints())

@@ -1,4 +1,4 @@
-"""Where faults strike: whom they hit, how operators reach nodes, and what no leader can be blamed for."""
+"""Shared by faults: choice of victims, operators' access to nodes, and effects that are no leader's fault."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.election.session import Weather
 from tests.election.world import ZERO, World
 
 Strike = Callable[[], str | None]
-"""Does something, and returns to whom; None if there was nothing to do."""
+"""Injects a fault, and returns the victim; None if there was nothing to do."""
 
 _A_MOMENT = timedelta(milliseconds=40)
-"""For a message to arrive and a request under way to be answered, if nothing is wrong."""
+"""Time until a message arrives and a pending request is answered, without faults."""
 
 
 class Run(Protocol):
-    """The simulator, as far as faults must know it."""
+    """The part of the simulator that faults use."""
 
     world: World
     ensemble: Ensemble
@@ -37,15 +37,15 @@ class Run(Protocol):
         ...
 
     def living(self) -> list[Process]:
-        """Those that are alive."""
+        """The live processes."""
         ...
 
     def restart(self, process: Process) -> None:
-        """Start its participant again, if it is dead and nobody has done so."""
+        """Start its participant again, if it is dead and was not restarted yet."""
         ...
 
     def lay_out(self) -> None:
-        """Make what is there before any election."""
+        """Create the nodes that exist before any election."""
         ...
 
 
@@ -56,11 +56,11 @@ class Stage:
         self.simulator, self.world, self.ensemble = run, run.world, run.ensemble
         self.rng, self.session = self.world.rng, self.world.session_timeout
         self.strangers: list[str] = []
-        """Paths of latches that strangers have put into the queue."""
+        """Paths of latches that other clients have put into the queue."""
         self._deposed: dict[Process, tuple[timedelta, timedelta]] = {}
 
     def anybody(self) -> Process:
-        """A victim: more often than not, who leads."""
+        """A victim: in most cases the leader."""
         processes = self.simulator.living()
         if self.world.chance(0.6):
             leading = [one for one in processes if one.core.term.leadership() is not None]
@@ -73,7 +73,7 @@ class Stage:
         return self.session * self.rng.uniform(least, most)
 
     def operate(self, request: rq.Write, what: str) -> str | None:
-        """Change a node, as an operator. None if that cannot be done now."""
+        """Change a node like an operator. Returns None if that is not possible now."""
         if not self.ensemble.serving:
             return None
         try:
@@ -82,10 +82,10 @@ class Stage:
             return None
         return what
 
-    # --- what more than one kind of fault does ------------------------------------------------------
+    # --- shared by several kinds of faults ----------------------------------------------------------
 
     def flap(self, victim: Process) -> None:
-        """Its user cannot decide."""
+        """Its user joins and leaves repeatedly."""
         at = ZERO
         for _ in range(self.rng.randint(1, 4)):
             victim.later(at, victim.post_event, m.RemoveAsked())
@@ -94,32 +94,32 @@ class Stage:
             at += self.span(0, 0.05)
 
     def clear(self, victim: Process) -> None:
-        """Its link is as it should be."""
+        """Restore its link."""
         victim.session.weather = Weather()
         victim.session.changed_weather()
 
     def rise(self) -> None:
-        """The ensemble has a quorum."""
+        """Give the ensemble a quorum."""
         if not self.ensemble.serving:
             self.ensemble.rise()
 
     def permit(self) -> None:
-        """The access lists are as they should be."""
+        """Restore the access lists."""
         self.ensemble.forbidden = None
 
-    # --- what no leader can be blamed for -----------------------------------------------------------
+    # --- effects that are no leader's fault ---------------------------------------------------------
 
     def reborn(self) -> None:
-        """Epochs may begin anew, and who had taken one before may still be confirmed for a while."""
+        """Epochs may start again. A participant with an earlier epoch may still be confirmed soon after."""
         self.world.note(Kind.REBORN, until=self.world.clock.now + self.session)
 
     def depose(self, victim: Process, *, told: bool) -> None:
-        """What it stands on is about to be taken from it.
+        """Record that a participant is about to lose its latch or its session.
 
         Args:
-            victim: Whether it leads or not.
-            told: A watch or the end of the connection tells it, if the way to it is free; else only its
-                deadline does.
+            victim: The participant, whether it leads or not.
+            told: Whether a watch or the end of the connection notifies it, if its link works; otherwise only
+                its deadline ends its leadership.
         """
         now = self.world.clock.now
         connection = victim.session.connection
@@ -138,7 +138,7 @@ class Stage:
         self._deposed[victim] = (now, until)
 
     def forgive(self) -> None:
-        """Who was deposed and would have been told in a moment may not be told, for another fault strikes."""
+        """Record that a deposed participant may not be notified, because of another fault."""
         now = self.world.clock.now
         for victim, (at, until) in self._deposed.items():
             if at < now <= until < at + self.session:
@@ -147,5 +147,5 @@ class Stage:
 
 
 def epoch_in(data: bytes) -> int:
-    """The number in the epoch node, whatever else it holds."""
+    """The number in the epoch node, without its other content."""
     return int(json.loads(data)["epoch"])

@@ -1,4 +1,4 @@
-"""What surrounds an election in a simulated process: guard, electable, and whoever writes as leader."""
+"""The rest of a simulated process: guard, electable, and a writer that writes as leader."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.election.session import SimulatedSession
 from tests.election.world import World
 
 WORK = "/work"
-"""What the leader writes: the epoch in which it does."""
+"""The node that the leader writes. Its content is the epoch."""
 
 
 class Owner(Protocol):
-    """The process, as far as its parts must know it."""
+    """The part of the process that its components use."""
 
     name: str
     boot: str
@@ -32,7 +32,7 @@ class Owner(Protocol):
     session: SimulatedSession
 
     def later(self, delay: timedelta, action: Callable[..., None], *args: Any) -> None:
-        """Do something after a while, if the process runs then."""
+        """Do something later, if the process runs then."""
         ...
 
     def post_event(self, event: m.Event) -> None:
@@ -40,26 +40,27 @@ class Owner(Protocol):
         ...
 
     def sample(self) -> Leadership | None:
-        """Ask whether we lead."""
+        """Call `is_leader()`, and record the answer."""
         ...
 
 
 class SimulatedCallbacks:
     """Guard and electable, one call at a time, in order. See `leader.core.participant.term.CallbackPort`.
 
-    The guard says yes, no, nothing, or raises, sooner or later. The electable takes its time, fails or hangs.
+    The guard agrees, refuses, does not answer, or raises, after a random time. The electable is slow, fails
+    or hangs.
     """
 
     def __init__(self, world: World, owner: Owner) -> None:
         self._world, self._owner = world, owner
-        self._waiting: deque[Callable[[], None]] = deque()  # calls; each begins when the one before has ended
-        self._under_way: Callable[[], None] | None = None  # what comes of the present call if it is released
+        self._waiting: deque[Callable[[], None]] = deque()  # each call begins when the previous one has ended
+        self._under_way: Callable[[], None] | None = None  # result of the current call if it is released
         self._asked_about: int | None = None
         self.content = False
-        """What the guard last said; False before it said anything."""
+        """The last answer of the guard; False before the first one."""
 
     def release(self) -> None:
-        """All is well: nothing hangs any more."""
+        """End all hanging calls."""
         outcome = self._under_way
         if outcome is not None:
             self._owner.later(self._soon(), self._end, outcome, outcome)
@@ -70,13 +71,13 @@ class SimulatedCallbacks:
         self._put(partial(self._judge, epoch))
 
     def elected(self, leadership: Leadership) -> None:
-        """Lead; or fail to, sometimes."""
+        """Call `elected`, which sometimes fails."""
         epoch = leadership.epoch
         self._world.note(Kind.CONFIRMED, self._owner.name, epoch, boot=self._owner.boot)
         self._put(partial(self._lead, epoch))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
-        """Stop."""
+        """Call `revoked`."""
         epoch = leadership.epoch
         self._world.note(Kind.REVOKED, self._owner.name, epoch, boot=self._owner.boot, note=reason)
         self._put(partial(self._stop, epoch))
@@ -155,8 +156,8 @@ class SimulatedCallbacks:
         outcome: Callable[[], None],
         released: Callable[[], None] | None = None,
     ) -> None:
-        """A call that returns after a while. None: it hangs until it is released."""
-        self._under_way = released or partial(outcome)  # another object for each call
+        """Begin a call that returns after some time. None: it hangs until it is released."""
+        self._under_way = released or partial(outcome)  # a new object for each call
         if takes is not None:
             self._owner.later(takes, self._end, self._under_way, outcome)
 
@@ -172,12 +173,12 @@ def _nothing() -> None:
 
 
 class SimulatedWriter:
-    """Writes as leader, all the time; and with an old token too, until ZooKeeper says no."""
+    """Writes as leader continuously, and with an old token, too, until ZooKeeper refuses it."""
 
     def __init__(self, world: World, owner: Owner) -> None:
         self._world, self._owner = world, owner
         self._token: FencingToken | None = None
-        # A write that hangs holds up what is asked behind it, and so tells of a dead link. Some hardly write.
+        # A hanging write blocks later requests, which shows a dead link. Some processes rarely write.
         self._pause = world.session_timeout * world.rng.choice((0.4, 0.4, 40.0))
         self._next()
 
@@ -208,7 +209,7 @@ class SimulatedWriter:
 
 
 def fenced_request(token: FencingToken, path: str, data: bytes) -> rq.Transaction:
-    """The transaction that the real `fenced_transaction` would send for one write."""
+    """The transaction that the real `fenced_transaction` sends for one write."""
     recorder = _Recorder()
     try:
         fencing.fenced_transaction(cast("Any", recorder), token, lambda txn: txn.set_data(path, data))
@@ -218,11 +219,11 @@ def fenced_request(token: FencingToken, path: str, data: bytes) -> rq.Transactio
 
 
 class _RecordedError(Exception):
-    """The transaction is complete."""
+    """Raised when the transaction is complete."""
 
 
 class _Recorder:
-    """A session, its client and its transaction, as far as `fenced_transaction` looks."""
+    """The parts of session, client and transaction that `fenced_transaction` uses."""
 
     def __init__(self) -> None:
         self.operations: list[rq.Operation] = []

@@ -1,4 +1,4 @@
-"""What all parts of a simulated run share: the time, the dice, the history; and pipes that keep the order."""
+"""Shared by all parts of a simulated run: time, random choices, history, and channels that keep the order."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tests.virtual_clock import VirtualClock
 ZERO = timedelta(0)
 
 _RANDOM = re.compile(r"_c_[0-9a-f-]{36}-")
-"""In the name of a latch node: a UUID that the seed does not decide."""
+"""The part of a latch node's name that does not depend on the seed: a UUID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How large and how stormy a run is.
+    """Size of a run, and its faults.
 
     Args:
-        participants: How many take part: one of these numbers.
-        servers: How many ZooKeeper servers there are, ditto; the first leads the ensemble.
+        participants: Possible numbers of participants.
+        servers: Possible numbers of ZooKeeper servers; the first server leads the ensemble.
         tick: ZooKeeper's tickTime.
-        session_ticks: Session timeouts to choose from, in ticks.
-        sync_ticks: How long a follower without its leader goes on, in ticks: ZooKeeper's syncLimit.
-        margins: `step_down_margin`, as a part of the session timeout: one of these.
-        drift: By how much each participant's clock may run too fast or too slow.
-        faults: How many faults there are, at least and at most.
-        kinds: The only kinds of faults that occur, such as "black hole"; all of them if empty.
-        gap: Mean time between them, as a part of the session timeout.
-        bound: How soon after the last one somebody must lead, in session timeouts.
+        session_ticks: Possible session timeouts, in ticks.
+        sync_ticks: How long a follower without its leader continues, in ticks: ZooKeeper's syncLimit.
+        margins: Possible values of `step_down_margin`, as parts of the session timeout.
+        drift: Largest relative error of each participant's clock.
+        faults: Minimum and maximum number of faults.
+        kinds: The only kinds of faults, such as "black hole"; empty: all kinds.
+        gap: Mean time between faults, as a part of the session timeout.
+        bound: Longest time from the last fault until a participant leads, in session timeouts.
     """
 
     participants: tuple[int, ...] = (2, 3, 3, 4)
@@ -54,7 +54,7 @@ class World:
     """See the module.
 
     Args:
-        seed: Decides everything that happens.
+        seed: Seed of all random choices.
         telling: Whether to keep a story for people.
     """
 
@@ -67,7 +67,7 @@ class World:
         self.history: list[Moment] = []
         self.story: list[tuple[timedelta, str, str]] = []
         self.calm = False
-        """After the last fault: guards are content, nothing is lost or late on purpose."""
+        """After the last fault: guards agree, and no message is lost or delayed on purpose."""
 
     def note(
         self,
@@ -80,7 +80,7 @@ class World:
         order: int | None = None,
         note: str = "",
     ) -> None:
-        """Write into the history that something happens now."""
+        """Record an event in the history, with the current time."""
         note = _RANDOM.sub("", note)
         self.history.append(Moment(self.clock.now, who, kind, epoch, until, boot, order, note))
         if self.telling and kind is not Kind.OBSERVED:
@@ -89,7 +89,7 @@ class World:
             )
 
     def tell(self, who: str, text: str) -> None:
-        """Add a line to the story. Callers ask `telling` first, for words cost time."""
+        """Add a line to the story. Callers check `telling` first, because making the text takes time."""
         self.story.append((self.clock.now, who, text))
 
     def between(self, least_s: float, most_s: float) -> timedelta:
@@ -97,12 +97,12 @@ class World:
         return timedelta(seconds=least_s + (most_s - least_s) * self.rng.random())
 
     def chance(self, probability: float) -> bool:
-        """Whether something improbable happens."""
+        """True with the given probability."""
         return self.rng.random() < probability
 
 
 class Channel:
-    """One direction of a connection: what goes in comes out later, in order, or not at all."""
+    """One direction of a connection: messages come out later, in order, or not at all."""
 
     def __init__(self, world: World, delay: Callable[[], timedelta], *, held: bool = False) -> None:
         self._world, self._delay, self._held = world, delay, held
@@ -112,7 +112,7 @@ class Channel:
         self.broken = False
 
     def send(self, deliver: Callable[..., None], *args: Any) -> None:
-        """Put something in; `deliver` is called when it comes out."""
+        """Send a message. `deliver` is called when it arrives."""
         if self.broken:
             return
         self._inside.append((deliver, args))
@@ -121,15 +121,15 @@ class Channel:
 
     @property
     def empty_by(self) -> timedelta:
-        """When all that is inside now has come out, if nothing holds it."""
+        """The time at which all current messages have arrived, if nothing delays them."""
         return self._last
 
     def hold(self) -> None:
-        """Let nothing out: a black hole, as long as nobody opens it."""
+        """Deliver nothing until `release` is called."""
         self._held = True
 
     def release(self) -> None:
-        """Let out what was held: TCP sends again."""
+        """Deliver the held messages, like TCP after a retransmission."""
         self._held = False
         kept, self._kept = self._kept, 0
         for _ in range(kept):
@@ -137,7 +137,7 @@ class Channel:
             self._world.clock.call_at(self._last, self._arrive)
 
     def cut(self) -> None:
-        """Lose what is inside, and all that will be put in."""
+        """Lose all current and future messages."""
         self.broken = True
         self._inside.clear()
 

@@ -1,6 +1,6 @@
-"""Tasks that fail, and the class that a person gives to each after reading its log.
+"""Tasks that fail, each with the class that a person has chosen after reading its log.
 
-`record.py` runs them and keeps the ends of their logs in `recorded/`. A case that is `held_out` was written
+`record.py` runs them and stores the ends of their logs in `recorded/`. A case with `held_out` was written
 after the rules of `nimbus.worker.failure`, which were not changed for it.
 """
 
@@ -382,7 +382,7 @@ CASES: tuple[Case, ...] = (
         """,
         conf=_SMALL,
     ),
-    # What Python sees of a JVM that ends itself depends on the moment: other records of like tasks.
+    # What Python sees of a JVM that ends itself depends on the moment: more records of similar tasks.
     _spark(
         "spark_task_heap_ends_jvm",
         MEMORY,

@@ -1,8 +1,8 @@
-"""Runs the failing tasks of `cases.py` as a worker's driver does, and keeps how they ended in `recorded/`.
+"""Runs the failing tasks of `cases.py` like a worker's driver, and stores their ends in `recorded/`.
 
-`python -m tests.failures.record [name...]`: those that have no record yet, or the named ones. Needs Java and
-root. The first line of a record is the exit status (negative: the signal); the rest is the end of the log,
-with neutral folders and host name.
+`python -m tests.failures.record [name...]`: the named cases, or those that have no record yet. It needs Java
+and root. The first line of a record is the exit status (negative: the signal); the rest is the end of the
+log, with neutral names of folders and host.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEADLINE_S = 300
 
 
 def record(case: Case) -> None:
-    """Run one task, and keep how it ended."""
+    """Run one task, and store how it ended."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "attempt"
         status = _run(case, folder)
@@ -109,7 +109,7 @@ def _run(case: Case, folder: Path) -> int:
 def main(names: list[str]) -> None:
     """Record the named cases, or all that have no record."""
     RECORDED.mkdir(exist_ok=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores them
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for case in CASES:
         if case.name in names or not (names or (RECORDED / f"{case.name}.txt").exists()):

@@ -1,1 +1,1 @@
-"""A TCP proxy that fails on purpose, and reads ZooKeeper's frames to know when. See `proxy`."""
+"""A TCP proxy that injects faults, and reads ZooKeeper's frames to choose the moment. See `proxy`."""

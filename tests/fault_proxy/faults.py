@@ -1,4 +1,4 @@
-"""The faults that a proxy is to play: traps for single requests, and the weather on the line."""
+"""The faults of a proxy: traps for single requests, and `Weather` for whole connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fault_proxy.frames import Request
 
 
 class Direction(Enum):
-    """Which way bytes go."""
+    """Direction of bytes."""
 
     TO_SERVER = "to_server"
     TO_CLIENT = "to_client"
@@ -20,13 +20,13 @@ class Direction(Enum):
 
     @property
     def ways(self) -> tuple[Direction, ...]:
-        """The single ways it stands for."""
+        """The single directions that it contains."""
         both = (Direction.TO_SERVER, Direction.TO_CLIENT)
         return both if self is Direction.BOTH else (self,)
 
 
 class Flow(Enum):
-    """What becomes of bytes that arrive at the proxy."""
+    """What the proxy does with arriving bytes."""
 
     PASS = "pass"
     HOLD = "hold"
@@ -35,21 +35,21 @@ class Flow(Enum):
 
 @dataclass(slots=True)
 class Weather:
-    """What holds for all connections of a proxy until it is changed. The proxy's thread only."""
+    """The state of all connections of a proxy, until it is changed. The proxy's thread only."""
 
     flow: dict[Direction, Flow] = field(default_factory=dict)
     delay_s: dict[Direction, float] = field(default_factory=dict)
 
     def flow_of(self, way: Direction) -> Flow:
-        """What becomes of bytes that go this way."""
+        """What happens to bytes in this direction."""
         return self.flow.get(way, Flow.PASS)
 
     def delay_of(self, way: Direction) -> float:
-        """Seconds that bytes which go this way spend in the proxy."""
+        """Delay of bytes in this direction, in seconds."""
         return self.delay_s.get(way, 0.0)
 
     def clear(self) -> None:
-        """Let everything pass at once."""
+        """Forward everything at once."""
         self.flow.clear()
         self.delay_s.clear()
 
@@ -72,15 +72,15 @@ class Trap:
 
     @property
     def request(self) -> Request | None:
-        """The request that was caught; its connection may not be cut yet if its reply is awaited."""
+        """The caught request. If the trap waits for its reply, the connection may not be cut yet."""
         return self._caught
 
     def wait(self, timeout: timedelta) -> bool:
-        """Wait until the connection was cut; False if it was not within `timeout`."""
+        """Wait until the connection was cut. Returns False after `timeout`."""
         return self._sprung.wait(timeout.total_seconds())
 
     def catches(self, request: Request) -> bool:
-        """Whether this is the request. The proxy's thread only."""
+        """Whether this is the chosen request. The proxy's thread only."""
         if self._caught is not None or (self._op is not None and request.op != self._op):
             return False
         if self._when is not None and not self._when(request):
@@ -92,5 +92,5 @@ class Trap:
         return True
 
     def spring(self) -> None:
-        """Note that the connection was cut. The proxy's thread only."""
+        """Record that the connection was cut. The proxy's thread only."""
         self._sprung.set()

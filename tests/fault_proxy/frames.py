@@ -1,4 +1,4 @@
-"""ZooKeeper's frames, as far as a proxy must know them. Pure.
+"""The parts of ZooKeeper's frames that a proxy must know. Pure.
 
 A frame is a length of four bytes and that many bytes. A request begins with xid and opcode, a reply with the
 xid it answers. The first frame of either side is the handshake, which has neither.
@@ -14,14 +14,14 @@ from enum import IntEnum
 
 _LENGTH = 4
 _LARGEST_FRAME = 1 << 28
-"""Above it, it is no length: a four-letter word such as `srvr` is a number of more than 10^9."""
+"""A larger number is not a length: a four-letter word such as `srvr` is a number above 10^9."""
 
 
 class Op(IntEnum):
-    """What a request asks for. The numbers are those on the wire."""
+    """Kind of a request. The numbers are those of the protocol."""
 
     HANDSHAKE = -10
-    """Has no opcode on the wire; ZooKeeper's own log uses this number for a new session."""
+    """It has no opcode in the protocol; ZooKeeper's own log uses this number for a new session."""
     CLOSE = -11
     CREATE = 1
     DELETE = 2
@@ -53,18 +53,18 @@ class Op(IntEnum):
 
 
 HANDSHAKE_XID = Op.HANDSHAKE.value
-"""Stands for the xid that the handshake has not."""
+"""Replaces the xid of the handshake, which has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request on its way to the server.
+    """One request to the server.
 
     Args:
-        op: An `Op`, or the bare number if it is none.
-        xid: The client's number for it; negative for pings and the like.
+        op: An `Op`, or the number if it is not one.
+        xid: The client's number for it; negative for special requests such as pings.
         payload: The whole frame, without its length.
-        connection: Which connection through the proxy, counted from 1.
+        connection: Number of the connection through the proxy, counted from 1.
     """
 
     op: int
@@ -73,15 +73,15 @@ class Request:
     connection: int
 
     def mentions(self, text: str) -> bool:
-        """Whether `text` stands in it: a path, or a part of one, also inside a transaction."""
+        """Whether it contains `text`: a path, or a part of one, also inside a transaction."""
         return text.encode() in self.payload
 
 
 class Splitter:
-    """Cuts a stream of bytes into frames. A stream that does not begin with one is passed as it comes.
+    """Splits a stream of bytes into frames. A stream that does not begin with a frame is forwarded unchanged.
 
     Args:
-        framed: False: never look for frames.
+        framed: False: never search for frames.
     """
 
     def __init__(self, *, framed: bool = True) -> None:
@@ -94,7 +94,7 @@ class Splitter:
         return self._framed
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Give back the pieces that are complete by now; a frame includes its length."""
+        """Add bytes, and return the pieces that are complete now; a frame includes its length."""
         self._rest += data
         while self._framed and len(self._rest) >= _LENGTH:
             length = int.from_bytes(self._rest[:_LENGTH], signed=True)
@@ -111,7 +111,7 @@ class Splitter:
 
 
 def read_request(frame: bytes, *, connection: int, first: bool) -> Request:
-    """Read a frame that a client sent; `first` is the handshake."""
+    """Read a frame of a client; the `first` one is the handshake."""
     payload = frame[_LENGTH:]
     if first:
         return Request(Op.HANDSHAKE, HANDSHAKE_XID, payload, connection)
@@ -120,7 +120,7 @@ def read_request(frame: bytes, *, connection: int, first: bool) -> Request:
 
 
 def read_reply_xid(frame: bytes, *, first: bool) -> int:
-    """The xid of the request that this frame of a server answers."""
+    """The xid of the request that a server's frame answers."""
     return HANDSHAKE_XID if first else int.from_bytes(frame[_LENGTH : _LENGTH + 4], signed=True)
 
 

@@ -14,7 +14,7 @@ _CHUNK = 65_536
 
 @dataclass(slots=True)
 class Counts:
-    """What passed through a proxy so far. The proxy's thread only."""
+    """The forwarded requests and bytes of a proxy so far. The proxy's thread only."""
 
     requests: Counter[int] = field(default_factory=Counter)
     sent: Counter[Direction] = field(default_factory=Counter)
@@ -22,7 +22,7 @@ class Counts:
 
 
 class Cut(Exception):  # noqa: N818 - not an error: a side that ended, or a fault that was asked for
-    """The link is to be cut now, and `trap` to be told after that."""
+    """The link must be cut now, and `trap` notified after that."""
 
     def __init__(self, trap: Trap | None = None) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Cut(Exception):  # noqa: N818 - not an error: a side that ended, or a faul
 
 
 class Pipe:
-    """One way of a link: bytes that arrived, in order, with the moment at which each may go on."""
+    """One direction of a link: arrived bytes in order, with the times at which they may be sent."""
 
     def __init__(self, way: Direction, source: socket.socket, sink: socket.socket, *, framed: bool) -> None:
         self.way, self.source, self.sink = way, source, sink
@@ -38,20 +38,20 @@ class Pipe:
         self.first = True
         """No frame has arrived yet."""
         self.ended = False
-        """The source will send no more."""
+        """The source has ended."""
         self.told = False
-        """The sink has heard of that."""
+        """The sink was informed of that."""
         self.lossy = False
-        """Bytes were swallowed, so what follows makes no sense to the other side."""
+        """Bytes were dropped, so the other side cannot understand the rest."""
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._ready = bytearray()
 
     def put(self, due: float, data: bytes) -> None:
-        """Take bytes in; they may go on at `due`."""
+        """Add bytes, which may be sent at `due`."""
         self._waiting.append((due, data))
 
     def due(self, now: float, *, open_: bool) -> float | None:
-        """Make ready what is due, and say when there is more. Nothing is while the way is not open."""
+        """Prepare due bytes for sending, and return when more are due. While the way is closed, none are."""
         if not open_:
             return None
         while self._waiting and self._waiting[0][0] <= now:
@@ -60,11 +60,11 @@ class Pipe:
 
     @property
     def blocked(self) -> bool:
-        """There are bytes for the sink."""
+        """Whether there are bytes for the sink."""
         return bool(self._ready)
 
     def flush(self) -> int:
-        """Send what the sink takes; how many bytes that was. Raises OSError, once."""
+        """Send as many bytes as the sink accepts. Returns how many. Raises OSError, once."""
         try:
             sent = self.sink.send(self._ready) if self._ready else 0
         except BlockingIOError:
@@ -77,23 +77,23 @@ class Pipe:
         return sent
 
     def pass_the_end_on(self) -> None:
-        """Once the source has ended and all that it sent went on, end the sink's side too."""
+        """If the source has ended and all its bytes were sent, end the sink's side, too."""
         if self.ended and not self.told and not self._waiting and not self._ready:
             self.told = True
             self.sink.shutdown(socket.SHUT_WR)
 
 
 class Link:
-    """Two sockets and what goes on between them.
+    """Two sockets, and the data between them.
 
     Args:
         number: Counted from 1.
-        client: Accepted.
-        server: Connected.
-        framed: Whether the two speak ZooKeeper.
-        weather: The proxy's.
-        traps: The proxy's.
-        counts: The proxy's.
+        client: The accepted socket.
+        server: The connected socket.
+        framed: Whether they use ZooKeeper's protocol.
+        weather: The weather of the proxy.
+        traps: The traps of the proxy.
+        counts: The counts of the proxy.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Link:
 
     @property
     def lossy(self) -> bool:
-        """Bytes of it were swallowed."""
+        """Whether bytes of it were dropped."""
         return self._up.lossy or self._down.lossy
 
     def wants(self, sock: socket.socket) -> tuple[bool, bool]:
@@ -132,7 +132,7 @@ class Link:
         return not source.ended, sink.blocked
 
     def receive(self, sock: socket.socket, now: float) -> None:
-        """Read what has arrived. Raises Cut."""
+        """Read arrived bytes. Raises Cut."""
         pipe = self._up if sock is self.client else self._down
         flow = self._weather.flow_of(pipe.way)
         try:
@@ -154,7 +154,7 @@ class Link:
             pipe.put(due, piece)
 
     def pump(self, now: float) -> float | None:
-        """Send on what is due; when there is more to do. Raises Cut when there is nobody to send to."""
+        """Send due bytes, and return when more are due. Raises Cut if the receiver has closed."""
         moments = []
         for pipe in (self._up, self._down):
             passing = self._weather.flow_of(pipe.way) is Flow.PASS
@@ -171,7 +171,7 @@ class Link:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def close(self) -> None:
-        """Cut it."""
+        """Cut the link."""
         for sock in self.sockets:
             sock.close()
 
@@ -192,5 +192,5 @@ class Link:
 
     def _spring(self, trap: Trap | None, now: float) -> None:
         if trap is not None:
-            self.pump(now)  # what came before it has passed
+            self.pump(now)  # so that earlier bytes have been sent
             raise Cut(trap)

@@ -1,4 +1,4 @@
-"""The thread of a proxy: it accepts, relays, and does what it is asked to between two rounds."""
+"""The thread of a proxy: it accepts connections, forwards data, and runs calls between two rounds."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CONNECT_LIMIT_S = 1.0
 
 
 class ProxyLoop:
-    """See the module. `start`, `run` and `stop` may be called by any thread; the rest belongs to its own.
+    """See the module. Any thread may call `start`, `run` and `stop`; only its own thread calls the rest.
 
     Args:
-        listener: Bound. Stays the caller's.
-        targets: Where connections go, in turn.
-        framed: Whether ZooKeeper is spoken.
+        listener: A bound socket, which the caller closes.
+        targets: Servers to which connections go, in turn.
+        framed: Whether the connections use ZooKeeper's protocol.
     """
 
     def __init__(self, listener: socket.socket, targets: list[Address], *, framed: bool) -> None:
@@ -38,7 +38,7 @@ class ProxyLoop:
         self._bell, self._ear = socket.socketpair()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._stopping = threading.Event()
-        self._lock = threading.Lock()  # around "has it ended" and "take a call on"
+        self._lock = threading.Lock()  # protects the end of the thread and new calls
         self._thread = threading.Thread(target=self._run, name="leader-fault-proxy", daemon=True)
         self._listening = True
         self._ended = False
@@ -54,7 +54,7 @@ class ProxyLoop:
         self._thread.start()
 
     def run(self, call: Callable[[], T]) -> T:
-        """Do something on the thread and wait for it; right here if the thread does not run."""
+        """Run a call on the thread and wait for it; on the caller's thread if the thread does not run."""
         future: Future[T] = Future()
         with self._lock:
             elsewhere = self._thread.is_alive() and not self._ended
@@ -66,7 +66,7 @@ class ProxyLoop:
         return future.result()
 
     def stop(self) -> None:
-        """End the thread and cut everything. Safe to repeat."""
+        """End the thread, and cut all connections. Safe to repeat."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -87,14 +87,14 @@ class ProxyLoop:
         return count
 
     def refuse(self) -> None:
-        """Listen no more; the port stays ours."""
+        """Stop listening, but keep the port."""
         if self._listening:
             self._listening = False
             self._selector.unregister(self._listener)
             self._listener.shutdown(socket.SHUT_RD)
 
     def heal(self) -> None:
-        """Back to a good line; connections that lost bytes cannot go on."""
+        """End all faults. Connections that lost bytes are cut, because they cannot continue."""
         self.traps.clear()
         self.weather.clear()
         for link in [link for link in self.links if link.lossy]:
@@ -172,7 +172,7 @@ class ProxyLoop:
         try:
             client, _ = self._listener.accept()
         except OSError:
-            return  # it hung up before we came to it
+            return  # the client closed before it was accepted
         server = self._connect()
         if server is None:
             client.close()
@@ -192,14 +192,14 @@ class ProxyLoop:
         )
 
     def _connect(self) -> socket.socket | None:
-        """To the next server that accepts. Waits on this thread: meant for servers that are near."""
+        """Connect to the next server that accepts. It blocks this thread, so servers must be near."""
         for _ in self._targets:
             target = self._targets.pop(0)
             self._targets.append(target)
             try:
                 return socket.create_connection(target, timeout=_CONNECT_LIMIT_S)
             except OSError:
-                continue  # a server that is down is what tests are about
+                continue  # tests stop servers
         return None
 
     def _drop(self, link: Link) -> None:

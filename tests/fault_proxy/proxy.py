@@ -1,18 +1,18 @@
-"""A TCP proxy that fails on purpose, for tests of whatever speaks ZooKeeper.
+"""A TCP proxy that injects faults, for tests of clients of ZooKeeper.
 
-It stands between a client and its servers and plays what networks do: connections that break before a
-request was sent or after it was carried out, links that swallow everything, slowness, refusal.
+It is between a client and its servers, and simulates faults of networks: connections that break before a
+request was sent or after it was executed, links that drop all data, delays, refused connections.
 
     with FaultProxy([("127.0.0.1", 2181)]) as proxy:
         client = KazooClient(hosts=proxy.hosts)
         ...
-        trap = proxy.cut_after(Op.CREATE)        # the node is made, the client never hears of it
+        trap = proxy.cut_after(Op.CREATE)        # the node is created, but the client gets no reply
         assert trap.wait(timedelta(seconds=5))
-        proxy.black_hole()                       # the link looks alive, and nothing comes through
+        proxy.black_hole()                       # the connection stays open, but all data are dropped
         proxy.heal()
 
-One thread, `leader-fault-proxy`, does all the work. Methods may be called by any thread; when one returns,
-what it asked for is in force. Linux; loopback unless told otherwise. Not for production.
+One thread, `leader-fault-proxy`, does all the work. Any thread may call the methods; when one returns, its
+effect is active. Linux only; on loopback by default. Not for production.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ LOOPBACK = "127.0.0.1"
 
 
 class FaultProxyError(LeaderError):
-    """The proxy cannot listen, or was used in a way that makes no sense."""
+    """The proxy cannot listen, or was used wrongly."""
 
     code = "fault_proxy"
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What has passed since the proxy was started.
+    """The traffic since the proxy was started.
 
     Args:
-        requests: How many by opcode, pings and handshakes included; also those that a trap caught.
-        bytes_to_server: Bytes that were sent on.
-        bytes_to_client: Bytes that were sent on.
-        connections: How many were accepted and joined to a server.
+        requests: Number by opcode, with pings, handshakes, and requests that a trap caught.
+        bytes_to_server: Forwarded bytes.
+        bytes_to_client: Forwarded bytes.
+        connections: Number of accepted connections that were connected to a server.
     """
 
     requests: dict[int, int]
@@ -61,9 +61,9 @@ class FaultProxy:
 
     Args:
         targets: Servers, `(host, port)`. Each new connection goes to the next one that accepts it.
-        host: Where to listen.
-        port: Where to listen; a free one if not given. The same through the object's life.
-        plain: The two sides do not speak ZooKeeper. Everything but `cut_before` and `cut_after` works.
+        host: The address on which it listens.
+        port: The port on which it listens; by default, a free one. It does not change.
+        plain: The two sides do not use ZooKeeper's protocol, so `cut_before` and `cut_after` do not work.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class FaultProxy:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Listen. Once only."""
+        """Start to listen. May be called once."""
         if self._loop.ran:
             raise FaultProxyError("this proxy was started before; make a new FaultProxy")
         self._listener.listen()
         self._loop.start()
 
     def close(self) -> None:
-        """Cut all connections, listen no more, end the thread. Safe to repeat."""
+        """Cut all connections, stop listening, end the thread. Safe to repeat."""
         self._loop.stop()
         self._listener.close()
 
@@ -112,21 +112,21 @@ class FaultProxy:
     def cut_before(
         self, op: int | None = None, *, nth: int = 1, when: Callable[[Request], bool] | None = None
     ) -> Trap:
-        """Cut the connection when a request arrives. The server never sees that request.
+        """Cut the connection when a request arrives. The server does not get that request.
 
         Args:
-            op: Only requests of this kind; any if not given.
-            nth: The first that fits is 1.
-            when: Only requests of which this is true. Runs on the proxy's thread: must not wait.
+            op: Only requests of this kind; by default, any.
+            nth: Number of the matching request, counted from 1.
+            when: Only requests for which this is True. It runs on the proxy's thread, so it must not wait.
         """
         return self._set_trap(Trap(op=op, nth=_positive(nth), when=when, after=False))
 
     def cut_after(
         self, op: int | None = None, *, nth: int = 1, when: Callable[[Request], bool] | None = None
     ) -> Trap:
-        """Cut the connection when the reply to a request arrives. The client never sees that reply.
+        """Cut the connection when the reply to a request arrives. The client does not get that reply.
 
-        The server has carried the request out, or refused it. Arguments as for `cut_before`.
+        The server has executed the request, or refused it. The arguments are those of `cut_before`.
         """
         return self._set_trap(Trap(op=op, nth=_positive(nth), when=when, after=True))
 
@@ -136,25 +136,25 @@ class FaultProxy:
         self._loop.run(lambda: self._loop.traps.append(trap))
         return trap
 
-    # --- faults of the line ---------------------------------------------------------------------
+    # --- faults of connections ------------------------------------------------------------------
 
     def cut(self) -> int:
-        """Cut all connections now; how many there were. Clients may connect again."""
+        """Cut all connections now. Returns how many there were. Clients may connect again."""
         return self._loop.run(self._loop.cut_all)
 
     def black_hole(self, direction: Direction = Direction.BOTH) -> None:
-        """Swallow all bytes, while connections stay open and new ones are accepted.
+        """Drop all bytes, while connections stay open and new ones are accepted.
 
-        Nobody hears that the other side has gone, either. `heal` cuts what has lost bytes.
+        The end of a connection is not forwarded, either. `heal` cuts connections that have lost bytes.
         """
         self._set_flow(direction, Flow.SWALLOW)
 
     def stall(self, direction: Direction = Direction.BOTH) -> None:
-        """Hold all bytes back until `heal`, then deliver them, as retransmission does after an outage."""
+        """Hold all bytes until `heal`, then deliver them, like a retransmission after an outage."""
         self._set_flow(direction, Flow.HOLD)
 
     def delay(self, by: timedelta, direction: Direction = Direction.BOTH) -> None:
-        """Let bytes arrive this much later, in order. Zero ends it for those that come."""
+        """Delay bytes, in order. Zero ends the delay for new bytes."""
 
         def change() -> None:
             for way in direction.ways:
@@ -163,11 +163,11 @@ class FaultProxy:
         self._loop.run(change)
 
     def refuse(self) -> None:
-        """Refuse new connections, as a machine does on which no server runs. Those that stand remain."""
+        """Refuse new connections, like a machine without a server. Existing connections remain."""
         self._loop.run(self._loop.refuse)
 
     def heal(self) -> None:
-        """End all faults: no traps, everything passes, new connections are accepted."""
+        """End all faults: no traps, all bytes are forwarded, new connections are accepted."""
         self._loop.run(self._loop.heal)
 
     def _set_flow(self, direction: Direction, flow: Flow) -> None:
@@ -177,15 +177,15 @@ class FaultProxy:
 
         self._loop.run(change)
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------
 
     @property
     def open_connections(self) -> int:
-        """How many connections go through it now."""
+        """Number of current connections."""
         return self._loop.run(lambda: len(self._loop.links))
 
     def traffic(self) -> Traffic:
-        """What has passed so far; subtract two to see what something costs."""
+        """The traffic so far. The difference of two calls is the cost of what happened between them."""
         return self._loop.run(self._traffic)
 
     def _traffic(self) -> Traffic:
@@ -199,7 +199,7 @@ class FaultProxy:
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
-    """A socket bound to a port by its number: the kernel then keeps the port while nobody listens on it."""
+    """A socket that is bound to a port by its number, so that the kernel keeps the port for it."""
     if port is None:
         with socket.socket() as finder:
             finder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

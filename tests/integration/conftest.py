@@ -43,7 +43,7 @@ T0 = datetime(2026, 3, 1, 6, 0, tzinfo=UTC)
 
 @dataclass
 class HeldClock:
-    """A clock that stands."""
+    """A clock that does not advance by itself."""
 
     time: datetime = T0
 
@@ -56,7 +56,7 @@ class HeldClock:
 
 @dataclass
 class FakeHealth:
-    """A scheduler that says what a test wants."""
+    """A scheduler whose state the test sets."""
 
     me: SchedulerInfo
     queue: list[QueuePlace] = field(default_factory=list)
@@ -98,7 +98,7 @@ def _scheduler(name: str, **changes: object) -> SchedulerInfo:
 
 
 class HookProvider(dict[str, str]):
-    """Secrets of webhooks, with what was asked for."""
+    """Secrets of webhooks, with a record of the queries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class HookProvider(dict[str, str]):
 
 
 class World:
-    """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (lacks a file), worker w1."""
+    """Pipeline `sums` (extract, then load), schedulers s1 (leads) and s2 (one file is missing), worker w1."""
 
     def __init__(self) -> None:
         self.refuse: tuple[str, str] | None = None
@@ -225,7 +225,7 @@ class World:
         )
 
     def decide(self) -> None:
-        """Let the leader decide, from now on and what waits already."""
+        """Let the leader decide: waiting commands now, and later ones at once."""
         self.deciding = True
         for queued in self.cluster.commands():
             outcome = self._decide(queued)
@@ -233,7 +233,7 @@ class World:
             self.cluster.answer(outcome)
 
     def new_run(self, run_id: str, **changes: object) -> Run:
-        """A run of `sums` of which nothing was started."""
+        """A run of `sums` without started tasks."""
         run = Run(
             id=RunId(run_id),
             pipeline=self.spec.name,
@@ -304,13 +304,13 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    """The cluster; change it as the test needs."""
+    """The cluster. Tests change it."""
     return World()
 
 
 @pytest.fixture
 def server(world: World, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
-    """A real server over `world`, on a free port."""
+    """A real server for `world`, on a free port."""
     is_own = request.node.get_closest_marker("own_application") is not None
     server = ApiServer(application(world.services(), own=is_own))
     server.start()
@@ -333,9 +333,9 @@ def api(api_url: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def nimbus(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Call a command in this process, on the server of the test.
+    """Run a command in this process, with the server of the test.
 
-    The server does not wait for a decision: the leader of `world` decides at once, or never.
+    The server does not wait for a decision, because the leader of `world` decides at once, or never.
     """
 
     async def outcome_now(queue: CommandQueue, command: CommandId, _wait_s: float) -> CommandOutcome | None:

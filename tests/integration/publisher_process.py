@@ -1,4 +1,4 @@
-"""A publisher in a process of its own, to be killed. Says `ready`, and begins when it is told to.
+"""A publisher process that tests kill. It prints `ready`, and begins when it reads a line.
 
 Usage: publisher_process.py <endpoint> <bucket> <access key> <secret> <folder> [memory]
 """
@@ -36,10 +36,10 @@ def main() -> None:
 
 
 def _measured(store: S3ObjectStore, folder: Path) -> None:
-    """Publish something small, so that all is loaded; then the folder. Says by how many MiB memory grew."""
+    """Publish a small release, to load all code; then the folder. Prints the growth of memory in MiB."""
     publish(store, name="warm", files=collect(folder, include=["warm"]))
     before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the highest value so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # resets the recorded peak
     publish(store, name="p", files=collect(folder, include=["**"]))
     print((_status("VmHWM") - before) >> 20)  # noqa: T201
 

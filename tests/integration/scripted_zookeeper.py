@@ -1,4 +1,4 @@
-"""A server that speaks as much of ZooKeeper's protocol as a session needs, and misbehaves on request."""
+"""A server with the part of ZooKeeper's protocol that a session needs, and with faults on request."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SO_ATTACH_FILTER = 26
 
 
 class ScriptedZooKeeper:
-    """See the module. One thread for each connection; all have ended when it is left.
+    """See the module. One thread for each connection; all have ended after the `with` block.
 
     Attributes:
-        session_id: Given to whoever connects, whatever session was asked for.
+        session_id: Given to every client, whatever session it requested.
         deaf: Reads everything and answers nothing, not even a new handshake.
-        data: What every node holds.
-        piece, pause_s: Answers to `get` are sent in pieces of so many bytes, with a pause after each.
+        data: The data of every node.
+        piece, pause_s: Answers to `get` are sent in pieces of this size, with a pause after each.
     """
 
     def __init__(self, session_timeout_ms: int) -> None:
@@ -58,7 +58,7 @@ class ScriptedZooKeeper:
             self._cut(connection)
 
     def vanish(self) -> None:
-        """From now on the kernel drops whatever comes over the present connections, unacknowledged."""
+        """From now on the kernel drops all data of the current connections, without acknowledging them."""
         drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # BPF: return 0 bytes
         program = struct.pack("HxxxxxxP", 1, ctypes.addressof(drop_all))
         for connection in self._connections:
@@ -102,7 +102,7 @@ class ScriptedZooKeeper:
             raise ConnectionAbortedError("the client has said good-bye")
 
     def _listen(self, connection: socket.socket) -> None:
-        """Swallow the rest while deaf."""
+        """Accept connections. While deaf, drop all their data."""
         while self.deaf:
             if not connection.recv(1 << 16):
                 raise ConnectionResetError("the client has gone")

@@ -1,8 +1,8 @@
 """A process with a session, an ephemeral node and a sentinel: `sentinel_child.py HOSTS NODE TIMEOUT_S`.
 
-Says a line of JSON for each session it has. Reads orders, a line each: `leave` ends it in order, with exit
-code 3; `die` closes the session, then ends without a word to the sentinel; `fork` leaves a copy of it behind
-that holds all its files; `sentinel` asks for the sentinel's process id.
+It prints a line of JSON for each of its sessions. It reads one command on each line: `leave` ends it
+normally, with exit code 3; `die` closes the session, then ends without notifying the sentinel; `fork` leaves
+a copy of the process, which has all its files open; `sentinel` prints the sentinel's process id.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(hosts: str, node: str, timeout_s: str) -> None:
         if session.is_connected and (current := session.session_id) != owner:
             try:
                 session.call(session.client.create_async, node, b"", ephemeral=True, makepath=True)
-            except (NodeExistsError, LeaderError):  # the former session's still: in a moment it is gone
+            except (NodeExistsError, LeaderError):  # the former session still owns the node
                 continue
             owner = current
             _, password = session.client.client_id

@@ -1,4 +1,4 @@
-"""Nodes of an election service, and contenders that remember what they were told."""
+"""Nodes of an election service, and contenders that record their calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = timedelta(seconds=10)
 
 
 class Contender:
-    """Confirms each grant with its address, unless told otherwise, and remembers what it was told."""
+    """Confirms each grant with its address, unless the test forbids it, and records its calls."""
 
     def __init__(self, description: str = "contender") -> None:
         self.description = description

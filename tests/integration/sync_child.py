@@ -1,7 +1,7 @@
 """A process with a syncer: `python -m tests.integration.sync_child <endpoint> <bucket> <store folder>`.
 
-Each line of its input names the releases that are wanted from now on, `name@digest ...`; when all of them are
-ready, it prints that line. Keys come from the environment, as boto3 reads them.
+Each line of its input names the wanted releases, `name@digest ...`. When all of them are ready, it prints
+that line. Keys come from the environment, as boto3 reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alerts by Apprise, with its service `json://` against a real HTTP server."""
+"""Alerts through Apprise, with its service `json://` and a real HTTP server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Configure = Callable[[Mapping[str, str]], Settings]
 
 @pytest.fixture
 def configure(tmp_path: Path) -> Configure:
-    """Settings with targets of kind apprise; each has its URL in the variable of its upper-case name."""
+    """Settings with targets of kind apprise. The URL of each is in the variable with its upper-case name."""
 
     def write(urls: Mapping[str, str]) -> Settings:
         targets = [f"    {name}: {{kind: apprise, secret_variable: {name.upper()}}}\n" for name in urls]
@@ -49,7 +49,7 @@ def configure(tmp_path: Path) -> Configure:
 
 @pytest.fixture
 def log() -> Iterator[StringIO]:
-    """What libraries log, as a scheduler shows it."""
+    """The log lines of libraries, as a scheduler shows them."""
     text = StringIO()
     handler = logging.StreamHandler(text)
     handler.setLevel(logging.INFO)

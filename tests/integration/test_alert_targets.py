@@ -113,7 +113,7 @@ def test_mail_that_is_refused_is_an_error() -> None:
 
 
 class Hanging:
-    """A target that does not answer until it is let go."""
+    """A target that does not answer before the test allows it."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -176,7 +176,7 @@ def test_scheduler_that_does_not_know_whether_it_leads_sends_nothing_and_tries_a
 def test_scheduler_that_leads_again_does_not_send_what_it_claimed_in_an_earlier_epoch(
     eventually: Callable[..., None],
 ) -> None:
-    """The leader in between has sent it: this try would be a double that does not say so."""
+    """The leader in between has sent it, so this try would be an unmarked repetition."""
     quick, told, board, bench = Quick(), queue.SimpleQueue[Any](), Switchboard(), Bench("memory", "/e", "")
     member = bench.member("s1")
     board.election = member.elector

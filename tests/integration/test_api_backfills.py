@@ -33,7 +33,7 @@ RANGE = ("--from", "2026-02-01", "--to", "2026-02-03")
 
 @pytest.fixture(autouse=True)
 def spec(world: Any) -> Any:
-    """It fires at 06:00 in Berlin, and one of its runs may be under way."""
+    """It fires at 06:00 in Berlin, and one of its runs may be live at a time."""
     schedule = Schedule(cron="0 6 * * *", timezone="Europe/Berlin")
     spec = replace(world.spec, schedule=schedule, concurrency=Concurrency(limit=1))
     world.cluster.put(active(spec))
@@ -59,7 +59,7 @@ def backfill(**changes: Any) -> Backfill:
 
 
 def submitted(world: Any, nimbus: Invoke, *words: str) -> Any:
-    """The command that a command line submits while nobody leads."""
+    """The command that a command line submits while there is no leader."""
     world.deciding, world.health.leading = False, None
     assert nimbus(*words).exit_code == 6
     (queued,) = world.cluster.commands()

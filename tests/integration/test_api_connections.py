@@ -1,4 +1,4 @@
-"""Clients that are slow, or too many: real sockets to a real server, which goes on serving others."""
+"""Slow clients, and too many clients: real sockets to a real server, which still serves others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.test_leader_tls import Authority
 Eventually = Callable[..., None]
 LARGE = 64 << 20
 MANY = 300
-"""Connections that send nothing; the server takes a tenth of them."""
+"""Connections that send nothing. The server's limit is a tenth of them."""
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +63,7 @@ def connect(server: ApiServer) -> socket.socket:
 
 
 def ends(client: socket.socket) -> bool:
-    """Whether the server has closed it. Waits at most as long as the socket does."""
+    """Whether the server has closed it. Waits at most for the timeout of the socket."""
     try:
         while client.recv(65536):
             pass
@@ -131,7 +131,7 @@ def test_many_silent_connections_keep_nobody_out(serve: Callable[..., ApiServer]
 
 
 def sockets_of(port: int) -> int:
-    """How many connections to a port of its own this process holds."""
+    """Number of connections of this process to one of its own ports."""
     return sum(one.laddr.port == port and bool(one.raddr) for one in psutil.Process().net_connections("tcp"))
 
 

@@ -15,7 +15,7 @@ from nimbus.api.app import create_app
 from nimbus.api.server import ApiServer
 from nimbus.localstack.stack import LocalStack
 
-# What Chromium sends along with a form that a page of another site posts.
+# The headers that Chromium sends with a form from a page of another site.
 FORM = {
     "Origin": "http://evil.example",
     "Sec-Fetch-Site": "cross-site",
@@ -27,7 +27,7 @@ FORM = {
 
 @pytest.fixture
 def paused(world: Any) -> Any:
-    """The world with a leader that decides nothing, so that what was queued stays to be seen."""
+    """The world with a leader that decides nothing, so that queued commands stay visible."""
     world.deciding = False
     return world
 
@@ -122,7 +122,7 @@ def test_request_without_a_host_is_refused(api_url: str) -> None:
 
 @pytest.fixture
 def named(world: Any) -> Iterator[ApiServer]:
-    """A server on all addresses, of which one name is configured."""
+    """A server on all addresses, with one configured name."""
     server = ApiServer(create_app(world.services(), allowed_hosts=["nimbus.example.com"]), "0.0.0.0")
     server.start()
     yield server
@@ -142,10 +142,10 @@ def test_request_for_the_address_it_arrives_at_is_answered(named: ApiServer, own
 
 @pytest.fixture
 def own_address() -> str:
-    """An address of this machine that is not loopback's."""
+    """An address of this machine, not on loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            asked.connect(("192.0.2.1", 9))  # sends nothing: the kernel says which address it would use
+            asked.connect(("192.0.2.1", 9))  # sends nothing, but shows which address the kernel uses
         except OSError:
             pytest.skip("this machine has no address but loopback's")
         return str(asked.getsockname()[0])
@@ -174,7 +174,7 @@ def _status(server: ApiServer, address: str, host: str) -> int:
 
 
 def _raw(url: str, request: str) -> bytes:
-    """The answer to a request that no client library would send."""
+    """The answer to a request that no client library sends."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
         connection.sendall(request.encode())

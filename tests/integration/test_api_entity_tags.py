@@ -45,7 +45,7 @@ def test_only_json_that_was_read_has_a_tag(world: Any, api: httpx.Client) -> Non
 
 
 def prepared(world: Any) -> dict[str, str]:
-    """Puts one record of each kind that has a revision. Path of each, and the revision that it has."""
+    """Creates one record of each kind that has a revision. Returns the path and the revision of each."""
     backfill = Backfill(
         id=BackfillId("b1"),
         pipeline=world.record.name,

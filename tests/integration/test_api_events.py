@@ -112,7 +112,7 @@ def test_a_stream_that_was_left_makes_room(api_url: str) -> None:
             try:
                 with streaming(api_url, "runs"):
                     break
-            except httpx.HTTPStatusError:  # the server has not seen yet that another one was left
+            except httpx.HTTPStatusError:  # the server has not noticed yet that another stream was closed
                 assert time.monotonic() < until
 
 
@@ -205,7 +205,7 @@ class Pair:
         return session
 
     def change(self, run: str) -> int:
-        """Change a run; the transaction that did it."""
+        """Change a run. Returns the id of the transaction."""
         path = f"{self._root}/runs/{run}"
         self.main.call(self.main.client.ensure_path_async, path)
         return int(self.main.call(self.main.client.set_async, path, b"x").mzxid)
@@ -257,7 +257,7 @@ def test_a_stream_resumed_at_another_scheduler_misses_no_change(pair: Pair) -> N
 
 
 def _read_batch(stream: EventClient) -> int:
-    """Read what is told together, up to its id; how many of it are resets."""
+    """Read one batch of events, up to its id. Returns how many of them are resets."""
     resets, before = 0, stream.last_id
     while stream.last_id == before:
         resets += stream.next()[0] == "reset"

@@ -34,14 +34,14 @@ NAMES = {
     "node of ZooKeeper": "zookeeper/quota",
     "very long": "x" * 4000,
 }
-"""What a name could be, and is not."""
+"""Texts that could be used as names, and are not valid."""
 
 _PARAMETER = re.compile(r"{\w+}")
 
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What a scheduler would log, as people read it."""
+    """The log lines of a scheduler, in their form for people."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -59,7 +59,7 @@ def web(api_url: str) -> Iterator[httpx.Client]:
 
 
 def _quoted(name: str) -> str:
-    """As a part of an address, dots too: a client takes `..` out of an address itself."""
+    """Quote a text for an address, with its dots, because clients remove `..` from addresses."""
     return quote(name, safe="").replace(".", "%2E")
 
 

@@ -1,4 +1,4 @@
-"""Who should not come in: a table of what was tried over HTTP on a real server, all of it refused."""
+"""Attacks over HTTP on a real server, as a table. All are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FILLED = {
 
 @dataclass
 class Secured:
-    """A server that asks everybody, and a token for each role."""
+    """A server that requires tokens, and a token for each role."""
 
     world: World
     url: str
@@ -62,7 +62,7 @@ class Secured:
         return httpx.request(method, f"{self.url}{path}", headers=headers, timeout=30, **request)
 
     def know(self, *tokens: Token) -> None:
-        """Let the cluster have these tokens."""
+        """Add tokens to the cluster."""
         by_id = {token.id: token for token in tokens}
         self.world.cluster.put(ClusterSettings(tokens=by_id))
         self.world.gate.know_store(by_id, b"k" * 32)
@@ -307,7 +307,7 @@ def test_no_token_is_in_the_log_or_an_answer(
     answers.append(secured.ask("GET", f"/api/v1/runs?token={secured.texts['admin']}"))
     answers.append(secured.ask("POST", "/api/v1/runs", "operator", content=b"{"))
 
-    # The lines of the client, and those that the server leaves out (`access_log`), which pytest brings back.
+    # Lines of the client, and lines that the server disables (`access_log`) and pytest enables.
     others = ("httpx", "httpcore", "uvicorn.access")
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith(others)]
     said = "".join((*capsys.readouterr(), *ours, *(answer.text for answer in answers)))

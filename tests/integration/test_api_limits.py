@@ -74,7 +74,7 @@ def test_pools_are_listed_as_the_leader_says_and_counted_from_runs_while_nobody_
 
     said = LeaderReport(limits=LimitUse(pools={"db": 3}, waiting={"db": 9}))
     world.cluster.put(replace(world.health.me, epoch=7, recovered_at=world.clock.now(), report=said))
-    monkeypatch.setattr(world.cluster, "runs", None)  # they may be ten thousand
+    monkeypatch.setattr(world.cluster, "runs", None)  # there may be ten thousand, so they must not be read
     found = httpx.get(f"{api_url}/api/v1/pools").json()["pools"]
     assert found[1] == {"name": "db", "size": 5, "used": 3, "waiting": 9}
 

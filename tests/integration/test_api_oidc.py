@@ -44,7 +44,7 @@ GROUPS = {
 }
 WHOAMI = "/api/v1/whoami"
 TLS = ssl.create_default_context()
-"""Never used; each client would read all authorities."""
+"""Never used, and expensive: each client reads all authorities."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class HeldTime:
 
 
 class Exchanged:
-    """Passes on to the provider of a test: an application takes a while to build, so they are shared."""
+    """Forwards to the provider of the current test. Tests share applications, which are slow to build."""
 
     def __init__(self) -> None:
         self.current: OidcProvider | None = None
@@ -69,7 +69,7 @@ class Exchanged:
 
 @dataclass
 class Scheduler:
-    """One that asks everybody."""
+    """A scheduler that requires tokens."""
 
     world: World
     url: str
@@ -93,7 +93,7 @@ class Scheduler:
 
 @pytest.fixture(autouse=True)
 def _servers_stay(long_lived: Any) -> Iterator[None]:
-    """They start threads when they need them."""
+    """Servers start threads on demand."""
     yield
     long_lived.threads |= {one for one in threading.enumerate() if one.name == "AnyIO worker thread"}
 
@@ -116,7 +116,7 @@ def servers() -> Iterator[list[Scheduler]]:
 
 @dataclass
 class Cluster:
-    """Schedulers of one cluster that know one provider."""
+    """Schedulers of one cluster, with one provider."""
 
     issuer: Issuer
     servers: list[Scheduler]
@@ -125,7 +125,7 @@ class Cluster:
     def scheduler(
         self, *, groups: dict[str, Grant] = GROUPS, key: bytes = KEY, default_role: AccessRole | None = None
     ) -> Scheduler:
-        """One more."""
+        """Add a scheduler."""
         scheduler = self.servers.pop()
         scheduler.registry, issuer = CollectorRegistry(), self.issuer.url
         jwts = verifier(issuer, groups, default_role)
@@ -222,7 +222,7 @@ def test_who_is_in_no_group_is_refused_or_gets_the_default_role(cluster: Cluster
 
 
 def _hs256(issuer: Issuer) -> str:
-    """Signed with the public key as if that were a secret. By hand: PyJWT refuses to."""
+    """A token that is signed with the public key as a secret. PyJWT refuses to make one."""
     import hashlib
     import hmac
 
@@ -456,14 +456,14 @@ def test_provider_that_never_answers_is_waited_for_a_bounded_time(
 
 
 def at_provider(browser: httpx.Client, place: str = "/ui/login/provider") -> str:
-    """Log in at the provider; the address that leads back from there."""
+    """Log in at the provider. Returns the address to which it redirects."""
     begun = browser.get(place)
     assert begun.status_code == 303, begun.text
     return agreed(begun)
 
 
 def agreed(begun: httpx.Response) -> str:
-    """The address that leads back from the provider, where somebody says yes."""
+    """The address to which the provider redirects after a person has agreed."""
     answer = httpx.get(f"{begun.headers['location']}&agree=1", timeout=30, verify=TLS)
     return str(answer.headers["location"])
 
@@ -495,7 +495,7 @@ def test_browser_logs_in_at_the_provider_and_any_scheduler_accepts_it(cluster: C
 
 
 def test_login_that_one_scheduler_began_is_ended_by_another(cluster: Cluster) -> None:
-    """Behind one name: the address of the one leads back to the other."""
+    """Both have one name, so the provider may redirect to the other scheduler."""
     one, other = cluster.scheduler(), cluster.scheduler()
     with one.browser() as browser, httpx.Client(timeout=30, verify=TLS) as second:
         back = at_provider(browser)
@@ -744,7 +744,7 @@ def test_command_line_takes_a_token_of_the_provider_and_reads_a_file_for_each_re
 
 
 def test_stream_of_events_ends_with_the_login(cluster: Cluster, scheduler: Scheduler) -> None:
-    """The rule of it: `tests/integration/test_api_events.py` shows that streams ask."""
+    """`tests/integration/test_api_events.py` shows that streams check the login."""
     gate = scheduler.world.gate
     assert gate.jwts is not None
     scheduler.ask(cluster.issuer.token())

@@ -17,7 +17,7 @@ from nimbus.domain.settings import ClusterSettings
 
 
 def paged(api: httpx.Client, path: str, name: str, limit: int, **query: Any) -> list[dict[str, Any]]:
-    """All rows of a list, by its pages."""
+    """All rows of a list, page by page."""
     rows: list[dict[str, Any]] = []
     more: dict[str, Any] = {}
     while True:
@@ -121,7 +121,7 @@ def test_cursor_that_cannot_be_read_is_refused(world: Any, api: httpx.Client, pa
 def test_cursors_of_something_else_are_refused(world: Any, api: httpx.Client, path: str, cursor: str) -> None:
     answer = api.get(path, params={"cursor": cursor, "limit": 1})
 
-    # Some can be read as a place in another list: then it is an answer without rows, or a refusal.
+    # Some are valid as a place in another list: then the answer has no rows, or is a refusal.
     assert (answer.status_code, answer.json().get("code")) in [
         (200, None),
         (404, "unknown_cursor"),

@@ -12,7 +12,7 @@ START = {"pipeline": "sums", "run_id": "r1"}
 
 @pytest.fixture
 def undecided(world: Any, api: httpx.Client) -> str:
-    """The command that asks for run `r1`, which no leader has decided."""
+    """The command that requests run `r1`, without a decision."""
     world.deciding = False
     command: str = api.post("/runs", json=START).json()["command_id"]
     return command

@@ -1,4 +1,4 @@
-"""Runs of selected tasks, reruns and marks: over the API, and by the command line that asks it."""
+"""Runs of selected tasks, reruns and marks: over the API, and by the command line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rerun_asks_for_a_run_with_dates_parameters_and_release_of_the_earlier_o
 
 def test_rerun_by_the_command_line_hands_every_option_on(world: Any, api_url: str, ended: Any) -> None:
     world.deciding = False
-    world.health.leading = None  # so that nobody waits for a decision
+    world.health.leading = None  # so that no request waits for a decision
 
     words = ("--from", "load", "--release", "latest", "--mark", "extract=succeeded", "--reason", "by hand")
     done = nimbus(api_url, "run", "rerun", "r1", *words, "--new-run-id", "r2")

@@ -1,4 +1,4 @@
-"""The API held against its own schema by generated requests, and against what HTTP asks of every server."""
+"""Checks the API with generated requests: against its own schema, and against the rules of HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nimbus.domain.commands import SteerBackfill, StopRun
 from tests import api_fuzz
 
 SLOW = pytest.mark.timeout(1200)
-"""Thousands of requests: a minute, and several on a busy machine."""
+"""Thousands of requests take a minute, or several on a busy machine."""
 CHAINED = r"^(runs\.(start|get|stop|rerun)|explanations\.run|backfills\..*|cluster\.command)$"
 """Operations whose links are followed."""
 
@@ -51,7 +51,7 @@ def test_links_lead_from_what_is_created_to_what_reads_and_changes_it(
 
     _schemathesis(api_url, tmp_path, phases="stateful", operations=CHAINED, examples=20, usual=usual)
 
-    # At the ends of chains: the API queues these only for a run or backfill that it finds.
+    # At the ends of chains: the API queues these only for an existing run or backfill.
     assert {StopRun, SteerBackfill} <= {type(command) for command in world.accepted}
 
 
@@ -64,7 +64,7 @@ def _to_every_operation(url: str, folder: Path, **how: str) -> None:
 
 
 def _schemathesis(url: str, folder: Path, **how: Any) -> str:
-    """Send generated requests, see `api_fuzz.command`; each answer must be as the schema says."""
+    """Send generated requests, see `api_fuzz.command`. Each answer must match the schema."""
     done = subprocess.run(
         api_fuzz.command(url, folder, **how),
         cwd=folder,

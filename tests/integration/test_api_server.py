@@ -38,7 +38,7 @@ def test_an_address_of_another_machine_is_refused(world: Any) -> None:
 
 def test_it_serves_from_its_own_thread_and_frees_the_port_when_stopped(world: Any) -> None:
     app = create_app(world.services())
-    server = ApiServer(app, port=free_port())  # none that the kernel may lend to somebody's connection
+    server = ApiServer(app, port=free_port())  # a port that the kernel does not give to connections
     server.start()
     assert "nimbus-api" in {thread.name for thread in threading.enumerate()}
     assert httpx.get(f"{server.url}/healthz").status_code == 200
@@ -59,7 +59,7 @@ def test_connections_are_answered_without_waiting_for_the_clients_acknowledgemen
     try:
         with httpx.Client(base_url=server.url) as client:
             assert client.get("/healthz").status_code == 200
-            (connection,) = server._server.server_state.connections  # while the client keeps it
+            (connection,) = server._server.server_state.connections  # the client keeps it open
             accepted = connection.transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     finally:

@@ -1,4 +1,4 @@
-"""The API over TLS, with real handshakes: a certificate exchanged under load, and a wrong pair refused."""
+"""The API over TLS, with real handshakes: certificates are replaced under load, and wrong pairs refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Eventually = Callable[..., None]
 
 
 def put(place: Path, made: Path) -> None:
-    """Exchange a file as certificate clients do: whole, by its name."""
+    """Replace a file atomically, as certificate clients do."""
     part = place.with_suffix(".part")
     part.write_bytes(made.read_bytes())
     part.replace(place)
@@ -36,7 +36,7 @@ def put(place: Path, made: Path) -> None:
 
 @dataclass
 class Served:
-    """An API over TLS; `one` is served at first, `other` is not, and both are of one authority."""
+    """An API over TLS, which uses certificate `one` first. `other` is of the same authority."""
 
     authority: Authority
     one: Path
@@ -55,7 +55,7 @@ class Served:
         return server
 
     def install(self, certificate: Path, key: Path) -> None:
-        """Both are PEM files that hold certificate and key."""
+        """Copy certificate and key from PEM files that contain both."""
         put(self.place / "api.pem", certificate)
         put(self.place / "api.key", key)
 
@@ -66,7 +66,7 @@ class Served:
         return self.registry.get_sample_value("nimbus_api_certificate_expiry_timestamp_seconds")
 
     def serial(self, server: ApiServer, name: str | None = None) -> bytes:
-        """The certificate that a handshake is given, verified."""
+        """Serial number of the certificate of a handshake, which is verified."""
         context = ssl.create_default_context(cafile=self.authority.file)
         context.check_hostname = name is not None
         with (
@@ -120,7 +120,7 @@ def test_metric_says_when_the_served_certificate_expires(served: Served, server:
     served.tls.look()
     assert served.expires_at() == of_handshake() > datetime(2050, 1, 1, tzinfo=UTC).timestamp()
 
-    put(served.place / "api.pem", served.one)  # the key does not fit, so the one before is served on
+    put(served.place / "api.pem", served.one)  # the key does not fit, so the previous pair stays in use
     served.tls.look()
     assert served.expires_at() == of_handshake()
 
@@ -140,7 +140,7 @@ def test_wrong_pair_is_refused_and_the_old_one_kept_until_the_pair_is_whole(
     served: Served, server: ApiServer
 ) -> None:
     before = served.serial(server)
-    put(served.place / "api.pem", served.other)  # the key still is that of the first
+    put(served.place / "api.pem", served.other)  # the key is still that of the first
     served.tls.look()
     assert served.serial(server) == before
     (served.place / "api.key").write_text("no key")
@@ -166,7 +166,7 @@ def test_certificate_is_exchanged_under_load_without_a_failed_handshake(
     def load() -> None:
         while not stop.is_set():
             try:
-                with httpx.Client(verify=verify, timeout=60) as client:  # a handshake for each
+                with httpx.Client(verify=verify, timeout=60) as client:  # each has its own handshake
                     done.append(client.get(f"{server.url}/").status_code)
             except httpx.HTTPError as exc:
                 failed.append(repr(exc))
@@ -177,7 +177,7 @@ def test_certificate_is_exchanged_under_load_without_a_failed_handshake(
     for number in range(6):
         made = (served.other, served.one)[number % 2]
         put(served.place / "api.pem", made)
-        served.tls.look()  # sees half of the pair
+        served.tls.look()  # reads while only half of the pair is new
         put(served.place / "api.key", made)
         served.tls.look()
         count = len(done)

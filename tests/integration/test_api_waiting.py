@@ -1,4 +1,4 @@
-"""Requests that wait for a decision hold no thread, and health answers whatever the threads do."""
+"""Requests that wait for a decision use no thread, and health answers even if all threads are busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.api.server import ApiServer
 
 Eventually = Callable[..., None]
 MANY = 60
-"""More than the server has threads for requests (40)."""
+"""More than the number of the server's threads for requests (40)."""
 PATIENCE_S = 20.0
 
 
@@ -104,7 +104,7 @@ def test_server_stops_while_requests_wait(
     eventually(lambda: len(world.cluster.commands()) == 1)
 
     server.stop()
-    world.decide()  # nobody waits for the leader's answer any more
+    world.decide()  # so that no request waits any more
 
     assert world.cluster.commands() == ()
 

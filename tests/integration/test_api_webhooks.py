@@ -170,7 +170,7 @@ def test_unknown_hook_is_answered_as_a_wrong_signature(
 
 @pytest.fixture
 def without_secrets(hooked: Any) -> Any:
-    """The same world on a scheduler that has no provider of secrets."""
+    """The same world, on a scheduler without a provider of secrets."""
     hooked.hook_secrets = None
     return hooked
 

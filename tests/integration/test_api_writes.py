@@ -28,7 +28,7 @@ from nimbus.domain.pipeline import Priority
 
 DIGEST = "ab" * 32
 EARLIEST, LATEST = "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"
-"""Times that are none in UTC."""
+"""Texts that are not times in UTC."""
 START = "2026-01-30T00:00:00+02:00"
 
 

@@ -33,7 +33,7 @@ def waiting(name: str, cron: str | None, *upstream: str) -> PipelineSpec:
 
 @pytest.fixture(autouse=True)
 def _catalog(world: Any) -> None:
-    """`mart` waits for `sums`, `report` for both, each day; `byhand` too, whenever somebody wants."""
+    """`mart` waits for `sums`, and `report` for both, each day. `byhand` waits too, but has no schedule."""
     world.cluster.put(
         active(replace(world.spec, schedule=Schedule(cron="0 6 * * *", timezone="Europe/Berlin"))),
         active(waiting("mart", "0 6 * * *", "sums")),
@@ -71,7 +71,7 @@ def test_each_pipeline_gets_a_backfill_after_those_it_waits_for(world: Any, nimb
 
     result = nimbus(*CREATE, "--max-parallel", "2", "--reprocess", "failed", "--param", "x=1")
 
-    assert result.exit_code == 6  # nobody leads: they are kept
+    assert result.exit_code == 6  # there is no leader, so they stay queued
     assert "byhand gets no backfill" in result.stderr
     made = [queued.command for queued in world.cluster.commands()]
     assert [(one.pipeline, one.backfill) for one in made] == [

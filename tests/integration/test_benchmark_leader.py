@@ -1,4 +1,4 @@
-"""The benchmark of the election runs; what it measures is not judged here."""
+"""The benchmark of the election runs. The test does not check its figures."""
 
 from __future__ import annotations
 

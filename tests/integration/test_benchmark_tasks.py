@@ -1,4 +1,4 @@
-"""The benchmark of tasks runs, at a small scale; what it measures is not judged here."""
+"""The benchmark of tasks runs, at a small scale. The test does not check its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of blobsync runs, at a small scale; what it measures is not judged here."""
+"""The benchmark of blobsync runs, at a small scale. The test does not check its figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _sample(found: dict[str, Any], case: str, name: str) -> dict[str, Any]:
 
 
 def test_benchmark_of_blobsync_measures_other_tools_in_all_cases(tmp_path: Path) -> None:
-    # A run whose files are not those that were uploaded counts as failed.
+    # A run with wrong files counts as failed.
     found = _run(tmp_path, "--only", "rclone-tuned", "rclone-checksum", "boto3")
 
     for case in (*COLD, "nothing", "changed"):

@@ -1,4 +1,4 @@
-"""The command line as people and scripts use it: real processes, a real S3 server over HTTP."""
+"""The command line, as people and scripts use it: real processes, a real S3 server over HTTP."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Line:
         self.said = ""
 
     def __call__(self, *arguments: str, exits: int = 0, **env: str) -> str:
-        """Run one command, require its exit code, give its stdout."""
+        """Run one command, check its exit code, and return its stdout."""
         done = subprocess.run(
             [sys.executable, "-m", "blobsync", *arguments],
             env={**self.env, **env},
@@ -69,11 +69,11 @@ class Line:
         return done.stdout
 
     def json(self, *arguments: str, exits: int = 0, **env: str) -> Any:
-        """As a machine reads it: stdout is one JSON document."""
+        """Run a command with JSON output. Returns the document."""
         return json.loads(self(*arguments, "-o", "json", exits=exits, **env))
 
     def publish(self, folder: Path, **files: bytes) -> str:
-        """Publish files as `flights`; give the digest."""
+        """Publish files as `flights`. Returns the digest."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (folder / name).write_bytes(data)
@@ -108,7 +108,7 @@ def test_release_goes_from_a_folder_through_the_bucket_into_a_folder(line: Line,
     src, store = tmp_path / "src", str(line.root)
     large = os.urandom(PACKED_BYTES + 1)
     dry = line.json("publish", "flights", str(_made(src, a=b"1", large=large)), "--dry-run")
-    line("ls", "flights", exits=Exit.NOT_FOUND)  # a dry run makes nothing
+    line("ls", "flights", exits=Exit.NOT_FOUND)  # a dry run publishes nothing
     digest = line.publish(src)
     assert digest == dry["digest"]
     again = line.json("publish", "flights", str(src), "--by", "me")
@@ -215,7 +215,7 @@ def test_publish_refuses_secrets_and_patterns_that_match_nothing(line: Line, tmp
 
 
 def test_unreachable_bucket_is_said_within_the_timeout(line: Line, tmp_path: Path) -> None:
-    with socket.socket() as deaf:  # takes connections, and never answers
+    with socket.socket() as deaf:  # accepts connections, and never answers
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(64)
         silent = {"BLOBSYNC_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}

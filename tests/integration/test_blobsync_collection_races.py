@@ -1,4 +1,4 @@
-"""Real publishes and collections at the same time, on threads: what was published is there."""
+"""Real publishes and collections at the same time, on threads: no published object is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=t
 
 
 class Jittery(MemoryObjectStore):
-    """Each call takes a while, another each time."""
+    """Delays each call by a random time."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(now=now)
@@ -74,7 +74,7 @@ def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole
     for number in range(ROUNDS):
         passed += 2 * DAY
         gather()
-        passed += DAY  # all of it is due
+        passed += DAY  # everything is due
         start = threading.Barrier(3)
 
         def at_once(call: Callable[[], object], wait_s: float, start: threading.Barrier = start) -> object:
@@ -93,7 +93,7 @@ def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole
             assert isinstance(report, CollectionReport)
             postponed += bool(report.postponed)
             deleted += bool(report.deleted)
-    assert postponed + deleted > 0  # else this shows nothing
+    assert postponed + deleted > 0  # otherwise the test shows nothing
     assert not list(store.list("leases/"))
 
 
@@ -120,7 +120,7 @@ def test_collection_waits_for_a_publish_within_its_patience() -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(gather)
         while not any(key.startswith(keys.COLLECT_LEASES) for key in list(store.deletes)):
-            pause.wait(0.01)  # until it has looked, and left
+            pause.wait(0.01)  # until it has looked and closed
             assert not running.done()
         assert store.size(orphan) == 1
         store.delete(lease)

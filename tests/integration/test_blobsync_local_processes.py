@@ -1,4 +1,4 @@
-"""Several processes share a store: one fetches an object, all have it."""
+"""Several processes share a store: one fetches an object, and all can use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is stopped while it receives an object, and goes on much later."""
+"""A process is stopped while it receives an object, and continues much later."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def release() -> Sample:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Begins to receive the pack, and is stopped."""
+    """A process that begins to receive the pack, and is stopped."""
     running = subprocess.Popen(
         [sys.executable, "-c", RECEIVER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -83,6 +83,6 @@ def test_stopped_process_holds_an_object_up_for_a_while_only_and_wakes_to_a_soun
 
         assert contents(tree) == dict(wanted.files)
         assert not local.verify(wanted.manifest.ref)
-        assert local.object_path(pack).stat().st_ino == inode  # what came second was dropped
+        assert local.object_path(pack).stat().st_ino == inode  # the second copy was dropped
         assert list((tmp_path / "partial").iterdir()) == []
         assert list((tmp_path / "quarantine").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The probe tells what two real servers do, and leaves nothing behind."""
+"""The probe reports the capabilities of two real servers, and leaves no objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing to a real server: killed at any moment, within its bounds of memory and of bytes."""
+"""Publishing to a real server: kills at any moment, and limits of memory and of bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def publisher(server: S3Server, bucket: str, folder: Path, *words: str) -> Itera
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """The next line that is no log."""
+    """The next line that is not a log line."""
     assert process.stdout is not None
     while line := process.stdout.readline():
         if not line.startswith("20"):  # structlog begins with the time
@@ -106,7 +106,7 @@ def test_publisher_killed_at_any_moment_shows_nothing_half_done_and_the_next_com
         with publisher(s3_server, s3_bucket, root) as process:
             assert said(process) == "ready"
             go(process)
-            time.sleep(rng.uniform(0, took_s))  # not for a result: the moment of the kill
+            time.sleep(rng.uniform(0, took_s))  # not a wait: the kill must come at a random moment
         visible = list_releases(store, "p")
         told = publish(store, name="p", files=collect(root, include=["**"]), dry_run=True)
         assert set(visible) <= {*trees, told.digest}
@@ -122,7 +122,7 @@ def test_publisher_killed_at_any_moment_shows_nothing_half_done_and_the_next_com
     for digest, tree in trees.items():
         assert read_release(store, "p", digest) == tree
     left = live_leases(store, keys.PUBLISH_LEASES, datetime.now(UTC))
-    assert len(left) <= KILLS  # they run out by themselves
+    assert len(left) <= KILLS  # they expire by themselves
     assert all(item.lease is not None for item in left)
 
 

@@ -1,4 +1,4 @@
-"""Credentials come from the usual chain, are renewed, and are never told."""
+"""Credentials come from the usual chain, are renewed, and are never shown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_credentials_that_expire_are_renewed_by_the_same_store(
                     "Version": 1,
                     "AccessKeyId": s3_server.access_key,
                     "SecretAccessKey": secret,
-                    # Soon enough to be asked for again each time.
+                    # So soon that they are requested again each time.
                     "Expiration": (datetime.now(UTC) + timedelta(minutes=1)).isoformat(),
                 }
             )
@@ -91,7 +91,7 @@ def test_secret_is_in_no_log_no_error_and_no_representation(
     words = [repr(config), str(config)]
     with (
         caplog.at_level(logging.DEBUG),
-        caplog.at_level(logging.DEBUG, "botocore"),  # an earlier test may have made it quiet
+        caplog.at_level(logging.DEBUG, "botocore"),  # an earlier test may have changed the level
         capture_logs() as events,
     ):
         store = S3ObjectStore(config)

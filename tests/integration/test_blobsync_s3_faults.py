@@ -1,4 +1,4 @@
-"""A real S3 server behind a proxy that breaks things: nothing wrong passes for right, and errors are ours."""
+"""A real S3 server behind a proxy with faults: no wrong bytes are accepted, and all errors are ours."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def on_gets(fault: Fault) -> Callable[[ProxiedRequest], Fault | None]:
 
 
 def nothing(_size_bytes: int) -> None:
-    """Nobody watches this transfer."""
+    """Ignore the progress."""
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
     ):
         with pytest.raises(StoreUnavailableError):
             ask()
-    if isinstance(fault, OtherWords):  # an answer to that has no body that could be cut
+    if isinstance(fault, OtherWords):  # its answer has no body that could be cut
         with pytest.raises(StoreUnavailableError):
             store.write("l", b"1")
         proxy.rule = lambda _: fault
@@ -159,13 +159,13 @@ def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
             store.size("k")
 
     proxy.rule = no_fault
-    after = make_store()  # on connections where nobody left anything
+    after = make_store()  # with new connections
     assert "k" in [info.key for info in after.list("")]
     assert after.size("in-parts") is None
 
 
 def asks_for(request: ProxiedRequest) -> str:
-    """Which operation of S3 a request is."""
+    """The operation of S3 that a request calls."""
     query = request.query
     if not request.key:
         return "ListObjectsV2" if request.lists else "ListMultipartUploads"
@@ -177,7 +177,7 @@ def asks_for(request: ProxiedRequest) -> str:
 
 
 def answered_otherwise(operation: str, request: ProxiedRequest) -> OtherWords | None:
-    """A rule: somebody else answers this operation in S3's place."""
+    """A rule: another server answers this operation instead of S3."""
     return OtherWords(b"<Else/>") if asks_for(request) == operation else None
 
 
@@ -189,7 +189,7 @@ def test_step_of_an_upload_that_another_answered_is_not_done_and_the_next_try_do
 ) -> None:
     large = random.Random(5).randbytes(11 * MIB)
     store = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
-    broken = ["UploadPart", operation]  # ListParts is asked for what an upload that broke off has
+    broken = ["UploadPart", operation]  # ListParts returns the parts of an interrupted upload
     for each in broken if operation == "ListParts" else [operation]:
         proxy.rule = partial(answered_otherwise, each)
         with pytest.raises(StoreUnavailableError, match=f"the answer to {each} has no"):

@@ -1,4 +1,4 @@
-"""A server that never is silent and never gets done: each call of the store ends within its bound."""
+"""A server that is never silent and never finishes: each call of the store ends within its limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 1 << 20
 LARGE = random.Random(5).randbytes(11 * MIB)
 QUICK = timedelta(milliseconds=500)
 BOUND_S = 60.0
-"""Of a call that would else never end; it takes two tries of half a second."""
+"""Limit of a call that would otherwise never end. It makes two tries of half a second."""
 ENDLESS = [InterimAnswers(), Trickle()]
 Call = Callable[[S3ObjectStore], object]
 CALLS: dict[str, Call] = {
@@ -149,7 +149,7 @@ def test_endless_interim_answers_over_tls_are_given_up(tmp_path: Path) -> None:
                 with context.wrap_socket(peer, server_side=True) as tls:
                     while not over.wait(0.01):
                         tls.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            except OSError:  # the client hung up
+            except OSError:  # the client closed the connection
                 continue
 
     with socket.create_server(("127.0.0.1", 0)) as listening:

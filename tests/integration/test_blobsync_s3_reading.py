@@ -1,4 +1,4 @@
-"""Reading where more than a server's plain answer is met: proxies, chunked errors, redirects."""
+"""Reading with proxies, chunked errors and redirects."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MISSING = b"<Error><Code>NoSuchKey</Code><Message>The key does not exist.</Messa
 
 
 class Proxy:
-    """An HTTP proxy on loopback that hands bytes on, and keeps the first lines that it was told.
+    """An HTTP proxy on loopback that forwards bytes, and records the heads of requests.
 
     Args:
-        upstream: Where requests without a tunnel go: `127.0.0.1:<port>`.
+        upstream: Target of requests without a tunnel: `127.0.0.1:<port>`.
         tunnels: The answer to CONNECT.
     """
 
@@ -129,7 +129,7 @@ def test_objects_are_read_through_a_proxy_with_its_password(
     store.close()
     proxy.stop()
 
-    assert len(proxy.heads) == 1  # one connection served all
+    assert len(proxy.heads) == 1  # all requests used one connection
     assert proxy.heads[0].startswith(f"GET {s3_server.endpoint_url}/{s3_bucket}?".encode())
     assert b"Proxy-Authorization: Basic dXNlcjp3b3Jk\r\n" in proxy.heads[0]
 
@@ -186,7 +186,7 @@ def test_proxy_that_opens_no_tunnel_is_told_as_unavailable(
 
 @pytest.fixture
 def answering() -> Iterator[Answering]:
-    """A store whose server gives the same answer to each request, then hangs up."""
+    """A store whose server gives the same answer to each request, and closes the connection."""
     stores: list[S3ObjectStore] = []
     listening: list[socket.socket] = []
     threads: list[threading.Thread] = []

@@ -31,14 +31,14 @@ class Whole(BaseHTTPRequestHandler):
         self.wfile.write(DATA)
 
     def log_message(self, *_: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
     daemon_threads = False
 
     def handle_error(self, *_: object) -> None:
-        """Clients that hang up are part of the test."""
+        """Ignore clients that close connections: they are part of the test."""
 
 
 def certificate(folder: Path) -> Path:

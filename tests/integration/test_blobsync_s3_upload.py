@@ -1,4 +1,4 @@
-"""Large uploads to a real S3 server: in parts, taken up after a break, within bounded memory."""
+"""Large uploads to a real S3 server: in parts, continued after an interruption, with limited memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_upload_that_somebody_abandoned_meanwhile_begins_anew(
             begun.append(request.key)
 
     proxy.rule = note
-    # The server may close a connection on which a part of the abandoned upload still arrives, without a word.
+    # The server may silently close a connection on which a part of the aborted upload still arrives.
     call_retrying(lambda: store.write("large", file, on_progress=on_progress), RetryPolicy(), what="write")
 
     assert begun == ["large", "large"]
@@ -123,7 +123,7 @@ def test_two_writers_of_the_same_object_are_both_right(store: S3ObjectStore, fil
     failures: list[BaseException] = []
 
     def write() -> None:
-        try:  # again, as all callers do, if the server closes a connection that it has kept
+        try:  # callers repeat it if the server closes an idle connection
             call_retrying(lambda: store.write("large", file), RetryPolicy(), what="the test's write")
         except BaseException as exc:  # noqa: BLE001 - asserted below
             failures.append(exc)

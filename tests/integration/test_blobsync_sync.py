@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
     (root / "lib" / "empty.py").write_text("")
     (root / "run.sh").write_text("#!/bin/sh\n")
     (root / "run.sh").chmod(0o755)
-    (root / "big.whl").write_bytes(bytes(range(256)) * 40_000)  # above what is uploaded from memory
+    (root / "big.whl").write_bytes(bytes(range(256)) * 40_000)  # too large to be uploaded from memory
     return root
 
 

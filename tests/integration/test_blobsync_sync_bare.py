@@ -1,4 +1,4 @@
-"""A process that only syncs does without boto3, on a real server."""
+"""A process that only syncs does not import boto3, on a real server."""
 
 from __future__ import annotations
 

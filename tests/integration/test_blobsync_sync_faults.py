@@ -1,4 +1,4 @@
-"""Syncing through a proxy that breaks answers, and onto a disk that is too small.
+"""Syncing through a proxy with faults, and to a disk that is too small.
 
 NIMBUS_CHAOS_SEED: as printed, to draw the same faults.
 """
@@ -51,7 +51,7 @@ Eventually = Callable[..., None]
 
 
 class Site:
-    """A bucket behind a proxy, and syncers that go through it."""
+    """A bucket behind a proxy, and syncers that use the proxy."""
 
     def __init__(self, server: S3Server, bucket: str, folder: Path, stack: ExitStack) -> None:
         self._server, self._bucket, self._stack, self.folder = server, bucket, stack, folder
@@ -96,7 +96,7 @@ def mixed(seed: int, chunked_bytes: int = 50 << 20) -> Sample:
 
 
 def all_that_fits_is_here(root: Path, release: Sample) -> bool:
-    """True when no missing object has room, and no unfinished one holds room that a missing one could use."""
+    """True if no missing object fits on the disk, and no partial file uses space that a missing one needs."""
     here = {path.name for path in visible(root)}
     unfinished = [found for path in (root / "partial").iterdir() if (found := regular(path)) is not None]
     return sum(found.st_blocks for found in unfinished) == 0 and all(
@@ -109,7 +109,7 @@ def test_random_faults_let_nothing_wrong_in_and_all_is_here_in_the_end(
 ) -> None:
     say(capsys, [f"sync faults: NIMBUS_CHAOS_SEED={SEED}"])
     syncer, number = site.syncer(), 0
-    while sum(site.proxy.faults.values()) < 10:  # most often one release is enough
+    while sum(site.proxy.faults.values()) < 10:  # usually one release is enough
         release = mixed(SEED + number)
         ref = put(site.store, release)
         site.proxy.rule = RandomFaults(SEED + number, 0.4)
@@ -239,8 +239,8 @@ def test_full_disk_is_told_what_is_here_stays_ready_and_room_lets_it_go_on(
         assert syncer.ensure(here, SOON) == tree
 
         ballast.unlink()
-        # "chunked" needs all but 4 MiB of the disk, and more than that is used: it can never come first.
-        # Of two objects that have room each, but not both, either may come first; see `Lanes`.
+        # "chunked" needs the whole disk except 4 MiB, and more than that is used, so it can never be first.
+        # Of two objects that fit alone, but not together, either may be first; see `Lanes`.
         eventually(lambda: lacks(syncer, large, ["chunked"]))
         assert all_that_fits_is_here(site.folder, second)
         subprocess.run(["mount", "-o", "remount,size=300m", str(small_disk)], check=True)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(120 + 30 * ROUNDS)
 
 
 class Requests:
-    """Counts what is asked for through a proxy: ranges of packs and blobs."""
+    """Counts the requests through a proxy, by range of packs and blobs."""
 
     def __init__(self) -> None:
         self.ranges: Counter[tuple[str, int | None]] = Counter()
@@ -75,7 +75,7 @@ def children(
 
 
 def write_files(folder: Path, rng: random.Random, shared: Path | None) -> Path:
-    """Some small files, and at times one that travels alone, and one of several chunks."""
+    """Write some small files, sometimes one that is a separate object, and one of several chunks."""
     folder.mkdir(parents=True)
     for number in range(rng.randint(1, 80)):
         (folder / f"f{number}").write_bytes(rng.randbytes(rng.randint(0, 20_000)))
@@ -90,7 +90,7 @@ def write_files(folder: Path, rng: random.Random, shared: Path | None) -> Path:
 
 
 def _round(folder: Path, rng: random.Random, former: Path | None) -> dict[str, Path]:
-    """What each release has: some of the former one's files, new ones, and some of each other's."""
+    """Files of each release: some of the previous release, new ones, and some of the other publisher."""
     first = write_files(folder / "p", rng, former)
     return {"p": first, "q": write_files(folder / "q", rng, first), "both": first}
 
@@ -113,7 +113,7 @@ def test_five_syncers_and_two_publishers_at_once_end_with_what_was_published_and
         wanted: list[Manifest] = []
         folders: dict[str, Path] = {}
         for number in range(ROUNDS + 1):
-            _tell(syncers, wanted)  # they fetch what was published last, while the next is published
+            _tell(syncers, wanted)  # they fetch the last release while the next one is published
             new = _round(tmp_path / "src" / str(number), rng, folders.get("p"))
             published = list(
                 threads.map(_publish_all, stores, [["p", "both"], ["q", "both"]], [new] * PUBLISHERS)
@@ -123,7 +123,7 @@ def test_five_syncers_and_two_publishers_at_once_end_with_what_was_published_and
             wanted = list({made.digest: made for each in published for made in each}.values())
             assert len(wanted) == 3, "both publishers made the same release of the same files"
             folders = new
-        # Bytes, not requests: one that meets a connection which the server has just closed is sent again.
+        # Bytes, not requests: a request is repeated if the server has just closed its connection.
         sizes = {info.key: info.size_bytes for kind in ("packs/", "blobs/") for info in stores[0].list(kind)}
         fetched = {key: proxy.body_bytes[key] for key, _ in requests.ranges}
         again = {key: size for key, size in fetched.items() if size != sizes[key]}

@@ -1,4 +1,4 @@
-"""`nimbus token`, `nimbus login` and `nimbus pipeline own`, on a real server that asks everybody."""
+"""`nimbus token`, `nimbus login` and `nimbus pipeline own`, on a real server that requires tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def _kept_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test is a user who has kept nothing."""
+    """Each test has a user without stored tokens."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("NIMBUS_TOKEN", raising=False)
 

@@ -25,7 +25,7 @@ HELLO = Path(__file__).parents[2] / "examples" / "hello"
 
 @pytest.fixture
 def config(tmp_path: Path, s3_server: S3Server, s3_bucket: str) -> dict[str, Any]:
-    """A configuration document; ZooKeeper is nowhere."""
+    """A configuration document with an address at which there is no ZooKeeper."""
     return {
         "zookeeper": {"hosts": f"127.0.0.1:{free_port()}"},
         "storage": {
@@ -74,7 +74,7 @@ def test_a_release_is_submitted_as_a_command(
 
 
 class Replicas:
-    """Publishes once, so that the digest is known, and plays the schedulers that have verified it."""
+    """Publishes once to learn the digest, and acts as the schedulers that have verified it."""
 
     def __init__(self, world: Any, api_url: str, config: dict[str, Any], folder: Path) -> None:
         self.config, self.folder, self.api_url = config, folder, api_url

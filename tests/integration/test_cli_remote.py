@@ -36,7 +36,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def closed_ports() -> Iterator[tuple[int, int]]:
-    """Two ports that refuse: bound, so that nobody else gets them, and not listening."""
+    """Two ports that refuse connections: bound, so that no other process gets them, and not listening."""
     with socket.socket() as one, socket.socket() as two:
         for held in (one, two):
             held.bind(("127.0.0.1", 0))
@@ -129,7 +129,7 @@ def test_each_read_prints_a_table_and_a_json_document(
 
     assert (table.exit_code, document.exit_code, table.stderr) == (0, 0, "")
     assert len(table.stdout.splitlines()) >= 3
-    assert "\x1b[" not in table.stdout  # no terminal, no colours
+    assert "\x1b[" not in table.stdout  # without a terminal there are no colours
     assert json.loads(document.stdout)
 
 
@@ -290,7 +290,7 @@ def test_watch_prints_each_change_once_and_ends_with_the_run(
 
 @pytest.fixture
 def undecided(world: Any, api: httpx.Client) -> None:
-    """Run `r1` is asked for, and no leader has decided."""
+    """Run `r1` is requested, without a decision."""
     world.deciding = False
     api.post("/runs", json={"pipeline": "sums", "run_id": "r1"})
 
@@ -618,7 +618,7 @@ def test_a_start_that_is_in_doubt_is_repeated_and_an_abdication_is_not(
         answer = send(self, method, url, **named)
         if method == "POST" and not broken:
             broken += 1
-            raise httpx.ReadError("connection reset")  # done, and the answer lost
+            raise httpx.ReadError("connection reset")  # executed, but the answer is lost
         return answer
 
     monkeypatch.setattr(httpx.Client, "request", breaks_once)

@@ -19,7 +19,7 @@ NIGHT = ("--from", "2026-03-28T22:30:00Z", "--to", "2026-03-29T03:30:00Z")
 
 @pytest.fixture
 def hourly(world: Any) -> Any:
-    """`sums` fires each hour of Berlin, one run at a time, and skips."""
+    """`sums` fires each hour in Berlin, with one run at a time; it skips fire times if one is live."""
     profile = replace(
         world.record.profile,
         schedule=Schedule(cron="0 * * * *", timezone="Europe/Berlin"),

@@ -1,4 +1,4 @@
-"""`nimbus up` as a real process: a cluster that answers, and that is gone after SIGTERM."""
+"""`nimbus up` as a real process: a cluster that answers, and that has ended after SIGTERM."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
             eventually(
                 lambda: schema() == newest, what="a new cluster is of the newest schema, as everybody is"
             )
-            # Others can find the cluster before all of this is printed; to be ended earlier is another test.
+            # The cluster can be found before all of this is printed. Another test ends it earlier.
             eventually(lambda: HINT in said.read_text(), what="it says what to try")
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=120) == 0
@@ -63,7 +63,7 @@ def test_up_serves_until_sigterm_and_leaves_data_only(
                 process.kill()
                 process.wait()
 
-    # Read anew: to seek in our own handle would move the process's place in the file, too.
+    # Opened again, because a seek in our own handle would also move the position of the process.
     assert said.read_text().rstrip().endswith("stopped")
     assert not client.exists()
     assert (tmp_path / ".nimbus" / "s3").is_dir()

@@ -1,4 +1,4 @@
-"""Access lists of a cluster's nodes: checked or mended at the start, and by `nimbus cluster acl`."""
+"""Access lists of a cluster's nodes: checked or repaired at the start, and by `nimbus cluster acl`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Configure = Callable[..., Path]
 
 @pytest.fixture
 def configure(zookeeper: ZooKeeperServer, zk_root: str, tmp_path: Path) -> Configure:
-    """Writes a configuration of a cluster; `keys` are those of its section `zookeeper`."""
+    """Writes a configuration of a cluster. `keys` are for its section `zookeeper`."""
 
     def write(**keys: Any) -> Path:
         user = {"username": "nimbus", "password": "secret"}
@@ -46,7 +46,7 @@ def configure(zookeeper: ZooKeeperServer, zk_root: str, tmp_path: Path) -> Confi
 
 @pytest.fixture
 def stranger(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[KazooClient]:
-    """A client without a credential, that has made an open node of the cluster."""
+    """A client without a credential that has created an open node of the cluster."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=20)
     client.create(f"{zk_root}/nimbus/runs", b"", makepath=True, acl=OPEN_ACL_UNSAFE)

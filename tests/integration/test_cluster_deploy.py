@@ -1,4 +1,4 @@
-"""Cluster deploy mode on a real standalone cluster, while what drives it is killed."""
+"""Cluster deploy mode on a real standalone cluster, while its schedulers and workers are killed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Cluster:
         self.stack = LocalStack(self.folder, 2, standalone=True, tuning=tuning)
 
     def files(self) -> dict[str, str]:
-        """Of the pipeline."""
+        """Files of the pipeline."""
         return {
             "pipeline.yaml": PIPELINE,
             "jobs/sum.py": SCRIPT.format(ran=str(self.ran), gates=str(self.gates)),
@@ -94,7 +94,7 @@ class Cluster:
         return done.stdout
 
     def begin(self, run: str) -> None:
-        """Start a run, and wait until its task computes."""
+        """Start a run, and wait until its task runs."""
         self.ask("run", "start", "sums", "--run-id", run)
         self.eventually(lambda: self.runs(run), within_s=600, what="the task computes")
 
@@ -104,13 +104,13 @@ class Cluster:
         return [line.split()[1:] for line in lines if line.startswith(f"{run} ")]
 
     def application(self, run: str) -> object:
-        """What `run show` says of the application of a run's task; None while it says nothing."""
+        """The application of a run's task, as `run show` reports it; None while it does not."""
         tasks = json.loads(self.ask("run", "show", run, "-o", "json"))["tasks"]
         (attempt,) = next(task for task in tasks if task["name"] == "sum")["attempts"]
         return (attempt["progress"] or {}).get("application")
 
     def finish(self, run: str) -> dict[str, Any]:
-        """Let the task go on; the run, which has succeeded."""
+        """Let the task continue. Returns the run, which has succeeded."""
         (self.gates / run).touch()
         self.ask("run", "watch", run, "--watch-timeout", "880")
         found: dict[str, Any] = json.loads(self.ask("run", "show", run, "-o", "json"))
@@ -118,7 +118,7 @@ class Cluster:
         return found
 
     def leader(self) -> int:
-        """Number of the scheduler that leads."""
+        """Number of the leading scheduler."""
         told = json.loads(self.ask("cluster", "status", "-o", "json"))
         return next(
             number
@@ -143,7 +143,7 @@ def test_application_goes_on_when_leader_submitter_and_master_are_killed(cluster
     ((_, application),) = cluster.runs("while")
     cluster.eventually(lambda: cluster.application("while") == application, what="people can find it")
     number = cluster.leader()
-    cluster.stack.kill_scheduler(number)  # with its worker; one of the two has submitted
+    cluster.stack.kill_scheduler(number)  # with its worker; one of the two workers has submitted
     master = cluster.stack.spark.leader()
     assert master is not None
     master.kill()

@@ -62,7 +62,7 @@ class DataCluster(Cluster):
         return sorted(path.name.split()[1:3] for path in self.ran.glob(f"{run} *"))
 
     def submitter(self) -> int:
-        """Number of the scheduler whose worker has submitted the driver."""
+        """Number of the scheduler whose worker submitted the driver."""
         (driver,) = self.drivers()
         records = self.folder.glob("scheduler-*/**/applications/*.json")
         (place,) = [path for path in records if json.loads(path.read_text())["driver"] == driver]
@@ -79,7 +79,7 @@ class DataCluster(Cluster):
         return found
 
     def check(self, run: dict[str, Any], attempts: list[str]) -> None:
-        """Every start of user code left a file; the outputs are whole."""
+        """Check that every start of user code left a file, and that the outputs are complete."""
         assert [attempt for attempt, _ in self.runs(run["id"])] == attempts
         outputs = {task["name"]: task["attempts"][-1]["output"] for task in run["tasks"]}
         count, _, kit = self.content(outputs["sum"], "told")[0].read_text().partition(" ")
@@ -91,7 +91,7 @@ class DataCluster(Cluster):
         ]
 
     def content(self, reference: str, begins: str) -> list[Path]:
-        """Files of an output, as its manifest names them."""
+        """Files of an output, from its manifest."""
         manifest = self.stack.s3.objects / "nimbus-data" / reference
         named = [file["path"] for file in json.loads(manifest.read_text())["files"]]
         return [manifest.parent / path for path in named if path.startswith(begins)]

@@ -64,7 +64,7 @@ def session(settings: Settings) -> Iterator[StoreSession]:
 
 @pytest.fixture
 def calls(session: StoreSession, settings: Settings) -> Calls:
-    """Of a cluster with a run of two parts, beside which there is something else."""
+    """Calls to a cluster with a run of two parts, and to other nodes next to it."""
     calls, paths = calls_on(session), Paths(settings.cluster.root)
     for path in (*paths.always(), f"{paths.runs}/r/plan-0", f"{paths.runs}/r/tasks-0", paths.attempt_key):
         calls.ensure(path)
@@ -74,7 +74,7 @@ def calls(session: StoreSession, settings: Settings) -> Calls:
 
 @pytest.fixture
 def bucket(settings: Settings) -> Iterator[S3ObjectStore]:
-    """All of the bucket: history and logs below the prefix, what others keep there, and another prefix."""
+    """The whole bucket: history and logs below the prefix, other objects there, and another prefix."""
     storage = settings.storage
     assert storage.secret_access_key is not None
     secret = Secret(storage.secret_access_key.get_secret_value())

@@ -25,7 +25,7 @@ LONG = timedelta(seconds=10)
 def test_import_and_removal_that_stop_at_any_write_are_ended_by_the_next_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each write the store goes away, before it or after it was done."""
+    """At each write the store becomes unavailable, before or after the write is executed."""
     monkeypatch.setattr(moving, "NODES_TOGETHER", 16)
     monkeypatch.setattr(tree, "TOGETHER", 16)
     with session_of(tmp_path / "old.db") as old, session_of(tmp_path / "new.db") as new:
@@ -58,10 +58,10 @@ def test_import_and_removal_that_stop_at_any_write_are_ended_by_the_next_ones(
 
 
 def stopped_at(step: int, work: Callable[[], None]) -> bool:
-    """Do something while the store fails at a write: even steps before it is done, odd ones after it.
+    """Do something while the store fails at a write: at even steps before the write, at odd ones after it.
 
     Returns:
-        Whether it was done before the store failed.
+        Whether it had finished before the store failed.
     """
     writing, writes = SqliteSession.writing, [0]
 
@@ -85,7 +85,7 @@ def stopped_at(step: int, work: Callable[[], None]) -> bool:
 
 
 def read_whole(session: SqliteSession) -> moving.ClusterState | None:
-    """What a daemon would find; None: it does not start, or there is nothing."""
+    """The state that a daemon reads; None: it does not start, or there is none."""
     found = ClusterTree(session, "/nimbus")
     if not found.exists() or found.unfinished() is not None or not found.counts():
         return None

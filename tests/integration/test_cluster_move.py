@@ -57,7 +57,7 @@ MADE = ("sqlite", "zookeeper")
 
 
 class Stage:
-    """Configurations of two clusters that share a bucket: `old`, and `new` in the other kind of store."""
+    """Configurations of two clusters that share a bucket: `old`, and `new` with the other kind of store."""
 
     def __init__(self, folder: Path, s3: S3Server, bucket: str, hosts: str, root: str, old: str) -> None:
         self.archive, self._folder = folder / "nimbus.zip", folder
@@ -89,7 +89,7 @@ class Stage:
         return CliRunner().invoke(cli, line)
 
     def publish(self) -> None:
-        """Put what is taken for a release's manifest into the bucket."""
+        """Put an object that looks like a release's manifest into the bucket."""
         store = object_store(load_settings(self.old, {}))
         store.write(manifest_key(RECORD.name, RECORD.release or ""), b"{}")
         store.write(manifest_key(RUN.pipeline, DIGEST), b"{}")
@@ -107,7 +107,7 @@ def opened(config: Path) -> Iterator[tuple[StoreSession, Settings]]:
 
 
 def fill(session: StoreSession, root: str) -> None:
-    """A pipeline, settings, a run with a claimed attempt and its order, an outcome and a waiting command."""
+    """Write a pipeline, settings, a run with a claimed attempt and its order, an outcome, and a command."""
     path = f"{root}/epoch"
     token = FencingToken(path=path, version=EPOCH, epoch=EPOCH)
     calls = calls_on(session)
@@ -120,7 +120,7 @@ def fill(session: StoreSession, root: str) -> None:
     store = ZooKeeperLeaderStore(session, root, token)
     loaded(store)
     queue = ZooKeeperCommandQueue(session, root)
-    for _ in range(12):  # more than are kept
+    for _ in range(12):  # more than the limit
         calls.delete(Paths(root).command(queue.submit(Abdicate(reason=""), submitted_by="me")))
     answered = queue.submit(Abdicate(reason="why"), submitted_by="me")
     commit(
@@ -149,7 +149,7 @@ def stage(
     zookeeper: ZooKeeperServer,
     zk_root: str,
 ) -> Stage:
-    """The old cluster is filled, and the bucket has its releases."""
+    """The stage with a filled old cluster, whose releases are in the bucket."""
     stage = Stage(tmp_path, s3_server, s3_bucket, zookeeper.hosts, zk_root, request.param)
     with opened(stage.old) as (session, settings):
         fill(session, settings.cluster.root)
@@ -197,7 +197,7 @@ def test_export_is_refused_while_a_worker_runs_unless_it_is_a_backup(stage: Stag
 
     assert (refused.exit_code, "workers/w1" in refused.stderr) == (4, True)
     assert taken.exit_code == 0
-    assert stage.call("export", stage.old, "--live").exit_code == 4  # the file is there
+    assert stage.call("export", stage.old, "--live").exit_code == 4  # the file exists
 
 
 def test_import_and_export_are_refused_when_attempts_are_open_and_none_may_be(stage: Stage) -> None:
@@ -212,7 +212,7 @@ def test_import_and_export_are_refused_when_attempts_are_open_and_none_may_be(st
 
 
 def open_attempt(session: StoreSession, root: str) -> None:
-    """Let the run have an attempt."""
+    """Open an attempt of the run."""
     token = FencingToken(path=f"{root}/epoch", version=0, epoch=EPOCH)
     if isinstance(session, SqliteSession):
         token = replace(token, version=EPOCH)
@@ -257,7 +257,7 @@ def test_damaged_archive_is_refused_before_anything_is_written(stage: Stage, har
 
 
 def damage(archive: Path, harm: str) -> None:
-    """Change a record, cut the file, name a node elsewhere, or say that a later release wrote it."""
+    """Change a record, cut the file, name another node, or claim that a later release wrote it."""
     if harm == "cut":
         archive.write_bytes(archive.read_bytes()[:-200])
         return
@@ -403,7 +403,7 @@ def test_attempt_that_was_open_is_lost_after_the_import_and_its_task_tried_again
 
 
 def moved(hosts: str, root: str, state: moving.ClusterState) -> Cluster:
-    """The new cluster; its worker registers when the import has ended."""
+    """The new cluster. Its worker registers when the import has ended."""
     session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
     session.start(LONG)
     try:

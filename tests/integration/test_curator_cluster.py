@@ -36,14 +36,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> 
 
 @pytest.fixture
 def ensemble(servers: Ensemble, eventually: Eventually) -> Ensemble:
-    """All its servers run."""
+    """An ensemble whose servers all run."""
     servers.start()
     eventually(lambda: servers.leader is not None)
     return servers
 
 
 def _server_of(session: ZooKeeperSession, ensemble: Ensemble) -> EnsembleServer:
-    """The one that the session is connected to."""
+    """The server that the session is connected to."""
     sock = session.client._connection._socket
     port = sock.getpeername()[1]
     return next(server for server in ensemble.servers if server.port == port)
@@ -108,14 +108,14 @@ def test_a_leader_without_any_server_does_not_lead_and_leads_again_when_they_are
 
 
 class PatientServer(EnsembleServer):
-    """As a follower it goes on serving for ten seconds without its leader, which is ZooKeeper's default."""
+    """A follower that still serves for ten seconds without its leader, which is ZooKeeper's default."""
 
     def _settings(self) -> dict[str, object]:
         return super()._settings() | {"syncLimit": 20}
 
 
 class Island:
-    """Three servers, of which the first can be cut off from the others, but not from its clients."""
+    """Three servers. The first one can be isolated from the others, but not from its clients."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         real: dict[int, tuple[int, int]] = {}
@@ -181,9 +181,9 @@ def island(tmp_path: Path) -> Iterator[Island]:
 def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_the_next_leads(
     island: Island, eventually: Eventually
 ) -> None:
-    """TestLeaderLatchIsolatedZookeeper (CURATOR-444): the server goes on answering reads and pings.
+    """TestLeaderLatchIsolatedZookeeper (CURATOR-444): the server still answers reads and pings.
 
-    For ten seconds, its syncLimit; the session runs out at the ensemble after four.
+    It does so for ten seconds, its syncLimit. The session expires at the ensemble after four.
     """
     lonely, *mainland = island.servers
     assert lonely.mode == "follower", "the highest number leads at first"
@@ -193,8 +193,8 @@ def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_th
         Latches(hosts, "/latch", SESSION) as latches,
     ):
         cut, heir = (
-            participants.official("cut", participants.session(lonely.hosts)),
-            participants.official("heir"),
+            participants.candidate("cut", participants.session(lonely.hosts)),
+            participants.candidate("heir"),
         )
         first, second = latches.latch("cut", cut.session), latches.latch("heir", heir.session)
         heir.queue.add_to_leader_lock_queue()
@@ -209,7 +209,7 @@ def test_a_leader_whose_server_is_cut_off_from_the_ensemble_is_deposed_before_th
                 while not (cut.leads and first.leads):  # a busy machine may depose it again
                     if heir.leads:
                         heir.queue.abdicate("the other's turn")
-                    if second.leads:  # by hand: the two servers may tell the next one first
+                    if second.leads:  # checked separately: the two servers may notify the next one first
                         latches.delete(second.latch.own_node)
                     eventually(lambda: not heir.leads and not second.leads)
                     eventually(lambda: participants.leaders() and latches.leaders())

@@ -1,4 +1,4 @@
-"""Connections that break when a node was just made: TestLeaderSelectorEdges. Docstrings name the cases."""
+"""Connections that break right after a create: TestLeaderSelectorEdges. Docstrings name the cases."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_latch_cut_off_just_when_its_node_was_made_never_leads_and_leaves_none
         flapping = latches.started("flapping", latches.session(proxy.hosts))
         assert trap.wait(LONG)
         assert len(latches.nodes()) == 1, "the node was made"
-        proxy.refuse()  # and it may not come back, until its session is over
+        proxy.refuse()  # it cannot reconnect until its session is over
         eventually(lambda: latches.nodes() == [], what="its session has ended, and its node with it")
         flapping.latch.close(timeout=timedelta(milliseconds=100))
         assert flapping.words == []
@@ -73,10 +73,10 @@ def test_a_latch_cut_off_just_when_its_node_was_made_never_leads_and_leaves_none
 def test_a_participant_cut_off_just_when_its_node_was_made_returns_with_one_node_and_a_new_session(
     zookeeper: ZooKeeperServer, zk_root: str, proxy: FaultProxy, eventually: Eventually
 ) -> None:
-    """flappingTest, for the lock queue, which comes back by itself"""
+    """flappingTest, for the lock queue, which reconnects by itself"""
     with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
         participants.make_queue()
-        one = participants.official("a", participants.session(proxy.hosts))
+        one = participants.candidate("a", participants.session(proxy.hosts))
         old = one.session.session_id
         trap = proxy.cut_after(when=_makes_a_latch)
         one.queue.add_to_leader_lock_queue()
@@ -133,7 +133,7 @@ def test_a_node_whose_reply_was_lost_is_found_and_not_made_twice(latches: Latche
 
 
 def test_a_node_that_was_found_and_not_made_is_no_proof_of_now(latches: Latches, latch: HandDriven) -> None:
-    """The lock counts only from proofs that were submitted since."""
+    """The lock counts only from proofs that were submitted later."""
     latches.make_queue()
     latch.begin(m.Started())
     latch.until(Create)
@@ -165,7 +165,7 @@ def test_a_node_of_an_older_session_is_not_adopted_but_deleted(latches: Latches,
 
 
 def _exchange(latch: HandDriven, session: ZooKeeperSession) -> None:
-    """As when a client is started again while its old session still lives."""
+    """For example a client that is started again while its old session is live."""
     latch.session = session
     for part in (latch.core, latch.core._steps, latch._executor):
         part._session = session
@@ -208,7 +208,7 @@ def test_a_deletion_whose_reply_was_lost_is_repeated_until_it_is_confirmed(
 
 
 class _Session:
-    """Connected, for ever."""
+    """A session that is always connected."""
 
     def __init__(self) -> None:
         self.liveness = SessionLiveness()
@@ -243,7 +243,7 @@ def test_the_lock_queue_recovers_from_four_cuts_in_a_row(
     participants.make_queue()
     cut = proxy.cut_before if when == "before" else proxy.cut_after
     traps = [cut(nth=nth, when=_of_a_latch) for nth in range(1, 5)]
-    one = participants.official("a", participants.session(proxy.hosts))
+    one = participants.candidate("a", participants.session(proxy.hosts))
 
     one.queue.add_to_leader_lock_queue()
 

@@ -1,7 +1,7 @@
 """Cases of Flink, etcd and client-go that concern a queue for leadership. Docstrings name them.
 
-Flink's election service and its retrieval have tests of their own; what has no counterpart here is left out:
-etcd's compaction, for ZooKeeper keeps no history.
+Flink's election service and its retrieval have separate tests. Cases without a counterpart here are left out,
+such as etcd's compaction, because ZooKeeper keeps no history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def participants(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Participa
 def _leader(participants: Participants) -> str | None:
     try:
         info = read_leader(participants.witness, participants.root)
-    except RecordError:  # somebody wrote something else
+    except RecordError:  # other content was written
         return None
     return None if info is None else info.participant.id
 
@@ -69,7 +69,7 @@ def test_leader_information_that_somebody_changes_is_left_alone_by_who_does_not_
     client = participants.witness.client
     participants.witness.call(client.create_async, path, b"somebody else's")
 
-    other = participants.official("b")
+    other = participants.candidate("b")
     other.guard = lambda: Verdict(False, ("not ready",))
     other.queue.add_to_leader_lock_queue()
     eventually(lambda: other.queue.status().phase is Phase.BACKING_OFF)
@@ -107,7 +107,7 @@ def test_an_old_confirmation_does_not_confirm_a_new_term(
     participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     """testOldConfirmLeaderInformationWhileHavingNewLeadership (FLINK-11524)"""
-    one = participants.official("a")
+    one = participants.candidate("a")
     asked, release, ready = threading.Event(), threading.Event(), threading.Event()
 
     def guard() -> Verdict:
@@ -139,7 +139,7 @@ def test_an_electable_may_close_its_queue_when_it_is_told(
 ) -> None:
     """testNestedDeadlockInLeadershipConfirmation and kin: five deadlocks of Flink's came from callbacks"""
     closed = threading.Event()
-    first, second = participants.official("a"), participants.official("b")
+    first, second = participants.candidate("a"), participants.candidate("b")
 
     def then(word: str) -> None:
         if word == "elected":
@@ -158,7 +158,7 @@ def test_an_electable_may_close_its_queue_when_it_is_told(
 
 def test_a_guard_may_close_its_queue(participants: Participants, eventually: Eventually) -> None:
     closed = threading.Event()
-    one = participants.official("a")
+    one = participants.candidate("a")
 
     def guard() -> Verdict:
         one.queue.close(timedelta(hours=1))
@@ -224,13 +224,13 @@ def test_one_session_may_campaign_again_and_again(participants: Participants, ev
 def test_two_queues_on_one_session_are_two_elections(
     participants: Participants, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """TestElectionOnPrefixOfExistingKey: the one root begins like the other"""
+    """TestElectionOnPrefixOfExistingKey: one root is a prefix of the other"""
     with (
         Participants(zookeeper.hosts, f"{zk_root}/election") as one,
         Participants(zookeeper.hosts, f"{zk_root}/e") as two,
     ):
-        first = one.official("a", participants.witness)
-        second = two.official("b", participants.witness)
+        first = one.candidate("a", participants.witness)
+        second = two.candidate("b", participants.witness)
         first.queue.add_to_leader_lock_queue()
         second.queue.add_to_leader_lock_queue()
         eventually(lambda: first.words == second.words == ["elected"])
@@ -273,10 +273,10 @@ def test_releasing_is_tried_again_until_it_is_done(
     proxy: FaultProxy, participants: Participants, eventually: Eventually
 ) -> None:
     """TestReleaseLease, release retried on conflict"""
-    one = participants.official("a", participants.session(proxy.hosts))
+    one = participants.candidate("a", participants.session(proxy.hosts))
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.words == ["elected"])
-    armed = threading.Event()  # set once all three traps count, so that they count the same requests
+    armed = threading.Event()  # set when all three traps are active, so that they count the same requests
 
     def concerns_the_latch(request: Request) -> bool:
         deletes = request.op in (Op.MULTI, Op.DELETE)
@@ -297,9 +297,9 @@ def test_closing_while_a_request_is_under_way_releases(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, verb: str
 ) -> None:
     """TestReleaseOnCancellation, during get and during update"""
-    heir = participants.official("heir")
+    heir = participants.candidate("heir")
     participants.make_queue()
-    one = participants.official("a", participants.session(proxy.hosts))
+    one = participants.candidate("a", participants.session(proxy.hosts))
     asked = threading.Event()
     operations = (Op.GET_DATA, Op.EXISTS, Op.GET_CHILDREN2, Op.GET_CHILDREN) if verb == "get" else (Op.MULTI,)
 

@@ -1,7 +1,7 @@
 """Curator's TestLeaderLatch, case by case, against a real ZooKeeper. Each docstring names the case.
 
-Where Curator runs a case with one latch (`basic`, a leftover of theirs), ours runs it with ten. Races that
-Curator provokes with latches that wait at a breakpoint are played here request by request (`HandDriven`).
+Some cases run with one latch in Curator (`basic`) and with ten here. Where Curator provokes races with
+latches that wait at a breakpoint, these tests send the requests one by one (`HandDriven`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
 
 @pytest.fixture
 def own_latches(own_zookeeper: ZooKeeperServer) -> Iterator[Latches]:
-    """On a server that the test may stop."""
+    """Latches on a server that the test may stop."""
     with Latches(own_zookeeper.hosts, "/latch") as made:
         yield made
 
@@ -114,7 +114,7 @@ def test_a_latch_whose_predecessor_vanishes_while_it_makes_a_new_node_leads_with
 
     assert second.holds
     assert latches.nodes() == [second.node]
-    while second.hear():  # of the old predecessor
+    while second.hear():  # the event of the old predecessor
         assert second.holds
     assert second.words == ["is"]
 
@@ -244,7 +244,7 @@ def test_under_the_session_policy_a_leader_is_told_with_the_loss_and_not_before(
     eventually(lambda: states == [(SessionState.SUSPENDED, 1)])
     assert member.leads
 
-    ahead = PATIENT  # no loss was heard of; but by the clock the session may be over
+    ahead = PATIENT  # no loss was reported, but the session may have expired by the clock
     assert not member.leads
     ahead = timedelta(0)
     wipe(own_zookeeper, past)
@@ -366,7 +366,7 @@ def test_ten_threads_that_wait_for_leadership_ten_times_are_never_inside_togethe
             if inside != [number]:
                 faults.append(f"inside together: {inside}")
             rounds.append(number)
-            threading.Event().wait(0.002)  # the time in which another may come in by mistake
+            threading.Event().wait(0.002)  # time in which another one could wrongly enter
             inside.remove(number)
             member.latch.close()
 
@@ -419,7 +419,7 @@ def _lead_one_after_the_other(latches: Latches, order: list[Member], eventually:
 
 
 def _resets_then_closes(latches: Latches, member: Member) -> None:
-    """At the first win it loses its node; at the second it closes. On the listener's thread."""
+    """When it leads first, delete its node; at the second time, close it. On the listener's thread."""
 
     def then(word: str) -> None:
         if word != "is":

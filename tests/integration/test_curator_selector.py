@@ -1,6 +1,6 @@
-"""Curator's TestLeaderSelector and its kin, for lock queue and latch. Docstrings name the cases.
+"""Curator's TestLeaderSelector and related tests, for lock queue and latch. Docstrings name the cases.
 
-What a selector calls an interruption is an abdication here; taking leadership is `Electable.elected`.
+An interruption of a selector is an abdication here; taking leadership is `Electable.elected`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.curator.latches import LONG, Heard, Latches, end_session
-from tests.integration.curator.participants import Official, Participants
+from tests.integration.curator.participants import Candidate, Participants
 
 Eventually = Callable[..., None]
 
@@ -88,7 +88,7 @@ def test_a_leader_that_gives_up_each_term_at_once_leads_again_and_again(
     participants: Participants, eventually: Eventually
 ) -> None:
     """TestLeaderSelector.testAutoRequeue"""
-    one = participants.official("a")
+    one = participants.candidate("a")
     one.then = lambda word: one.queue.abdicate("done") if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
 
@@ -101,7 +101,7 @@ def test_a_loss_between_winning_and_taking_the_lead_is_never_followed_by_taking_
 ) -> None:
     """TestLeaderSelector.testRaceAtStateChanged"""
     asked, release = threading.Event(), threading.Event()
-    one = participants.official("a")
+    one = participants.candidate("a")
 
     def guard() -> Verdict:
         first = not asked.is_set()
@@ -119,7 +119,7 @@ def test_a_loss_between_winning_and_taking_the_lead_is_never_followed_by_taking_
         eventually(lambda: one.session.session_id not in (None, old), what="it has a new session")
         eventually(lambda: one.queue.status().phase is not Phase.GUARDING or one.queue.status().epoch != 1)
     finally:
-        release.set()  # "yes", for an epoch that is over
+        release.set()  # the guard agrees, but for an epoch that is over
 
     eventually(lambda: one.queue.status().last_verdict == Verdict(False, ("only the first answer is yes",)))
     assert one.told == []
@@ -154,7 +154,7 @@ def test_closing_is_bounded_when_the_server_dies_and_the_electable_does_not_retu
 ) -> None:
     """TestLeaderSelector.testServerDying"""
     release = threading.Event()
-    one = own_participants.official("a")
+    one = own_participants.candidate("a")
     one.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
     one.queue.add_to_leader_lock_queue()
     eventually(lambda: one.leads and one.words == ["elected"])
@@ -204,9 +204,9 @@ def test_a_leader_that_closes_while_it_still_takes_the_lead_makes_room(
 ) -> None:
     """TestLeaderSelector.testClosing"""
     release = threading.Event()
-    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.candidate("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda word: release.wait(LONG.total_seconds()) and None if word == "elected" else None
-    second = participants.official("b")
+    second = participants.candidate("b")
     try:
         first.queue.add_to_leader_lock_queue()
         eventually(lambda: first.words == ["elected"])
@@ -228,7 +228,7 @@ def test_five_participants_lead_in_turn_three_rounds_long(
     turns: list[str] = []
     names = [f"id{number}" for number in range(5)]
 
-    def gives_way(one: Official) -> Callable[[str], None]:
+    def gives_way(one: Candidate) -> Callable[[str], None]:
         def then(word: str) -> None:
             if word == "elected":
                 turns.append(one.name)
@@ -237,13 +237,13 @@ def test_five_participants_lead_in_turn_three_rounds_long(
 
         return then
 
-    made = [participants.official(name) for name in names]
+    made = [participants.candidate(name) for name in names]
     for one in made:
         one.then = gives_way(one)
         one.queue.add_to_leader_lock_queue()
         eventually(lambda n=one.name: n in participants.ids() or n in turns)
 
-    # Once all five have joined, each turn goes to who has waited longest.
+    # Once all five have joined, the one that has waited longest leads next.
     eventually(lambda: set(turns) == set(names), what="each has led")
     begin = len(turns)
     eventually(lambda: len(turns) >= begin + 15, what="three rounds")
@@ -269,7 +269,7 @@ def test_ten_participants_all_see_the_same_queue_with_one_leader(
 ) -> None:
     """TestLeaderSelectorParticipants.testBasic"""
     names = [f"id{number}" for number in range(10)]
-    made = [participants.official(name, participants.witness) for name in names]
+    made = [participants.candidate(name, participants.witness) for name in names]
     for number, one in enumerate(made):
         one.queue.add_to_leader_lock_queue()
         eventually(lambda n=number: len(participants.ids()) == n + 1)
@@ -298,7 +298,7 @@ def test_listeners_run_on_an_outer_executor_in_order(latches: Latches, eventuall
     assert threads
     assert all(name.startswith("outer") for name in threads)
 
-    latches.delete(member.latch.own_node)  # nobody listens any more; the latch goes on
+    latches.delete(member.latch.own_node)  # without listeners; the latch continues
     eventually(lambda: member.leads)
 
 
@@ -339,7 +339,7 @@ def _close_to_others(owner: KazooClient, path: str) -> None:
 
 
 def _open_to_all(owner: KazooClient, path: str) -> None:
-    with suppress(NoNodeError):  # it was made anew meanwhile
+    with suppress(NoNodeError):  # it was created again in the meantime
         owner.set_acls(path, [make_acl("world", "anyone", all=True)])
 
 
@@ -367,7 +367,7 @@ def test_an_election_that_may_not_be_held_says_so_and_is_held_when_it_may(
 ) -> None:
     """TestLeaderAcls.testAclErrorWithLeader, for the lock queue"""
     _close_to_others(owner, zk_root)
-    one = participants.official("a")
+    one = participants.candidate("a")
 
     one.queue.add_to_leader_lock_queue()
 
@@ -387,7 +387,7 @@ def test_a_latch_whose_access_list_is_changed_under_it_stops_leading_and_can_be_
     path = f"{latches.path}/{member.latch.own_node}" if node == "own latch" else latches.path
 
     _close_to_others(owner, path)
-    latches.shared.reconnect()  # it looks, at once
+    latches.shared.reconnect()  # it checks at once
 
     eventually(lambda: member.words == ["is", "not"])
     eventually(lambda: "access list" in (member.latch.trouble or ""))
@@ -420,7 +420,7 @@ def test_an_election_whose_access_list_is_changed_under_it_ends_leadership_or_be
 
 
 def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() -> None:
-    """Older servers let us see a node that we may not check: taking it for gone, we would join for ever."""
+    """On older servers we can see a node that we may not check. It must not count as deleted."""
     refused = TransactionFailedError(0, NotPermittedError("/q/mine"))
     node = Node("mine", 7)
     paths, me = ElectionPaths("/e"), Participant("a")

@@ -30,7 +30,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> Iter
 
 @pytest.fixture
 def curator(jvm: JvmGateway, zookeeper: ZooKeeperServer) -> Iterator[Curator]:
-    """Makes a started latch of Curator's, of a path and an id, with a session of its own."""
+    """Makes a started latch of Curator from a path and an id, with its own session."""
     made: list[CuratorLatch] = []
 
     def make(path: str, participant_id: str) -> CuratorLatch:
@@ -99,7 +99,7 @@ def test_leadership_passes_between_ours_and_curators_and_only_one_leads(
     def watch() -> None:
         while not done.wait(0.003):
             one, other = live["ours"], live["theirs"]
-            if one.leads and other.leads and one.leads:  # all the while the other was asked
+            if one.leads and other.leads and one.leads:  # it led during the whole question to the other one
                 both.append("both lead")
 
     watcher = threading.Thread(target=watch)
@@ -197,8 +197,8 @@ def test_the_lock_queue_stands_in_one_queue_with_curators_latch_and_gets_its_epo
 def test_an_unready_head_of_the_queue_yields_to_nobody_who_has_no_card(
     participants: Participants, curator: Curator, zk_root: str, eventually: Eventually
 ) -> None:
-    """A stranger's readiness is not known, so it is not taken for better; the guard decides."""
-    ours = participants.official("ours")
+    """The readiness of a foreign client is not known, so it is not preferred; the guard decides."""
+    ours = participants.candidate("ours")
     ours.queue.publish_readiness(False, reasons=("not synced",))
     ours.queue.add_to_leader_lock_queue()
     eventually(lambda: ours.leads)

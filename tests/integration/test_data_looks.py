@@ -1,4 +1,4 @@
-"""Looking at data that tasks wait for: what counts as there, and what cannot be reached."""
+"""Checks of data that tasks wait for: what counts as present, and what cannot be reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1",)
 
 
 class Server:
-    """Answers each connection with the same bytes, and keeps what was asked."""
+    """Answers each connection with the same bytes, and records the requests."""
 
     def __init__(self, answer: bytes, *, keeps_open: bool = False) -> None:
         self._answer, self._keeps_open = answer, keeps_open
@@ -214,7 +214,7 @@ def test_file_or_folder_is_there_or_not(tmp_path: Path) -> None:
 
 
 class Bucket:
-    """As far as looks need one."""
+    """The part of a bucket that looks use."""
 
     def __init__(self, *keys: str, away: bool = False) -> None:
         self._keys, self._away = keys, away

@@ -1,4 +1,4 @@
-"""The demonstration that is kept serves the page that it names, and leaves nothing when interrupted."""
+"""The kept demonstration serves the page that it names, and leaves nothing when it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects on their own threads: what one of them waits for holds up no other, and closing ends all waits."""
+"""Effects on their own threads: a waiting effect does not block others, and closing ends all waits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ SECOND = TaskName("second")
 
 
 class History(MemoryHistory):
-    """A history that takes some runs badly."""
+    """A history that fails for some runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Preparer:
 
 
 class Renderer(InProcessTemplates):
-    """Templates that a test holds up, or breaks."""
+    """Templates that a test blocks or breaks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -412,7 +412,7 @@ def end_of(attempt: AttemptId, result: dict[str, Any]) -> End:
 
 
 def reading(argument: str) -> RenderTask:
-    """Render a task that reads the result of one that has succeeded."""
+    """Render a task that reads the result of a succeeded task."""
     plan = TaskSpec(name=TaskName("plan"), kind=TaskKind.PYTHON, script="plan.py")
     load = TaskSpec(
         name=TaskName("load"), kind=TaskKind.PYTHON, script="load.py", args=(argument,), reads=(plan.name,)

@@ -1,4 +1,4 @@
-"""The engine's thread on a store in memory: what it hears, in which order, and what it makes of trouble."""
+"""The engine's thread on a store in memory: its notifications, their order, and failures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ RECORD = active(
 
 
 class Store(MemoryLeaderStore):
-    """A store whose answers a test holds back, or counts."""
+    """A store whose answers a test delays or counts."""
 
     def __init__(self, cluster: MemoryCluster, epoch: int, bench: Bench) -> None:
         super().__init__(cluster, epoch)
@@ -89,7 +89,7 @@ class Store(MemoryLeaderStore):
 
 
 class Bench:
-    """One engine, and everybody around it."""
+    """One engine, and the parts around it."""
 
     def __init__(self) -> None:
         self.cluster = MemoryCluster()
@@ -112,7 +112,7 @@ class Bench:
             on_status=self._note_status,
         )
         self.told = 0
-        """How often the status changed."""
+        """Number of changes of the status."""
         self.engine.start()
 
     def _note_status(self) -> None:
@@ -211,7 +211,7 @@ def test_results_that_arrive_during_an_outage_are_taken_in_afterwards(
     eventually(lambda: PrepareRelease(release) in bench.effects)
 
     bench.cluster.available = False
-    bench.cluster.change()  # its watches fire, and it looks
+    bench.cluster.change()  # its watches fire, and it reads
     eventually(lambda: bench.refused > 0, what="the engine notices the outage")
     bench.engine.tell(QuarantineChanged({NAME: "a.py is nowhere"}))
     bench.engine.tell(ReleasePrepared(release, SPEC))
@@ -230,7 +230,7 @@ def test_a_result_beside_a_look_that_fails_is_not_lost(bench: Bench, eventually:
     asked = bench.submit(ActivatePipeline(pipeline=NAME))
     release = ReleaseOf(NAME, DIGEST)
     eventually(lambda: PrepareRelease(release) in bench.effects)
-    bench.leads = False  # the inbox gathers while nothing is decided
+    bench.leads = False  # the inbox grows while nothing is decided
     bench.cluster.available = False
     bench.cluster.change()
     bench.engine.tell(ReleasePrepared(release, SPEC))
@@ -288,7 +288,7 @@ def test_an_exception_in_a_rule_resigns_and_the_thread_serves_the_next_epoch(
 def test_a_write_that_is_refused_is_counted_and_ends_the_reign(bench: Bench, eventually: Eventually) -> None:
     bench.elect(1)
     eventually(lambda: bench.engine.status.recovered_at)
-    bench.cluster.change(epoch=2)  # somebody else
+    bench.cluster.change(epoch=2)  # another leader
     bench.submit(start())
 
     eventually(lambda: bench.fenced_writes() == 1)
@@ -312,7 +312,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
 
     eventually(lambda: bench.outcome(asked))
     assert RunId("p-1") in bench.cluster.world.runs
-    # By then it has also tidied up, which gives what was set aside another chance, and gone to sleep.
+    # By then it has also cleaned up, which retries subjects that were set aside, and waits.
     again = bench.submit(start("p-2"))
     eventually(lambda: bench.outcome(again))
     assert bench.effects == [], "nobody resigns for it"

@@ -1,6 +1,6 @@
-"""The engine on a real ZooKeeper, with a real election: takeover, fencing, outages, handover, poison.
+"""The engine on a real ZooKeeper, with a real election: takeover, fencing, outages, hand-over, bad records.
 
-Effects are played, and so is the worker; what they say goes through the real adapters.
+Effects and the worker are simulated, but use the real adapters.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ WORKER = WorkerInfo(
 
 
 class CountingStore(ZooKeeperLeaderStore):
-    """Counts what got no answer."""
+    """Counts requests without an answer."""
 
     unanswered = 0
     worker_reads = 0
@@ -100,7 +100,7 @@ class CountingStore(ZooKeeperLeaderStore):
 
 
 class Scheduler:
-    """A session, an election and an engine; effects are done at once, or noted."""
+    """A session, an election and an engine. Effects are executed at once, or recorded."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
         self.session = ZooKeeperSession(
@@ -172,7 +172,7 @@ class Scheduler:
 
 
 class Cluster:
-    """Everybody but the schedulers: an operator, and a worker that claims and ends what it is given."""
+    """All processes except the schedulers: an operator, and a worker that claims and ends its attempts."""
 
     def __init__(self, hosts: str, root: str) -> None:
         self.hosts, self.root, self.paths = hosts, root, Paths(root)
@@ -208,7 +208,7 @@ class Cluster:
         return made
 
     def claim(self, attempt: str) -> bool:
-        """Start an attempt; False if somebody has."""
+        """Claim an attempt. Returns False if it is already claimed."""
         claim = Claim(
             attempt=attempt, worker=WORKER.id, host=WORKER.host, pid=1, claimed_at=datetime.now(UTC)
         )
@@ -230,7 +230,7 @@ class Cluster:
         )
 
     def work(self) -> None:
-        """Do all that the worker was given."""
+        """Execute all orders of the worker."""
         for order in self.board.assignments(WORKER.id):
             if self.claim(order.attempt):
                 self.finish(order.attempt)
@@ -288,7 +288,7 @@ def test_a_deposed_leader_writes_nothing_and_counts_it(cluster: Cluster, eventua
     body = records.CommandBody(command=start(), submitted_at=NOW.isoformat(), submitted_by="test")
     epoch = leader.engine.status.epoch
     standing = cluster.session.call(cluster.session.client.get_async, f"{cluster.root}/epoch")[0]
-    # One transaction, so that the engine sees the command only once its epoch is over.
+    # One transaction, so that the engine sees the command only when its epoch is over.
     deposing = cluster.session.client.transaction()
     deposing.set_data(f"{cluster.root}/epoch", standing)
     deposing.create(cluster.paths.new_command, records.COMMAND.encode(body), sequence=True)
@@ -331,7 +331,7 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         own_zookeeper.pause()
         leader.engine.tell(ReleasePrepared(leader.asked[0].release, SPEC))
         eventually(lambda: CountingStore.unanswered > unanswered, what="the commit gets no answer")
-        leader.prepares = True  # a new reign asks the disk again
+        leader.prepares = True  # a new reign reads the disk again
         own_zookeeper.kill()
         own_zookeeper.start()
 
@@ -345,7 +345,7 @@ def test_a_write_without_an_answer_is_looked_up_and_the_work_goes_on(
         cluster.stop()
 
 
-# One broken record harms only itself.
+# One broken record does not affect others.
 
 
 def leading(cluster: Cluster, eventually: Eventually) -> Scheduler:

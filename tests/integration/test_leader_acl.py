@@ -1,4 +1,4 @@
-"""Access lists of an election's nodes: looked over, mended, and refused with the path."""
+"""Access lists of an election's nodes: checked, repaired, and refused with the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was left open below an election's root is closed when a participant with a credential starts."""
+"""A participant with a credential restricts open nodes below an election's root when it starts."""
 
 from __future__ import annotations
 

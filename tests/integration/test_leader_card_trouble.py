@@ -1,4 +1,4 @@
-"""A participant whose card could not be written joins the queue all the same, once ZooKeeper answers."""
+"""A participant whose card could not be written still joins the queue when ZooKeeper answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def proxy(zookeeper: ZooKeeperServer) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def queue(proxy: FaultProxy, zk_root: str) -> Iterator[LeaderLockQueue]:
-    """Of the participant `a`; tries again soon when it is held back."""
+    """The queue of participant `a`, which retries soon after a refusal."""
     session = ZooKeeperSession(ZooKeeperConfig(hosts=proxy.hosts, session_timeout=timedelta(seconds=3)))
     session.start(LONG)
     made = LeaderLockQueue(
@@ -61,7 +61,7 @@ def queue(proxy: FaultProxy, zk_root: str) -> Iterator[LeaderLockQueue]:
 
 @pytest.fixture
 def earlier(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
-    """The session of an earlier start of `a`, which has not ended yet."""
+    """The session of an earlier start of `a`, which is still live."""
     made = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
     made.start(LONG)
     yield made
@@ -82,8 +82,8 @@ def test_participant_joins_in_the_end_when_the_connection_broke_as_it_wrote_its_
         Card(Participant("a", "127.0.0.1", 1, "earlier"), earlier.session_id or 0, Rank(id="a"))
     )
     earlier.call(earlier.client.create_async, card, old, ephemeral=True, makepath=True)
-    # The first is that of the connection, the second that of joining: both find the name in use. The
-    # third is that of the next try to join.
+    # The first write belongs to the connection, the second to the join: for both, the name is in use. The
+    # third belongs to the next try to join.
     cut = proxy.cut_after if after else proxy.cut_before
     trap = cut(Op.MULTI, nth=3, when=lambda request: request.mentions(card))
 

@@ -1,4 +1,4 @@
-"""The election against a real ZooKeeper: who leads, who is told, and what a deposed leader can do."""
+"""The election on a real ZooKeeper: who leads, which calls are made, and what a deposed leader can do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Eventually = Callable[..., None]
 
 
 class Member:
-    """One participant: its session, its queue, a guard we can steer, and what it was told."""
+    """One participant: its session, its queue, a guard that the test controls, and the calls that it got."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
         self.held_up = threading.Event()
@@ -81,7 +81,7 @@ class Member:
 
 @pytest.fixture
 def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[[str], Member]]:
-    """Makes members of one election; ends them all."""
+    """Makes members of one election, and ends them all."""
     made: list[Member] = []
 
     def make(name: str) -> Member:
@@ -95,7 +95,7 @@ def members(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[[str]
 
 @pytest.fixture
 def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at a shell, with a session of its own."""
+    """An operator's client, with its own session."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=10)
     yield client
@@ -104,7 +104,7 @@ def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 def _queue_up(members: Callable[[str], Member], eventually: Eventually, *names: str) -> list[Member]:
-    """Start members one after the other, so that they stand in this order."""
+    """Start members one after the other, so that they queue in this order."""
     joined: list[Member] = []
     for name in names:
         member = members(name)
@@ -341,7 +341,7 @@ def test_a_whole_election_deleted_by_hand_starts_again_but_not_below_an_epoch_it
     def deleted() -> bool:
         try:
             operator.delete(zk_root, recursive=True)
-        except NotEmptyError:  # it was quicker to come back than we to delete it all
+        except NotEmptyError:  # the participant returned before all was deleted
             return False
         return True
 
@@ -364,7 +364,7 @@ def test_the_leader_corrects_its_leader_node(
     member = _queue_up(members, eventually, "a")[0]
     eventually(member.queue.is_leader)
     path = ElectionPaths(zk_root).leader
-    eventually(lambda: operator.exists(path) is not None)  # it is written just after the grant
+    eventually(lambda: operator.exists(path) is not None)  # it is written right after the grant
     _, before = operator.get(path)
 
     if vandalism == "overwritten":
@@ -374,7 +374,7 @@ def test_the_leader_corrects_its_leader_node(
     if vandalism == "replaced":
         try:
             operator.create(path, b"mine now")
-        except NodeExistsError:  # corrected before we came: take it the hard way
+        except NodeExistsError:  # already corrected: replace it by force
             operator.set(path, b"mine now")
 
     def corrected() -> bool:
@@ -480,7 +480,7 @@ def test_an_outage_ends_leadership_and_everybody_returns_by_themselves(
         own_zookeeper.start()
 
         eventually(member.queue.is_leader, within_s=30, what="it leads again")
-        # It is told after the step that grants leadership, a moment after `is_leader` turned true.
+        # It is called after the step that grants leadership, shortly after `is_leader` became true.
         eventually(lambda: len(member.told) == 3, what="it is told")
         assert member.told == [("elected", 1), ("revoked", 1), ("elected", member.told[-1][1])]
         assert member.told[-1][1] > 1

@@ -1,4 +1,4 @@
-"""Links that fail in the ways kazoo does not notice, and replies that get lost, under a running election."""
+"""Connections that fail in ways that kazoo does not notice, and lost replies, during an election."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies that get lost, at each request of a life: no more than a retry, one leader, no orphan."""
+"""Lost replies, at each request of a participant: at most a retry, one leader, no orphan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op, Request, Trap
 from tests.integration.curator.latches import LONG, Latches
 from tests.integration.curator.overlaps import Overlaps
-from tests.integration.curator.participants import Official, Participants
+from tests.integration.curator.participants import Candidate, Participants
 
 Eventually = Callable[..., None]
 
@@ -41,7 +41,7 @@ def latches(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Latches]:
 
 @dataclass(frozen=True)
 class Step:
-    """One request of the protocol, as the proxy recognises it."""
+    """One request of the protocol, in the form that the proxy recognises."""
 
     name: str
     ops: tuple[Op, ...]
@@ -87,9 +87,9 @@ def test_a_connection_cut_at_a_step_of_taking_the_lead_costs_no_more_than_a_retr
     proxy: FaultProxy, participants: Participants, eventually: Eventually, step: Step, when: str
 ) -> None:
     participants.make_queue()
-    session, heir = participants.session(proxy.hosts), participants.official("heir")
+    session, heir = participants.session(proxy.hosts), participants.candidate("heir")
     trap = _trap(proxy, step, when)
-    cut = participants.official("cut", session)
+    cut = participants.candidate("cut", session)
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: trap.sprung, what=f"the connection is cut {when} {step}")
@@ -110,13 +110,16 @@ def test_a_connection_cut_at_a_step_of_taking_the_lead_costs_no_more_than_a_retr
 def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, step: Step, when: str, how: str
 ) -> None:
-    cut, heir = participants.official("cut", participants.session(proxy.hosts)), participants.official("heir")
+    cut, heir = (
+        participants.candidate("cut", participants.session(proxy.hosts)),
+        participants.candidate("heir"),
+    )
     cut.queue.add_to_leader_lock_queue()
     eventually(lambda: cut.words == ["elected"])
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: participants.ids() == ["cut", "heir"])
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
-        # A proof that happens to be under way is no release.
+        # A pending proof is not a release.
         trap = proxy.cut_before if when == "before" else proxy.cut_after
         sprung = trap(when=lambda request: step.matches(request) and _deletes(request))
         if how == "close":
@@ -134,11 +137,11 @@ def test_a_connection_cut_while_a_leader_leaves_costs_no_more_than_a_retry(
 
 
 _DELETES = Op.DELETE.to_bytes(4) + b"\x00" + b"\xff" * 4
-"""Header of a deletion inside a transaction: what it is, not done yet, no error yet."""
+"""Header of a deletion inside a transaction: type, not the last one, no error."""
 
 
 def _deletes(request: Request) -> bool:
-    """Whether it is a deletion, or a transaction with one."""
+    """Whether a request is a deletion, or a transaction with one."""
     return request.op == Op.DELETE or _DELETES in request.payload
 
 
@@ -147,14 +150,14 @@ def _deletes(request: Request) -> bool:
 def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     proxy: FaultProxy, participants: Participants, eventually: Eventually, nth: int, when: str
 ) -> None:
-    """Whatever the requests are: also those that come to the protocol later."""
-    session, heir = participants.session(proxy.hosts), participants.official("heir")
+    """The test finds the requests itself, so it includes later additions to the protocol."""
+    session, heir = participants.session(proxy.hosts), participants.candidate("heir")
     heir.queue.add_to_leader_lock_queue()
     eventually(lambda: heir.leads)
     trap = (proxy.cut_before if when == "before" else proxy.cut_after)(
         nth=nth, when=lambda request: request.op != Op.PING
     )
-    cut = participants.official("cut", session)
+    cut = participants.candidate("cut", session)
     with Overlaps(lambda: [one.name for one in participants.leaders()]) as overlaps:
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["heir", "cut"] or trap.sprung)
@@ -171,11 +174,11 @@ def test_a_connection_cut_at_any_request_leaves_one_leader_and_no_orphan(
     _judge(participants, overlaps, cut, heir)
 
 
-def _judge(participants: Participants, overlaps: Overlaps, *officials: Official) -> None:
+def _judge(participants: Participants, overlaps: Overlaps, *candidates: Candidate) -> None:
     assert overlaps.seen == []
-    epochs = [epoch for one in officials for epoch in one.epochs]
+    epochs = [epoch for one in candidates for epoch in one.epochs]
     assert len(epochs) == len(set(epochs)), "no epoch is given twice"
-    for one in officials:
+    for one in candidates:
         assert one.epochs == sorted(one.epochs)
         assert one.words == [("elected", "revoked")[number % 2] for number in range(len(one.words))]
 
@@ -206,7 +209,7 @@ def test_a_latch_whose_connection_is_cut_at_any_request_leads_and_leaves_no_orph
 def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
     proxy: FaultProxy, latches: Latches, eventually: Eventually
 ) -> None:
-    """CURATOR-45: it would become the oldest, and nobody could lead."""
+    """CURATOR-45: the orphan would become the oldest node, and no participant could lead."""
     latches.make_queue()
     session = latches.session(proxy.hosts)
     trap = proxy.cut_after(when=lambda request: request.mentions("-latch-"))
@@ -223,7 +226,7 @@ def test_an_orphan_of_a_lost_reply_is_removed_though_its_owner_closes_first(
 def test_a_leader_node_that_its_owner_left_behind_is_not_taken_from_its_successor(
     participants: Participants, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """Who was deposed, and only then leaves, must not delete what the next leader has published."""
+    """A deposed leader that leaves later must not delete the node of the next leader."""
     first, second = participants.queued(eventually, "a", "b")
     paths = ElectionPaths(zk_root)
     operator = KazooClient(hosts=zookeeper.hosts)

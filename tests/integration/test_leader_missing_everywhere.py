@@ -1,8 +1,8 @@
-"""What no other election's tests try: each line of the list in the facts, at a real ZooKeeper.
+"""Cases that the tests of no other election have, on a real ZooKeeper.
 
-Elsewhere: a leader stopped for three sessions (test_leader_paused), guards that raise or hang and the leader
-node changed by hand (test_leader_election), access lists taken away (test_curator_selector), a follower cut
-off from its ensemble (test_curator_cluster).
+In other files: a leader stopped for three sessions (test_leader_paused), guards that raise or hang and the
+leader node changed by hand (test_leader_election), removed access lists (test_curator_selector), a follower
+that is isolated from its ensemble (test_curator_cluster).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_latch_whose_node_is_deleted_by_hand_loses_and_queues_at_the_end(
 def test_a_latch_that_hears_that_its_node_is_deleted_lets_go_before_it_asks_anything(
     latches: Latches,
 ) -> None:
-    """Who is next hears of it at the same moment."""
+    """The next one in the queue is notified at the same time."""
     latch = HandDriven(latches.shared, latches.path, "a")
     latch.do(m.Started())
     deleted = latch.node
@@ -169,12 +169,12 @@ def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_tim
     participants: Participants, zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:
     release = threading.Event()
-    first = participants.official("a", handover_timeout=timedelta(milliseconds=100))
+    first = participants.candidate("a", handover_timeout=timedelta(milliseconds=100))
     first.then = lambda _word: release.wait(60) and None
     first.queue.add_to_leader_lock_queue()
     eventually(lambda: first.words == ["elected"])
     try:
-        second = participants.official("b")
+        second = participants.candidate("b")
         second.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["a", "b"])
 
@@ -194,13 +194,13 @@ def test_an_electable_that_never_returns_costs_its_participant_the_hand_over_tim
 def test_a_leader_whose_clock_jumps_by_a_session_does_not_lead_at_the_first_question(
     participants: Participants, latches: Latches, eventually: Eventually
 ) -> None:
-    """As CLOCK_BOOTTIME does when the machine has slept."""
+    """CLOCK_BOOTTIME jumps like this when the machine has slept."""
     ahead = timedelta(0)
 
     def clock() -> timedelta:
         return boottime() + ahead
 
-    one = participants.official("a", clock=clock)
+    one = participants.candidate("a", clock=clock)
     one.queue.add_to_leader_lock_queue()
     latch = latches.started("a", clock=clock)
     eventually(lambda: one.words == ["elected"] and latch.words == ["is"])
@@ -236,7 +236,7 @@ def test_steps_of_the_wall_clock_change_nothing(
 
     assert one.words == ["elected"]
     assert latch.words == ["is"]
-    second = participants.official("b")
+    second = participants.candidate("b")
     second.queue.add_to_leader_lock_queue()
     eventually(lambda: participants.ids() == ["a", "b"])
     one.queue.abdicate("test")
@@ -255,12 +255,12 @@ def _last_zxid(participants: Participants) -> int:
 def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its_heir_leads(
     proxy: FaultProxy, zookeeper: ZooKeeperServer, zk_root: str, eventually: Eventually
 ) -> None:
-    """K1: kazoo looks for missing pings only when it has nothing to send."""
+    """K1: kazoo checks for missing pings only when it has nothing to send."""
     with Participants(zookeeper.hosts, zk_root, SHORT) as participants:
-        cut = participants.official("cut", participants.session(proxy.hosts))
+        cut = participants.candidate("cut", participants.session(proxy.hosts))
         cut.queue.add_to_leader_lock_queue()
         eventually(lambda: cut.words == ["elected"])
-        heir = participants.official("heir")
+        heir = participants.candidate("heir")
         heir.queue.add_to_leader_lock_queue()
         eventually(lambda: participants.ids() == ["cut", "heir"])
         done = threading.Event()
@@ -287,7 +287,7 @@ def test_a_leader_behind_a_black_hole_that_goes_on_sending_is_deposed_before_its
 
 
 def _forget_session(session: Any) -> None:
-    """Its server gives it a new session at the next connection, without a word about the old one."""
+    """Let the server give it a new session at the next connection, without a message about the old one."""
     session.client._session_id = None
     session.client._session_passwd = b"\x00" * 16
     session.reconnect()
@@ -297,7 +297,7 @@ def _forget_session(session: Any) -> None:
 def test_a_session_that_is_replaced_without_a_word_costs_leadership_and_leaves_no_node(
     participants: Participants, eventually: Eventually, role: str
 ) -> None:
-    """K2: as with ClickHouse Keeper."""
+    """K2: ClickHouse Keeper does this."""
     first, second = participants.queued(eventually, "a", "b")
     struck, other = (first, second) if role == "leader" else (second, first)
     old = struck.session.session_id
@@ -366,7 +366,7 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
         eventually(lambda: "wiped" in (one.queue.status().last_abdication or ""), what="it says why")
         assert not one.leads
         eventually(lambda: latch.words == ["is", "not", "is"], what="a latch has no epoch, and leads again")
-        fresh = participants.official("fresh")
+        fresh = participants.candidate("fresh")
         fresh.queue.add_to_leader_lock_queue()
         eventually(lambda: fresh.words == ["elected"], what="who has seen nothing may begin anew")
         assert one.words == ["elected", "revoked"]
@@ -378,7 +378,7 @@ def test_an_ensemble_that_is_wiped_under_its_leader_gets_no_leader_who_saw_a_hig
 def test_while_every_candidate_is_unready_nobody_leads_and_each_says_so(
     participants: Participants, eventually: Eventually
 ) -> None:
-    made = [participants.official(name) for name in "abc"]
+    made = [participants.candidate(name) for name in "abc"]
     for one in made:
         one.guard = lambda: Verdict(False, ("not synced",))
         one.queue.publish_readiness(False, reasons=("not synced",))
@@ -403,7 +403,7 @@ def test_a_guard_that_raises_then_hangs_then_agrees_elects_once(
 ) -> None:
     release = threading.Event()
     moods = iter(["raise", "hang"])
-    one = participants.official("a", guard_timeout=timedelta(milliseconds=200))
+    one = participants.candidate("a", guard_timeout=timedelta(milliseconds=200))
 
     def guard() -> Verdict:
         mood = next(moods, "agree")

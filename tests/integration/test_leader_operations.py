@@ -1,4 +1,4 @@
-"""What operators ask of an election, by function and by command line, against a real ZooKeeper."""
+"""Operators' actions on an election, by function and by command line, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Silent:
 
 
 class Election:
-    """Some participants of one election; each with a session of its own."""
+    """Some participants of one election, each with its own session."""
 
     def __init__(self, hosts: str, root: str, eventually: Eventually) -> None:
         self.hosts, self.root, self.eventually = hosts, root, eventually
@@ -81,7 +81,7 @@ class Election:
         self.leads(names[0])
 
     def leads(self, name: str) -> None:
-        """Wait until it leads, and everybody can read that it does."""
+        """Wait until it leads, and until its leader node is written."""
         self.eventually(self.queues[name].is_leader, within_s=30, what=f"{name} leads")
         self.eventually(lambda: self._published() == name, what=f"{name} is published")
 
@@ -94,7 +94,7 @@ class Election:
         self.sessions.pop(name).close(LONG)
 
     def json(self, *words: str) -> Any:
-        """The answer to a command; log lines of this process's own participants may stand around it."""
+        """The answer to a command, without the log lines of this process's participants around it."""
         lines = self.run(*words, "-o", "json").stdout.splitlines()
         return json.loads(next(line for line in lines if line.startswith("{")))
 
@@ -119,7 +119,7 @@ def test_a_switchover_goes_to_the_participant_named_over_those_before_it(electio
     assert said["leader"]["id"] == "d"
     election.leads("d")
     assert "switchover to d: rack 4" in (election.queues["a"].status().last_abdication or "")
-    election.stop("d")  # the wish is fulfilled and forgotten: whoever is first follows
+    election.stop("d")  # the request was executed and removed, so the first in the queue is next
     election.eventually(lambda: any(queue.is_leader() for queue in election.queues.values()))
 
 

@@ -1,6 +1,6 @@
-"""A leader that is stopped for three sessions, then woken: the classic two-leaders fault.
+"""A leader is stopped for three sessions, then continued: the classic case of two leaders.
 
-NIMBUS_PAUSE_TRIALS: how many leaders are stopped and woken; twenty at a time.
+NIMBUS_PAUSE_TRIALS: number of stopped leaders; twenty at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Quiet:
 
 @dataclass
 class Pair:
-    """A leader in a process of its own, which is stopped, and its heir."""
+    """A leader in a separate process, which is stopped, and its successor."""
 
     root: str
     zombie: ParticipantProcess
@@ -58,17 +58,17 @@ class Pair:
     stopped_at: int = 0
 
     def zombie_leads(self) -> bool:
-        """It has written since the last question, so it leads and has a token that it can try later."""
+        """Whether it has written since the last call, so that it leads and has a token to try later."""
         return any(line.did is Did.WROTE for line in self.zombie.read())
 
     def stop(self) -> None:
-        """Freeze the zombie; what it did before is of no interest."""
+        """Stop the zombie, and drop its earlier lines."""
         self.zombie.pause()
         self.zombie.read()
         self.stopped_at = len(self.zombie.lines)
 
     def since_waking(self) -> list[Line]:
-        """What the zombie did since it asked for the first time again."""
+        """The zombie's lines since its first question after the pause."""
         self.zombie.read()
         lines = self.zombie.lines[self.stopped_at :]
         session_ns = SESSION.total_seconds() * 1e9
@@ -78,7 +78,7 @@ class Pair:
 
 @pytest.fixture
 def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
-    """Of all heirs."""
+    """The session of all successors."""
     made = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts))
     made.start(LONG)
     yield made
@@ -162,7 +162,7 @@ def _first_answer(pair: Pair, eventually: Eventually) -> Did:
 
 
 def _fates_of_writes(pair: Pair, session: ZooKeeperSession, eventually: Eventually) -> list[Did]:
-    """Wait until one is refused. A write that was done before the heir began is none of a zombie."""
+    """Wait until a write is refused. Writes before the successor's term are not those of a zombie."""
     _, epoch = session.call(session.client.get_async, ElectionPaths(pair.root).epoch)
 
     def fates() -> list[Did]:

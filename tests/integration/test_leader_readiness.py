@@ -1,4 +1,4 @@
-"""Readiness on a real ZooKeeper: what others see of it, who yields, and who is forced to lead."""
+"""Readiness on a real ZooKeeper: what others see, who yields, and who must lead."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_a_change_of_readiness_is_seen_by_the_others_and_changes_who_is_next(
 def test_who_lacks_something_does_not_lead_while_another_is_ready_though_it_declines(
     participants: Participants, eventually: Eventually, verdict: Verdict
 ) -> None:
-    ready = participants.official("ready")
+    ready = participants.candidate("ready")
     ready.guard = lambda: NO
     ready.queue.publish_readiness(True)
     ready.queue.add_to_leader_lock_queue()
     eventually(lambda: ready.queue.status().last_verdict == NO)
-    lacks = participants.official("lacks")
+    lacks = participants.candidate("lacks")
     lacks.guard = lambda: verdict
     lacks.queue.add_to_leader_lock_queue()
 
@@ -69,7 +69,7 @@ def test_the_best_of_those_that_decline_is_forced_to_lead(
     participants: Participants, eventually: Eventually
 ) -> None:
     made = [
-        participants.official(
+        participants.candidate(
             name, guard_timeout=timedelta(seconds=1), forced_takeover_after=timedelta(seconds=2)
         )
         for name in ("far", "near")

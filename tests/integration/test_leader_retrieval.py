@@ -1,4 +1,4 @@
-"""Following a leader on a real ZooKeeper: what the listener is told, in which order, when it is doubted."""
+"""Following a leader on a real ZooKeeper: the calls of the listener, their order, and doubtful leaders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Eventually = Callable[..., None]
 
 
 class Listener:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.views: list[LeaderView] = []
@@ -71,7 +71,7 @@ class Follower:
 
 @pytest.fixture
 def follow(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Follower]]:
-    """Makes followers of one election, started; ends them all."""
+    """Makes started followers of one election, and ends them all."""
     made: list[Follower] = []
 
     def make(component: str | None = None) -> Follower:
@@ -86,7 +86,7 @@ def follow(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., F
 
 @pytest.fixture
 def client(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Plays the leaders: writes what they would write."""
+    """Simulates the leaders: writes the same nodes."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=10)
     yield client
@@ -95,7 +95,7 @@ def client(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 def _leads(client: KazooClient, root: str, name: str, epoch: int, host: str = "h") -> None:
-    """Take the leader node, as a new leader does."""
+    """Write the leader node, like a new leader."""
     session_id = client.client_id[0]
     data = encode_leader(LeaderInfo(Participant(name, host, 1, "boot"), epoch, session_id))
     path = ElectionPaths(root).leader

@@ -1,4 +1,4 @@
-"""Real processes that die, a real ZooKeeper, and the sentinel between them."""
+"""The sentinel, with real processes that die and a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Eventually = Callable[..., None]
 
 CHILD = Path(__file__).with_name("sentinel_child.py")
 FOREVER_S = 40.0
-"""A session timeout that no test waits for: a node that vanishes before was removed by somebody."""
+"""A session timeout that no test waits for: a node that disappears earlier was deleted explicitly."""
 WAIT_S = 20.0
 
 
 class Child:
-    """`sentinel_child.py`, and what it and its sentinel say."""
+    """The process `sentinel_child.py`, with its output and that of its sentinel."""
 
     def __init__(self, hosts: str, node: str, folder: Path, timeout_s: float) -> None:
         self.node, self._log = node, folder / "child.log"
@@ -63,7 +63,7 @@ class Child:
         self.process.wait()
 
     def ends(self) -> list[dict[str, Any]]:
-        """What the sentinel has said of sessions it has seen to."""
+        """The sentinel's lines about sessions that it has handled."""
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and "sentinel_ended" in line]
 
@@ -102,7 +102,7 @@ def connected(hosts: str, **settings: Any) -> Iterator[KazooClient]:
 
 
 def gone_event(client: KazooClient, node: str) -> tuple[threading.Event, list[float]]:
-    """Set when a node that is there has vanished, and the time of that."""
+    """Set when an existing node has disappeared, with the time."""
     gone, at = threading.Event(), []
 
     def look(_event: object) -> None:
@@ -177,11 +177,11 @@ def test_sentinel_does_not_stir_while_the_process_is_only_stopped(
         before = proxy.traffic()
 
         assert gone.wait(WAIT_S)  # the server has waited for the session to time out
-        threading.Event().wait(3.0)  # three sessions long, which is no wait for a result
+        threading.Event().wait(3.0)  # three sessions; not a wait for a result
 
         assert proxy.traffic().connections == before.connections == 1
         child.kill()
-        eventually(lambda: proxy.traffic().connections == 2)  # so the count above could have seen it
+        eventually(lambda: proxy.traffic().connections == 2)  # so the count above would have included it
         eventually(child.ends)
         assert [end["outcome"] for end in child.ends()] == ["over"]
 
@@ -251,7 +251,8 @@ def test_sentinel_does_not_end_by_what_ends_its_process(
 ) -> None:
     child = start(zookeeper.hosts, node)
     sentinel = child.hear()["sentinel"]
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # systemd and terminals tell everybody
+    # systemd and terminals signal all processes.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(sentinel, number)
     gone, _ = gone_event(watcher, node)
 
@@ -271,7 +272,7 @@ def test_sentinel_closes_the_newest_session(
     first = child.hear()
     thief = (first["session"], bytes.fromhex(first["password"]))
     with connected(zookeeper.hosts, client_id=thief):
-        pass  # attaches, and closes it: for the child the session has expired
+        pass  # attaches to the session and closes it: for the child it has expired
     second = child.hear()
     assert second["session"] != first["session"]
     gone, _ = gone_event(watcher, node)
@@ -343,7 +344,7 @@ def test_sentinel_does_not_wait_for_a_server_that_is_not_there(
 
         assert gone.wait(FOREVER_S / 4)
         eventually(child.ends)
-        assert child.ends()[0]["outcome"] in ("closed", "over")  # over: the answer to the close was swallowed
+        assert child.ends()[0]["outcome"] in ("closed", "over")  # over: the answer to the close was lost
 
 
 def test_sentinel_closes_the_session_at_another_server_of_the_ensemble_when_one_hangs(
@@ -355,7 +356,7 @@ def test_sentinel_closes_the_session_at_another_server_of_the_ensemble_when_one_
         child = start(ensemble.hosts, node)
         session = f"{child.hear()['session']:#x}".encode()
         followers = [server for server in ensemble.servers if server is not ensemble.leader]
-        # The one that serves the child, if it is a follower.
+        # The server of the child, if it is a follower.
         follower = next((each for each in followers if session in each.ask("cons")), followers[0])
         others = ",".join(server.hosts for server in ensemble.servers if server is not follower)
         with connected(others) as client:
@@ -393,6 +394,6 @@ def test_sentinel_program_is_small_and_sees_the_standard_library_alone(
     child = start(zookeeper.hosts, node)
     sentinel = psutil.Process(child.hear()["sentinel"])
 
-    assert {"-I", "-S"} <= set(sentinel.cmdline())  # with these it could not import kazoo if it tried
+    assert {"-I", "-S"} <= set(sentinel.cmdline())  # with these it cannot import kazoo
     assert sentinel.num_threads() == 1
     assert sentinel.memory_info().rss < 24 << 20

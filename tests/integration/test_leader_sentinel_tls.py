@@ -1,4 +1,4 @@
-"""The sentinel's way to a server that wants TLS and a certificate. The server is played, TLS is real."""
+"""The sentinel with a server that requires TLS and a certificate. The server is simulated, TLS is real."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANDOFF = Handoff(0x1234, b"p" * 16, 4000)
 
 
 def certificate(folder: Path, name: str) -> tuple[str, str]:
-    """A certificate of 127.0.0.1, signed by itself, and its key, as files."""
+    """A self-signed certificate of 127.0.0.1 and its key, as files."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -54,7 +54,7 @@ def certificate(folder: Path, name: str) -> tuple[str, str]:
 
 
 class Server:
-    """Answers connections as ZooKeeper would, one after the other."""
+    """Answers connections like ZooKeeper, one after the other."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class Server:
             try:
                 with plain, self._context.wrap_socket(plain, server_side=True) as connection:
                     self._answer(connection)
-            except OSError:  # a client that does not trust us, or whom we do not trust
+            except OSError:  # client or server does not trust the other
                 continue
 
     def _answer(self, connection: ssl.SSLSocket) -> None:

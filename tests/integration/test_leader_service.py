@@ -1,6 +1,6 @@
 """The election service on a real ZooKeeper: contenders, session ids, published leader information.
 
-Flink's DefaultLeaderElectionServiceTest is the model; each test says which of its cases it stands for.
+The tests follow Flink's DefaultLeaderElectionServiceTest. Each names its case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Eventually = Callable[..., None]
 
 @pytest.fixture
 def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Node]]:
-    """Makes participants of one election; ends them all."""
+    """Makes participants of one election, and ends them all."""
     made: list[Node] = []
 
     def make(name: str, **settings: Any) -> Node:
@@ -53,7 +53,7 @@ def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., No
 
 @pytest.fixture
 def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at a shell, with a session of its own."""
+    """An operator's client, with its own session."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=10)
     yield client
@@ -63,7 +63,7 @@ def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def published(operator: KazooClient, zk_root: str) -> Callable[[str], tuple[str, int, UUID, str] | None]:
-    """Reads what is published of a component: participant, epoch, session, address."""
+    """Reads the published information of a component: participant, epoch, session, address."""
 
     def read(component: str) -> tuple[str, int, UUID, str] | None:
         path = ElectionPaths(zk_root).component(component)
@@ -194,7 +194,7 @@ def test_a_stale_confirmation_changes_nothing(
 
     contender.election.confirm_leadership(old, "zombie:1")
     contender.election.confirm_leadership(uuid.uuid4(), "stranger:1")
-    marker.election.confirm_leadership(marker.sessions[-1], "marker:1")  # done after those before it
+    marker.election.confirm_leadership(marker.sessions[-1], "marker:1")  # executed after all earlier ones
 
     eventually(lambda: published("marker") is not None)
     assert published("c") == before
@@ -266,7 +266,7 @@ def test_who_does_not_lead_leaves_alone_what_is_published(
 
     operator.create(path, b"somebody else's")
     operator.set(path, b"somebody else's still")
-    # What it would do, it would do within a job that follows the watch; this one comes later still.
+    # It would act in a callback after the watch, and this one runs even later.
     node.session.reconnect()
     eventually(lambda: node.session.is_connected)
     assert contender.election is not None

@@ -1,4 +1,4 @@
-"""The end of an election service, or of one of its components: revoked, then told nothing, no deadlock."""
+"""The end of an election service or of one component: revoked, then no more calls, and no deadlock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Eventually = Callable[..., None]
 
 @pytest.fixture
 def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., Node]]:
-    """Makes participants of one election; ends them all."""
+    """Makes participants of one election, and ends them all."""
     made: list[Node] = []
 
     def make(name: str, **settings: Any) -> Node:
@@ -40,7 +40,7 @@ def nodes(zookeeper: ZooKeeperServer, zk_root: str) -> Iterator[Callable[..., No
 
 @pytest.fixture
 def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at a shell, with a session of its own."""
+    """An operator's client, with its own session."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=10)
     yield client
@@ -50,7 +50,7 @@ def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def published(operator: KazooClient, zk_root: str) -> Callable[[str], tuple[str, int, UUID, str] | None]:
-    """Reads what is published of a component: participant, epoch, session, address."""
+    """Reads the published information of a component: participant, epoch, session, address."""
 
     def read(component: str) -> tuple[str, int, UUID, str] | None:
         path = ElectionPaths(zk_root).component(component)
@@ -201,7 +201,7 @@ def test_the_lock_is_not_let_go_before_the_contenders_were_revoked(
         node.service.elector.remove_from_leader_lock_queue()
         eventually(revoking.is_set)
         eventually(lambda: not node.service.elector.is_leader())
-        # Asked through the election's own session, so that it is answered after whatever it has sent.
+        # Sent through the election's own session, so that it is answered after all its earlier requests.
         for _ in range(20):
             assert len(node.service.elector.get_all_participants()) == 1, "the lock is held meanwhile"
     finally:

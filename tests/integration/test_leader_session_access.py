@@ -1,4 +1,4 @@
-"""How a session begins: servers that are not there, credentials, chroots."""
+"""How a session begins: missing servers, credentials, chroots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Eventually = Callable[..., None]
 
 @pytest.fixture
 def operator(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody at a shell, with a session of its own."""
+    """An operator's client, with its own session."""
     client = KazooClient(hosts=zookeeper.hosts)
     client.start(timeout=10)
     yield client

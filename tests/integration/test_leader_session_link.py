@@ -1,4 +1,4 @@
-"""A session notices that its link is dead, and leaves alone a link that is not."""
+"""A session detects a dead connection, and does not close a live one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Open = Callable[[str], "Client"]
 
 
 class Client:
-    """A session, what its listener heard, and a thread that sends a request each 0.1 s, come what may."""
+    """A session, the calls of its listener, and a thread that always sends a request every 0.1 s."""
 
     def __init__(self, hosts: str, session_timeout: timedelta = SESSION) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
@@ -32,7 +32,7 @@ class Client:
         self._sender = threading.Thread(target=self._send, name="test-sender")
 
     def start(self, *, in_order: bool = False) -> Client:
-        if in_order:  # of the configuration: kazoo shuffles the servers
+        if in_order:  # as configured, because kazoo shuffles the servers
             self.session.client.randomize_hosts = False
         self.session.start(LONG)
         return self
@@ -49,7 +49,7 @@ class Client:
     def _send(self) -> None:
         while not self._stop.wait(0.1):
             if self.session.is_connected:
-                self.session.client.exists_async("/")  # whoever sends so much does not wait for answers
+                self.session.client.exists_async("/")  # without waiting for the answers
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def _is_cut_while_sending(client: Client, kill_the_link: Callable[[], None], eve
     client.keep_sending()
     assert client.session.negotiated_timeout == SESSION
     kill_the_link()
-    # kazoo alone says CONNECTED for ever, or until the kernel gives up after a quarter of an hour.
+    # kazoo alone stays CONNECTED until the kernel gives up, after a quarter of an hour or never.
     eventually(lambda: SessionState.SUSPENDED in client.heard, within_s=15, what="the dead link is noticed")
 
 
@@ -205,7 +205,7 @@ def test_one_server_of_three_whose_machine_is_gone_does_not_cost_the_session(
             first.refuse()
             first.black_hole()
 
-            # kazoo alone would wait six seconds for `gone`, and the session has two left by then.
+            # kazoo alone waits six seconds for `gone`, and the session has only two seconds left by then.
             eventually(lambda: len(client.heard) >= 3, what="it has moved to the third server")
             assert client.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
             assert client.session.session_id == mine
@@ -216,7 +216,7 @@ def test_one_server_of_three_whose_machine_is_gone_does_not_cost_the_session(
 
 @contextmanager
 def _full_listener() -> Iterator[int]:
-    """A port whose kernel drops whoever would connect: the queue of those not yet accepted is full."""
+    """A port at which the kernel drops new connections, because the accept queue is full."""
     with ExitStack() as open_sockets:
         listener = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A session and the process around it: forks, threads, files, and refusals that leave nothing behind."""
+"""A session and its process: forks, threads, files, and refusals that leave nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
 
 
 def _in_child(attempt: Callable[[], object]) -> str:
-    """Name of the error that `attempt` raises in a forked child; empty without one."""
+    """Name of the error that `attempt` raises in a forked child; empty: none."""
     reading, writing = os.pipe()
 
     def tell() -> int:
@@ -88,7 +88,7 @@ def test_child_that_exits_in_the_ordinary_way_does_not_hang_and_harms_nobody(
 ) -> None:
     import atexit
 
-    # What an exiting interpreter does: kazoo's handler has registered its stop.
+    # An exiting interpreter does this, because kazoo's handler has registered its stop.
     assert _in_child(atexit._run_exitfuncs) == ""
 
     assert session.call(session.client.exists_async, "/") is not None
@@ -139,7 +139,7 @@ def test_closing_while_every_server_swallows_everything_ends_all_the_same(
         session.start(LONG)
         proxy.black_hole()
 
-        session.close(timedelta(seconds=1))  # returns; what it leaves ends by itself, or the leak check fails
+        session.close(timedelta(seconds=1))  # the leak check fails if remaining threads do not end
 
         assert session.state is not None
         eventually(lambda: "leader-session-stop" not in {thread.name for thread in threading.enumerate()})

@@ -38,7 +38,7 @@ Eventually = Callable[..., None]
 
 
 class Authority:
-    """Signs certificates, each a PEM file with its key behind it."""
+    """Signs certificates. Each is a PEM file that also contains the key."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -89,7 +89,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey, lock: serialization.KeySerializati
 
 
 class SecureServer(ZooKeeperServer):
-    """A server with more settings, and a port for TLS beside the plain one."""
+    """A server with more settings, and a port for TLS in addition to the plain one."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, object], **options: Any) -> None:
         super().__init__(data_dir, **options)
@@ -105,7 +105,7 @@ class SecureServer(ZooKeeperServer):
 
 
 class Stage(SecureServer):
-    """A server that wants TLS with a certificate of ours, and the certificates."""
+    """A server that requires TLS with a certificate of our authority, and the certificates."""
 
     def __init__(self, folder: Path, *, server_address: str = "127.0.0.1", ends_in_h: int = 1) -> None:
         self.ours, self.others = Authority(folder, "ours"), Authority(folder, "others")
@@ -352,14 +352,14 @@ def test_wrong_sasl_password_is_an_auth_error(sasl_server: ZooKeeperServer, conn
 def test_wrong_sasl_password_is_an_auth_error_whatever_becomes_of_the_first_question(
     sasl_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, answered: bool
 ) -> None:
-    """kazoo tells of a connection before it brings the credential; a question asked meanwhile may be lost."""
+    """kazoo reports a connection before it sends the credential. A request in between may be lost."""
     pytest.importorskip("puresasl", reason="SASL needs the package pure-sasl")
     session = ZooKeeperSession(ZooKeeperConfig(hosts=sasl_server.hosts, auth=("sasl", "nimbus:wrong")))
 
     def asked_as_kazoo_gives_up(_path: str) -> IAsyncResult:
         eventually(lambda: session._connector.has_stopped)
         question: IAsyncResult = session.client.handler.async_result()
-        if answered:  # as when its writer is gone; or it came into the queue after that was cleared
+        if answered:  # for example if its writer has ended, or it was queued after the queue was cleared
             question.set_exception(ConnectionClosedError("Connection has been closed"))
         return question
 

@@ -1,4 +1,4 @@
-"""An ensemble whose data are gone: sessions come back, and nobody leads in an epoch of the past."""
+"""An ensemble without its data: sessions reconnect, and no participant leads in an old epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG = timedelta(seconds=20)
 
 
 class Told:
-    """An electable that notes the epochs it was elected in."""
+    """An electable that records the epochs in which it was elected."""
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
@@ -46,7 +46,7 @@ def test_after_a_wipe_a_living_participant_refuses_the_past_and_leads_again_once
         ZooKeeperConfig(hosts=own_zookeeper.hosts, session_timeout=timedelta(seconds=2))
     )
     session.start(LONG)
-    for number in range(30):  # so that the old ensemble has seen more than the new one will
+    for number in range(30):  # so that the old ensemble's zxid is higher than the new one's
         session.call(session.client.create_async, f"/noise-{number}")
     told = Told()
     queue = LeaderLockQueue(

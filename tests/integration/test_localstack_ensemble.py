@@ -39,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, long_lived: LongLived) -> I
 
 @pytest.fixture
 def ensemble(shared: Ensemble) -> Iterator[Ensemble]:
-    """All three run; what a test has killed is started for the next."""
+    """All three servers run. Servers that a test has killed are started for the next test."""
     yield shared
     for server in shared.servers:
         if server.running:
@@ -61,7 +61,7 @@ def _client(hosts: str) -> Iterator[KazooClient]:
 def test_ensemble_forms_a_quorum_with_one_leader_and_replicates(
     ensemble: Ensemble, eventually: Eventually
 ) -> None:
-    # A server that is slow to answer has no mode for a moment.
+    # A slow server has no mode for a moment.
     modes = ["follower", "follower", "leader"]
     eventually(lambda: sorted(server.mode for server in ensemble.servers) == modes)
 

@@ -1,4 +1,4 @@
-"""The check that a test leaves nothing behind does fail a test that does."""
+"""The leak check fails a test that leaves something."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUSPECTS = {
     "child": "subprocess.Popen(['sleep', '321'])",
     "forked": "os.fork() or os.execvpe('sleep', ['sleep', '322'], {})",
     "detached": "subprocess.run(['sh', '-c', 'setsid sleep 323 >/dev/null 2>&1 &'], check=True)",
-    # Kept: one that has ended before it is dropped would be reaped with it.
+    # Kept, because Python reaps an ended process when its object is dropped.
     "unreaped": "request.config.kept = subprocess.Popen(['true'])",
 }
 INNOCENT = {

@@ -1,4 +1,4 @@
-"""A real ZooKeeper and a real S3 server: start, stop, death, and what survives."""
+"""A real ZooKeeper and a real S3 server: start, stop, kill, and the surviving data."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_zookeeper_client_comes_back_by_itself_when_the_server_restarts(
         session = client.client_id
         own_zookeeper.restart()
 
-        # It may not even have noticed yet that the connection is gone.
+        # It may not have noticed the lost connection yet.
         assert client.retry(client.exists, "/mine")
         assert client.client_id == session
 
@@ -167,7 +167,7 @@ def test_servers_die_with_their_parent_when_it_is_killed(tmp_path: Path, eventua
 
 
 def _alive(process: psutil.Process) -> bool:
-    # One that nobody has reaped yet is dead for us: in a container nobody may ever do so.
+    # A process that is not reaped yet counts as dead: in a container, it may never be reaped.
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
@@ -223,20 +223,20 @@ def test_s3_bucket_name_that_s3_does_not_allow_is_refused(tmp_path: Path, name: 
 
 
 class _Mute(ManagedProcess):
-    """Runs and never answers."""
+    """A server that runs and never answers."""
 
     def _command(self) -> list[str]:
         return ["sh", "-c", "echo thinking; exec sleep 600"]
 
     def _answers(self) -> bool:
-        # However slow the machine, it has said something before it is given up.
+        # Even on a slow machine, it has printed something before the time limit.
         while self.running and b"thinking" not in self.log.read_bytes():
             time.sleep(0.02)
         return False
 
 
 class _Busy(_Mute):
-    """Many threads that count, so that some of them are always about to run."""
+    """Many threads that count, so that some of them are always runnable."""
 
     def _command(self) -> list[str]:
         program = (
@@ -262,7 +262,7 @@ def test_paused_child_stands_with_all_its_threads_when_pause_returns(tmp_path: P
             child.pause()
             stats = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()]
             assert set(stats) == {"T"}
-            child.pause()  # again: nothing happens
+            child.pause()  # a second call has no effect
             child.resume()
         assert child.running
     finally:

@@ -1,4 +1,4 @@
-"""The whole local stack, with a small stand-in for the scheduler."""
+"""The whole local stack, with a small replacement for the scheduler."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stack(folder: Path, command: Callable[[Path], list[str]]) -> Iterator[LocalStack]:
-    # The stand-in's attempts do not listen to SIGTERM, so patience would be waste.
+    # The attempts of this replacement ignore SIGTERM, so it is useless to wait for them.
     tuning = StackTuning(attempt_patience=timedelta(seconds=0.3))
     stack = LocalStack(folder, 2, command=command, tuning=tuning)
     try:
@@ -87,7 +87,7 @@ def test_stack_starts_finds_detached_attempts_and_leaves_nothing(
     attempts = [_attempt(folder, number) for number in (1, 2)]
     servers = [psutil.Process(pid) for pid in (stack.zookeeper.pid, stack.s3.pid)]
 
-    # The loops' own `sleep` children come and go, so the shells are looked for, not counted.
+    # The loops start and end `sleep` children, so the test searches for the shells and does not count.
     assert {attempt.pid for attempt in attempts} <= {left.pid for left in stack.leftovers()}
     assert not {server.pid for server in servers} & {left.pid for left in stack.leftovers()}
 
@@ -253,7 +253,7 @@ def test_everything_but_attempts_dies_when_the_stacks_process_is_killed(
         lambda: {left.pid for left in after.leftovers() if not left.command.startswith("sleep")} == attempts,
         what="only the attempts are left",
     )
-    # The next start takes the folder over, and its stop ends what the killed one had left.
+    # The next start uses the same folder, and its stop ends the remaining processes of the killed one.
     with after:
         after.wait_ready()
     assert after.leftovers() == []

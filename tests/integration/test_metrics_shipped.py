@@ -1,4 +1,4 @@
-"""Metrics of a real leader, follower and worker, and what ships that names them: table, board, alerts."""
+"""Metrics of a real leader, follower and worker, and shipped files that name them: table, board, alerts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ UNSEEN = {
     "nimbus_telemetry_dropped_runs_total": {"kind"},
     "nimbus_telemetry_failed_tries_total": {"kind"},
 }
-"""Without a series in the stack below, which skips no fire time, and gives up no run."""
+"""They have no series in the stack below, which skips no fire time and abandons no run."""
 NOT_HERE = {"nimbus_oidc_fetches_total"}
-"""With an identity provider alone: `integration/test_api_oidc.py` asks for it."""
+"""Only with an identity provider: tested by `integration/test_api_oidc.py`."""
 PATIENCE = timedelta(minutes=3)
 OF_THE_SCRAPE = {"job", "instance"}
 """Labels that Prometheus adds."""
@@ -62,12 +62,12 @@ tasks:
 
 @dataclass(frozen=True)
 class Exported:
-    """What one process tells."""
+    """The metrics of one process."""
 
     kinds: Mapping[str, str]
-    """By name, as the table has it: a counter with `_total`."""
+    """By name, as in the table: a counter with `_total`."""
     labels: Mapping[str, frozenset[str]]
-    """Of those that have a series."""
+    """Labels of the metrics that have a series."""
     samples: Mapping[str, float]
     """Sum of all series by the name of the sample, such as `..._bucket`."""
 
@@ -87,7 +87,7 @@ def read(text: str) -> Exported:
 
 @dataclass(frozen=True)
 class Scraped:
-    """What all processes tell, after a run has succeeded."""
+    """The metrics of all processes, after a run has succeeded."""
 
     leader: Exported
     follower: Exported
@@ -106,7 +106,7 @@ class Scraped:
         return found
 
     def metric_of(self, sample: str) -> str | None:
-        """The metric that a name in an expression belongs to; None: there is no such metric."""
+        """The metric of a name in an expression; None: there is no such metric."""
         if self.kinds.get(sample, "histogram") != "histogram":
             return sample
         base = re.sub(r"_(bucket|sum|count)$", "", sample)
@@ -120,7 +120,7 @@ def ask(stack: LocalStack, *words: str) -> None:
 
 
 def own_worker(stack: LocalStack, folder: Path, authority: Authority) -> tuple[WorkerProcess, str]:
-    """A worker beside the schedulers', over TLS, and where it tells its metrics."""
+    """A separate worker with TLS, and the address of its metrics."""
     config, address = folder / "worker.yaml", f"127.0.0.1:{free_port()}"
     certificate = str(authority.certificate("worker"))
     document: dict[str, Any] = yaml.safe_load(stack.config_file(1).read_text())
@@ -158,7 +158,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, long_lived: Any) -> Iterat
 
 def _scrape(stack: LocalStack, worker: str, trust: ssl.SSLContext) -> Scraped:
     def schedulers() -> list[Exported]:
-        """Leader first, once it has counted the run that has succeeded."""
+        """The schedulers, leader first, once it has counted the succeeded run."""
         found = [read(httpx.get(f"{url}/metrics").text) for url in stack.addresses.schedulers]
         found.sort(key=lambda one: -one.samples["nimbus_leader"])
         return found if "nimbus_last_success_timestamp_seconds" in found[0].labels else []
@@ -211,7 +211,7 @@ def test_metrics_without_a_series_are_those_that_are_said_to_have_none(scraped: 
 
 
 def shipped() -> Iterator[tuple[str, str, set[str]]]:
-    """Expressions of the board and the alerts: where, what, and labels that its words name."""
+    """Expressions of the board and the alerts: place, expression, and the labels that its text names."""
     board = json.loads((REPOSITORY / "configs" / "grafana" / "nimbus.json").read_text())
     for panel in board["panels"]:
         for target in panel.get("targets", ()):

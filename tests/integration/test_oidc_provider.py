@@ -1,4 +1,4 @@
-"""What is said to an identity provider, and how its answers are taken: against a provider on loopback."""
+"""Requests to an identity provider, and the handling of its answers, with a provider on loopback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def provider(issuer: Issuer, client: Client | None = CLIENT) -> OidcProvider:
 
 
 async def login(provider: OidcProvider, **wrong: str) -> tuple[httpx.URL, str]:
-    """Log in; the address of the login, and the ID token."""
+    """Log in. Returns the address of the login, and the ID token."""
     place = await provider.login_url(
         redirect_uri=BACK, state=LOGIN.state, nonce=LOGIN.nonce, challenge=LOGIN.challenge
     )

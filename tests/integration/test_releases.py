@@ -37,7 +37,7 @@ NEW = {
 
 @pytest.fixture
 def stage(world: Any) -> Any:
-    """Releases `old` (active), `new` (the newest) and `far` (in storage alone) of pipeline sums."""
+    """Releases `old` (active), `new` (the newest) and `far` (only in storage) of pipeline sums."""
     stage = world.releases
     stage.old, stage.new = stage.publish("sums", OLD), stage.publish("sums", NEW)
     stage.far = stage.publish("sums", {"load.py": b"far"}, here=False)

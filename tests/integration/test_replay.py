@@ -1,4 +1,4 @@
-"""How a run stood at a moment, over real HTTP and on the command line."""
+"""The state of a run at a past moment, over real HTTP and on the command line."""
 
 from __future__ import annotations
 

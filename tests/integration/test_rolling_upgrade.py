@@ -1,6 +1,6 @@
-"""A cluster of the release before is upgraded one scheduler at a time, and back, while runs are live.
+"""A cluster of the previous release is upgraded one scheduler at a time, and back, while runs are live.
 
-Real ZooKeeper, elections and engines, of this checkout and of commit PREVIOUS, each in a process of its own.
+Real ZooKeeper, elections and engines, of this checkout and of commit PREVIOUS, each in a separate process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Eventually = Callable[..., None]
 PREVIOUS = "ea458e9"
 LONG = timedelta(seconds=30)
 STEP = timedelta(minutes=30)
-"""How far the wall clocks of all schedulers step between two leaders: three fire times."""
+"""Step of the wall clocks of all schedulers between two leaders: three fire times."""
 EVERY = timedelta(minutes=10)
 CHAIN = {"name": "chain", "tasks": {"a-f0": [], "b-f2": ["a-f0"], "c-f1": ["b-f2"], "d-f0": ["a-f0", "c-f1"]}}
 ENDS = {"name": "ends", "tasks": {"a-f0": [], "bad": [], "c-f0": ["a-f0"], "d-f0": ["c-f0"]}}
@@ -51,7 +51,7 @@ def previous() -> Iterator[Revision]:
 
 
 class Member:
-    """A scheduler or a worker in its process."""
+    """A scheduler or a worker in its own process."""
 
     def __init__(self, cluster: Cluster, kind: str, name: str, revision: Revision) -> None:
         command = [sys.executable, "-m", "tests.integration.upgrade_roles", kind, cluster.hosts, cluster.root]
@@ -67,7 +67,7 @@ class Member:
 
 
 class Cluster:
-    """Everybody, and an operator; `clock` is the wall clock of all schedulers, which a test steps."""
+    """All processes, and an operator. `clock` is the wall clock of all schedulers, which a test steps."""
 
     def __init__(self, hosts: str, root: str, folder: Path) -> None:
         self.hosts, self.root, self.folder = hosts, root, folder
@@ -81,10 +81,10 @@ class Cluster:
         self.ended: dict[str, str] = {}
         self.executed: list[str] = []
         now = datetime.now(UTC)
-        self.clock = now.replace(minute=now.minute // 10 * 10 + 1)  # no fire time passes by itself
+        self.clock = now.replace(minute=now.minute // 10 * 10 + 1)  # so that no fire time passes by itself
 
     def scheduler(self, name: str, revision: Revision) -> Member:
-        """Start one, which queues behind the others."""
+        """Start a scheduler, which queues behind the others."""
         made = Member(self, "scheduler", name, revision)
         self.schedulers.append(made)
         made.ask("define", pipelines=PIPELINES)
@@ -104,7 +104,7 @@ class Cluster:
             scheduler.ask("step_clock", until=self.clock.timestamp())
 
     def leave(self, member: Member) -> None:
-        """Stop a scheduler, after asking what it stored in history."""
+        """Stop a scheduler, after reading the runs that it stored in history."""
         if member in self.schedulers:
             self.schedulers.remove(member)
             self._note_ended(member)
@@ -147,7 +147,7 @@ class Cluster:
         return all(run.state.is_final for run in self.reader.run_list().values())
 
     def finish(self) -> None:
-        """Stop everybody, after asking what came of all."""
+        """Stop all processes, after reading all results."""
         for member in (*self.workers, *self.schedulers):
             self.leave(member)
 
@@ -165,7 +165,7 @@ def cluster(zookeeper: ZooKeeperServer, zk_root: str, tmp_path: Path) -> Iterato
 
 
 def hand_over(cluster: Cluster, successor: Member, number: int, eventually: Eventually) -> None:
-    """From the leader to the next one, with live runs, while fire times pass."""
+    """Hand over from the leader to the next one, with live runs, while fire times pass."""
     leader = cluster.schedulers[0]
     cluster.hold(True)
     cluster.start(f"chain-{number}", f"ends-{number}", f"stops-{number}")
@@ -186,7 +186,7 @@ def hand_over(cluster: Cluster, successor: Member, number: int, eventually: Even
 
 
 def check_laws(cluster: Cluster, activated_at: datetime) -> None:
-    """Every run has ended rightly, each attempt's user code ran once, no fire is doubled or lost."""
+    """Check that every run has ended correctly, each attempt ran once, no fire time is repeated or lost."""
     assert set(cluster.started) <= cluster.ended.keys()
     assert {run: EXPECTED[run.partition("-")[0]] for run in cluster.ended} == cluster.ended
     assert max(Counter(cluster.executed).values()) == 1

@@ -1,4 +1,4 @@
-"""Collections of garbage by elected leaders: a real ZooKeeper and a real S3 server; time is made to pass."""
+"""Collections of garbage by elected leaders: a real ZooKeeper, a real S3 server; the test sets the time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ARTIFACTS = Artifacts(gc=True, gc_keep_age=DAY, gc_keep_newest=0, gc_max_share=1
 
 
 class Member:
-    """One scheduler's election and collector. Its collections happen one at a time over all members."""
+    """One scheduler's election and collector. Only one member collects at a time."""
 
     def __init__(self, hosts: str, root: str, name: str, store: TravelledStore, turn: threading.Lock) -> None:
         self.name, self.root, self.turn = name, root, turn
@@ -107,7 +107,7 @@ class Member:
         self.collector.start()
 
     def know(self, ref: ReleaseRef) -> None:
-        """Put an active pipeline into the catalog, as this leader."""
+        """Write an active pipeline to the catalog, as this leader."""
         assert self.leadership is not None
         spec, digest = PipelineSpec(name=PipelineName(ref.name)), ReleaseDigest(ref.digest)
         record = active(spec, published=digest, release=digest, updated_at=datetime.now(UTC))
@@ -138,7 +138,7 @@ def store(s3_server: S3Server, s3_bucket: str) -> Iterator[TravelledStore]:
 
 @pytest.fixture
 def turn() -> threading.Lock:
-    """Held while a collection runs, and while a test lets time pass."""
+    """Lock that is held during a collection, and while a test advances the time."""
     return threading.Lock()
 
 
@@ -179,7 +179,7 @@ def test_leader_collects_the_old_release_and_followers_do_not_until_they_lead(
         return {ReleaseRef("p", digest) for digest in list_releases(store, "p")}
 
     def passes(time: timedelta, member: Member) -> None:
-        """Let time pass, and let that leader collect after it."""
+        """Advance the time, then let that leader collect."""
         with turn:
             store.passed += time
             before = len(member.reports)
@@ -212,7 +212,7 @@ def test_leader_collects_the_old_release_and_followers_do_not_until_they_lead(
 def test_record_that_this_version_cannot_read_is_not_passed_over(
     members: Callable[[str], Member], zookeeper: ZooKeeperServer, zk_root: str
 ) -> None:
-    """The cluster's reader reports and skips it; whoever deletes must not."""
+    """The cluster's reader reports and skips such a record. A collection must not skip it."""
     client = KazooClient(zookeeper.hosts)
     client.start(timeout=30)
     try:

@@ -1,4 +1,4 @@
-"""Schedulers say what they have verified, and publishing waits for them: real processes, a real stack."""
+"""Schedulers report verified releases, and publishing waits for them: real processes, a real stack."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def asked(stack: LocalStack, number: int, path: str) -> Any:
 
 
 def terms_of(stack: LocalStack, number: int) -> list[Any]:
-    """Terms as scheduler `number` tells them, oldest first; once its own is the newest and has read all."""
+    """The terms from scheduler `number`, oldest first, once its own is the newest and all are read."""
     terms: list[Any] = asked(stack, number, "/cluster/history")["terms"][::-1]
     name = asked(stack, number, "/status")["answered_by"]
     there = terms and terms[-1]["scheduler"] == name and terms[-1]["adopted"] is not None

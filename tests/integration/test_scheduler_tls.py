@@ -1,4 +1,4 @@
-"""Nimbus over TLS to a real ZooKeeper that wants a certificate: scheduler, sentinel, runner, doctor."""
+"""Nimbus over TLS to a real ZooKeeper that requires a certificate: scheduler, sentinel, runner, doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store in SQLite, shared by real processes: what a kill leaves, who is told, what fences whom."""
+"""The store in SQLite, shared by real processes: kills, notifications, fences."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_forked_child_is_refused_the_session_of_its_parent(session: SqliteSess
 def test_a_term_fences_those_before_it_and_cannot_begin_again(
     session: SqliteSession, calls: SqliteCalls
 ) -> None:
-    """As of two processes whose elections count versions from 0 each."""
+    """For example two processes whose elections both count versions from 0."""
     first, second = (FencingToken(path="/epoch", version=1, epoch=epoch) for epoch in (7, 8))
     old = begin_term(session, first)
     new = begin_term(session, second)

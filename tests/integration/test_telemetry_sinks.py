@@ -1,4 +1,4 @@
-"""Traces and lineage to real servers over HTTP, by the libraries of their standards."""
+"""Traces and lineage to real servers over HTTP, with the libraries of their standards."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ ATTEMPTS = [AttemptId(FAILED.id, TaskName(name), number) for name, number in
 
 
 class World:
-    """What sinks ask for."""
+    """The data that sinks read."""
 
     def __init__(self) -> None:
         self.runs: dict[RunId, Run] = {}

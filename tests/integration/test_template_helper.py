@@ -1,4 +1,4 @@
-"""The template helper as a process: its limits, its end, and what its end means."""
+"""The template helper as a process: its limits, its end, and the effects of its end."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Eventually = Callable[..., None]
 
 WHEN = datetime(2013, 2, 5, 6, 0, tzinfo=UTC)
 ENDLESS = "{{ ([[1] * 1000] * 3000) | sum(start=[]) | length }}"
-"""Computes for a minute in one call, with the interpreter's lock held."""
+"""Computes for a minute in one call, and holds the GIL."""
 COSTLY = [
-    "{{ [('x' * 1000000)] * 1000000 }}",  # would be a text of 1 TB
+    "{{ [('x' * 1000000)] * 1000000 }}",  # a text of 1 TB
     "{{ ([('x' * 1000000)] * 1000000) | string | length }}",
     "{{ ([('x' * 1000000)] * 1000000) | tojson | length }}",
     ENDLESS,
@@ -91,7 +91,7 @@ def test_a_template_cannot_take_more_memory_than_it_may() -> None:
 
 
 def test_checking_a_template_is_limited_too(helper: TemplateHelper, tmp_path: Path) -> None:
-    """To check a template is to compile it, and so to compute its constants."""
+    """A check compiles the template, and so computes its constants."""
     (tmp_path / "a.py").touch()
     (tmp_path / "b.sql").write_text("SELECT {{ 7 ** 99999999 }}")
     (tmp_path / "pipeline.yaml").write_text(

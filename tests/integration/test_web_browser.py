@@ -205,7 +205,7 @@ def test_notice_keeps_the_focus_of_its_links_while_the_scheduler_stays_away(
     server.stop()
     says_when_it_looks(page, "#notice", "s2", look_s=5)
     page.focus("#notice a")
-    for _ in range(2):  # it asks again
+    for _ in range(2):  # it requests again
         with page.expect_event("requestfailed", lambda request: request.url.endswith("/ui/runs")):
             page.clock.fast_forward(5000)
 
@@ -342,7 +342,7 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture
 def asking_url(world: Any, issuer: Issuer) -> Iterator[str]:
-    """A server that asks everybody, and knows a provider."""
+    """A server that requires a login, with a provider."""
     jwts = verifier(issuer.url, {"data-platform": Grant(role=AccessRole.OPERATOR)})
     gate = Gate(required=True, jwts=jwts)
     gate.know_store({}, b"k" * 32)

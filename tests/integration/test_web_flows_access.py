@@ -1,4 +1,4 @@
-"""Who may do what in pages, in a real browser over a real cluster that asks everybody for a token."""
+"""Permissions in pages, in a real browser with a real cluster that requires tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tab shows while parts of a real cluster are killed: the user stays in it, and goes on."""
+"""What a tab shows while parts of a real cluster are killed: the user stays in it and continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.web_flows import Flows
 
 @pytest.fixture(autouse=True)
 def _whole_again(flows: Flows) -> Iterator[None]:
-    """Start what a test has killed."""
+    """Start the processes that a test has killed."""
     yield
     for number in sorted(flows.cluster.silent):
         flows.cluster.start_scheduler(number)

@@ -1,4 +1,4 @@
-"""What users do with runs, in a real browser over a real cluster, by keyboard alone."""
+"""Users' actions on runs, in a real browser with a real cluster, by keyboard only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_user_is_told_which_parameter_is_wrong(flows: Flows, tabs: Tabs) -> None
 
     says(page, "#why", "parameter 'rows' must be of type integer, not 'many'")
     scripts_run(page)
-    keys.press("g")  # the scripts leave the answer in place
+    keys.press("g")  # scripts do not replace the answer
     assert page.locator("h1").inner_text() == "Refused"
     keys.go("r", to="**/ui/runs")
 

@@ -1,4 +1,4 @@
-"""Finding and looking in pages, over a real cluster in a real browser: narrow, dark, in many tabs."""
+"""Searching and reading pages of a real cluster in a real browser: narrow, dark, in many tabs."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_reader_who_scrolls_up_in_a_log_stays_there_until_they_go_to_its_end(
     page.wait_for_selector(f"#log-end:not(:text-is('{seen}'))")
     assert page.evaluate("document.querySelector('[data-log]').scrollTop") == 0
     keys.press("End")
-    for _ in range(2):  # the first growth may have begun before the key was heard
+    for _ in range(2):  # the first growth may have begun before the key was handled
         seen = page.locator("#log-end").inner_text()
         page.wait_for_selector(f"#log-end:not(:text-is('{seen}'))")
         eventually(lambda: _below(page) < 40, what="the end to be in view")
@@ -243,7 +243,7 @@ def test_reader_who_scrolls_up_in_a_log_stays_there_until_they_go_to_its_end(
 
 
 def _below(page: Any) -> float:
-    """Pixels of the log below what is in view."""
+    """Pixels of the log below the visible part."""
     return float(
         page.evaluate(
             "(() => { const log = document.querySelector('[data-log]');"

@@ -1,4 +1,4 @@
-"""Every page in every state, over real HTTP: links, ids, sizes, policy, and what hostile texts do."""
+"""Every page in every state, over real HTTP: links, ids, sizes, policy, and hostile texts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LARGEST_SCRIPTS = 40_000
 
 
 class Parsed(HTMLParser):
-    """What a test asks of a page."""
+    """The parts of a page that tests check."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def sample(world: Any) -> Any:
 
 @pytest.fixture
 def audited(sample: Any) -> Any:
-    """The same, with commands that wait and that were decided."""
+    """The same, with waiting and decided commands."""
     commands(sample)
     return sample
 
@@ -128,7 +128,7 @@ def published(sample: Any) -> Any:
 
 
 def release_pages(sample: Any) -> list[str]:
-    """The pages of the releases of `daily`; their addresses have digests."""
+    """The pages of the releases of `daily`, whose addresses contain digests."""
     old, new, far = (release.digest for release in sample.published)
     base = "/ui/pipelines/daily/releases"
     return [
@@ -227,7 +227,7 @@ def test_pages_are_whole_in_every_state(audited: Any, published: Any, web: httpx
 def test_links_of_all_pages_lead_somewhere(audited: Any, published: Any, web: httpx.Client) -> None:
     pages = {path: Parsed(web.get(path).text) for path in PAGES + release_pages(published)}
     links = {urljoin(path, link) for path, page in pages.items() for link in page.links}
-    links.discard("/ui/runs/nothing-of-this")  # what was searched for, as the id of an earlier run
+    links.discard("/ui/runs/nothing-of-this")  # the searched text, as the id of an earlier run
     posts = (
         "/stop",
         "/pause",
@@ -240,7 +240,7 @@ def test_links_of_all_pages_lead_somewhere(audited: Any, published: Any, web: ht
         "/cancel",
     )
 
-    # One of each form: tasks and lines of logs have numbers.
+    # One link of each form: those of tasks and log lines have numbers.
     forms = {
         re.sub(r"[0-9a-f]{64}|\d+", "0", urldefrag(link).url): urldefrag(link).url for link in sorted(links)
     }

@@ -73,7 +73,7 @@ while not os.path.exists(sys.argv[1]):
 (context().output / "told").write_text((context().inputs["make"] / "deep" / "er" / "told").read_text())
 """,
 }
-"""All of one release: it must not change while its attempts run."""
+"""All are of one release, because it must not change while its attempts run."""
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_data_are_reached_through_schedulers_that_came_after_the_submission(clus
 
 
 class Asker:
-    """Asks the door for addresses as the driver of an attempt, which waits, or as a stranger."""
+    """Requests addresses from the door: as the driver of an attempt, which waits, or as a foreign client."""
 
     def __init__(self, cluster: ClusterBench) -> None:
         self.cluster, self.attempt, self.release = cluster, "run1.task.1", RELEASE

@@ -1,7 +1,7 @@
-"""Driver pods: what an API server answers, and what is made of it. Spark's client is a stand-in here.
+"""Driver pods: answers of an API server, and their effects. Spark's client is replaced here.
 
-The same tests run on the test server and, where there is one, on a real kube-apiserver; those that need
-faults run on the test server alone. Spark's real client: `test_kubernetes_deploy.py`.
+The same tests run on the test server and, if there is one, on a real kube-apiserver. Tests that need faults
+run only on the test server. Spark's real client: `test_kubernetes_deploy.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def faulty(tmp_path: Path) -> Iterator[Place]:
 
 
 def sleeps(words: list[str], env: object) -> list[str]:
-    """The container ends as its program says: `exit-3` after the last slash of its URL, or never."""
+    """The container ends with the code in its URL (`exit-3` after the last slash), or never."""
     told = words[-1].rpartition("/")[2]
     code = told.removeprefix("exit-")
     return ["sh", "-c", f"exit {code}"] if code != told else ["sleep", "600"]
@@ -64,7 +64,7 @@ def submission(place: Place, program: str = "sleeps", *, tag: str = TAG, **conf:
 
 
 def wait_for(manager: KubernetesManager, state: DriverState, driver: str = NAME) -> str:
-    """The words of the report that says the state."""
+    """Wait for a report with a state. Returns its text."""
     eventually(lambda: manager.look(driver).state is state, f"{driver} is {state}")
     return manager.look(driver).words
 
@@ -74,7 +74,7 @@ def uid(place: Place) -> str:
 
 
 def stranger(place: Place, name: str) -> None:
-    """Make a pod that is not of Nimbus."""
+    """Create a pod that does not belong to Nimbus."""
     spec = {"containers": [{"name": "theirs", "image": IMAGE, "args": ["driver", "sleeps"]}]}
     meta = {"name": name, "labels": {"nimbus-attempt": "theirs"}}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
@@ -199,7 +199,7 @@ def test_deletion_spares_a_pod_with_another_uid(place: Place) -> None:
 
 
 def test_pod_without_its_config_map_is_replaced_at_the_next_submission(place: Place) -> None:
-    """As of a client that was killed in the middle: such a pod can never start."""
+    """For example of a killed client. Such a pod can never start."""
     manager = place.manager()
     place.kubelet.pods_at_most = 0
     manager.submit(submission(place))
@@ -258,7 +258,7 @@ def test_account_without_rights_is_refused_with_the_servers_words(faulty: Place)
 
 
 def test_lost_reply_of_a_create_makes_one_pod_that_is_complete(faulty: Place) -> None:
-    """The client gives up without a ConfigMap, so that pod can never start."""
+    """The client stops before it creates a ConfigMap, so that pod can never start."""
     faulty.faults.lose_reply("POST", "/pods$")
     manager = faulty.manager()
 
@@ -278,7 +278,7 @@ def test_lost_reply_of_the_last_step_is_a_submission(faulty: Place) -> None:
 
 
 def test_conflict_with_our_own_pod_is_a_submission(faulty: Place) -> None:
-    """Another worker submits it between our look and our create."""
+    """Another worker submits it between our read and our create."""
     faulty.faults.refuse("GET", f"/pods/{NAME}$", 404, "NotFound", "not found", times=0)
     manager = faulty.manager()
     manager.submit(submission(faulty))

@@ -1,6 +1,6 @@
 """Drivers in YARN: Spark's own client, ApplicationMaster and executors, and a ResourceManager for tests.
 
-The real worker, the real door, the real bootstrap. See `tests.yarn` for what is not real.
+The worker, the door and the bootstrap are real. See `tests.yarn` for the simulated parts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = [thorough, pytest.mark.timeout(1800)]
 TARGET = "hadoop"
 ATTEMPT = "run1.task.1"
 SPARK_S = 600.0
-"""Deadline of what JVMs do, on a machine that does much else."""
+"""Time limit of JVMs on a busy machine."""
 SUMS = """
 import sys, time
 from pathlib import Path
@@ -102,7 +102,7 @@ class YarnBench:
         )
 
     def submit(self, name: str, text: str, kind: TaskKind = TaskKind.PYSPARK) -> None:
-        """Give the worker an attempt."""
+        """Assign an attempt to the worker."""
         made = self.bench.order(
             self.bench.script(name, text),
             attempt=ATTEMPT,
@@ -114,13 +114,13 @@ class YarnBench:
         self.bench.board.assign("w1", replace(made, task=replace(made.task, spark_place=place)))
 
     def begin(self) -> Application:
-        """Give the worker an attempt, and wait until it computes; its application."""
+        """Assign an attempt to the worker, and wait until it runs. Returns its application."""
         self.submit("jobs/sum.py", SUMS)
         eventually(self.ran.exists, "the task computes", SPARK_S)
         return self.applications()[-1]
 
     def finish(self) -> End:
-        """Let the task go on; its end."""
+        """Let the task continue. Returns its END."""
         self.gate.touch()
         return self.bench.await_end(ATTEMPT, SPARK_S)
 
@@ -161,7 +161,7 @@ def stage(tmp_path: Path, java_home: Path) -> Iterator[YarnBench]:
 
 
 def foreign(stage: YarnBench, *, tags: frozenset[str] = frozenset()) -> Application:
-    """An application of the same user, which has nothing to do with us; it runs."""
+    """A running application of the same user that does not belong to Nimbus."""
     number = stage.yarn.manager.new_id()
     made = Application(
         id=f"application_1700000000000_{number:04}",
@@ -272,7 +272,7 @@ def test_submission_is_followed_when_its_client_dies_before_the_reply(stage: Yar
     eventually(stage.applications, "it is taken", SPARK_S)
 
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        with suppress(psutil.NoSuchProcess):  # it has ended
             if any("spark.yarn.appMasterEnv" in word or "SparkSubmit" in word for word in process.cmdline()):
                 process.kill()
     replied.set()
@@ -283,7 +283,7 @@ def test_submission_is_followed_when_its_client_dies_before_the_reply(stage: Yar
 
 
 def test_submission_of_which_the_client_hears_an_error_runs_at_most_once(stage: YarnBench) -> None:
-    """Spark's client then deletes what it has uploaded, so the application may not start."""
+    """Spark's client then deletes its uploads, so the application may not start."""
 
     def lost() -> None:
         raise RuntimeError("the reply is lost")

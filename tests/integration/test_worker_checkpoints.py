@@ -1,4 +1,4 @@
-"""Checkpoints, with real processes: the next attempt begins where a killed one was."""
+"""Checkpoints, with real processes: the next attempt continues after a killed one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _said(bench: Bench) -> list[str]:
 
 
 def _goes_on(bench: Bench, isolation: Isolation) -> int:
-    """The row at which the second attempt begins."""
+    """Run the second attempt. Returns the row at which it begins."""
     _order(bench, SECOND, isolation)
     eventually(lambda: len(_said(bench)) == 2, "the second attempt runs")
     (bench.root / "gate").touch()

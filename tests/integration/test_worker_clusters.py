@@ -1,4 +1,4 @@
-"""Two clusters on one host, whose runs have the same ids, as those of schedules do: each touches its own."""
+"""Two clusters on one host with equal run ids, such as those of schedules: each only touches its own runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def benches(tmp_path: Path) -> Iterator[tuple[Bench, Bench]]:
 
 
 def _run(bench: Bench) -> tuple[ProcessId, ProcessId]:
-    """Run the attempt without a worker: its runner, and a process that has left the runner's session."""
+    """Run the attempt without a worker: its runner, and a process outside the runner's session."""
     order = bench.order(bench.script("task.py", SLIPS_AWAY), args=(str(bench.root),))
     bench.folder().create(order)
     launch(bench.folder(), bench.startup())

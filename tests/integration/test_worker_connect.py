@@ -107,7 +107,7 @@ class Stage:
         return self.keep(self.bench.worker("w1", settings={"connect": connect or self.server()}))
 
     def keep(self, worker: Worker) -> Worker:
-        """Start a worker that is ended with the others."""
+        """Start a worker that ends together with the others."""
         worker.start()
         self._workers.append(worker)
         return worker
@@ -125,12 +125,12 @@ class Stage:
         self.bench.board.assign("w1", order)
 
     def beating(self, attempt: str = "run1.task.1") -> None:
-        """Have an operation run that shows that it does."""
+        """Start an operation that shows periodically that it runs."""
         self.assign(self.bench.script("beats.py", BEATS), attempt, args=(str(self.beats),))
         eventually(self.beats.exists, "an operation", 300)
 
     def beating_program(self) -> None:
-        """Have an operation run a program that does not look whether the server lives."""
+        """Start an operation with a program that does not check whether the server is alive."""
         program = self.bench.release / self.bench.script("beats.sh", BEATING_PROGRAM)
         script = self.bench.script("starts.py", STARTS_A_PROGRAM)
         self.assign(script, args=(str(self.beats), str(program)))
@@ -150,7 +150,7 @@ class Stage:
         return found
 
     def has_stopped_beating(self) -> bool:
-        """The last operation has ended: nothing was written for longer than its pauses."""
+        """Whether the last operation has ended: it wrote nothing for longer than its pauses."""
         return time.time() - self.beats.stat().st_mtime > 1.0
 
 
@@ -163,7 +163,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     for server in made.servers():
         connect_folder.end_server(server)
     for pid in made.seen:
-        with suppress(ChildProcessError):  # of a worker that was closed: its child is ours
+        with suppress(ChildProcessError):  # a child of a closed worker is a child of this process
             os.waitpid(pid, 0)
     bench.close()
 
@@ -415,7 +415,7 @@ def test_operation_ends_within_a_minute_when_runner_and_worker_are_gone(stage: S
 
 
 class SlowServer(RemoteServer):
-    """A server that is not there and takes its time to start."""
+    """A server that does not run yet and starts slowly."""
 
     def __init__(self) -> None:
         super().__init__("sc://localhost:1", None)

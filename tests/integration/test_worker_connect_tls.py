@@ -1,4 +1,4 @@
-"""A Spark Connect server of somebody else is spoken to by TLS, and is given the token."""
+"""An external Spark Connect server is used over TLS, with a token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOTS = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 
 class FakeServer(base_pb2_grpc.SparkConnectServiceServicer):
-    """Knows sessions and nothing else."""
+    """A server that only implements sessions."""
 
     def _check(self, context: grpc.ServicerContext) -> None:
         if ("authorization", "Bearer t0ken") not in context.invocation_metadata():

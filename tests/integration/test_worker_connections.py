@@ -1,4 +1,4 @@
-"""A runner that speaks to a real ZooKeeper and a real S3 server, as it is told to on its standard input."""
+"""A runner that uses a real ZooKeeper and a real S3 server, configured on its standard input."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _connections(zookeeper: ZooKeeperServer, s3: S3Server, bucket: str) -> Conne
 
 
 def _seen(board: ZooKeeperAttemptBoard, attempt: AttemptId) -> Slots:
-    """What the board says; nothing while our own connection is not back yet."""
+    """The answer of the board; None while our own connection is lost."""
     try:
         return board.read(attempt)
     except StoreUnavailableError:

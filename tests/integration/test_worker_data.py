@@ -221,7 +221,7 @@ AT_ONCE = 10
 def test_of_two_attempts_at_once_one_is_visible_and_the_other_is_collected(
     bench: Bench, store: S3ObjectStore, tmp_path: Path, rounds: int
 ) -> None:
-    """The first attempt is fenced while it runs. It goes on, writes and uploads, as one of a cut-off host."""
+    """The first attempt is fenced while it runs, but still writes and uploads, like on an isolated host."""
     workers = [bench.worker("w1"), bench.worker("w2")]
     for worker in workers:
         worker.start()
@@ -248,7 +248,7 @@ def test_of_two_attempts_at_once_one_is_visible_and_the_other_is_collected(
 
 
 def _race(runs: list[str], bench: Bench, tmp_path: Path) -> dict[str, str]:
-    """Run two attempts of a task at once, for some runs; the reference of each run's output."""
+    """Run two attempts of a task at once, for some runs. Returns the reference of each run's output."""
     go = tmp_path / f"go-{runs[0]}"
     for run in runs:
         give(bench, "w1", WRITES_WITH_ANOTHER, f"{run}.make.1", Isolation.POOLED, args=(str(go),))
@@ -273,7 +273,7 @@ def _race(runs: list[str], bench: Bench, tmp_path: Path) -> dict[str, str]:
 
 
 def _read(bench: Bench, reference: str, host: str) -> list[str]:
-    """What a task on another host finds."""
+    """The content that a task on another host reads."""
     place = bench.place(host)
     place.fetch(reference)
     return [path.read_text() for path in sorted(place.input(reference).iterdir())]

@@ -1,4 +1,4 @@
-"""The data source for Spark below real drivers: one source text, outputs in a folder and in a bucket."""
+"""The data source for Spark in real drivers: one script, with outputs in a folder and in a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables that a pipeline gives its tasks, in real processes."""
+"""Environment variables that a pipeline sets for its tasks, in real processes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 class HistoryServer:
-    """Spark's own, from PySpark's jars."""
+    """Spark's own history server, from PySpark's jars."""
 
     def __init__(self, java_home: Path, logs: Path, scratch: Path) -> None:
         jars = Path(pyspark.__file__).parent / "jars"

@@ -1,4 +1,4 @@
-"""Runners and drivers that are forked: as good as those that are started, and what forks bring along."""
+"""Forked runners and drivers: they behave like started ones, and do not inherit state."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ print("found:", found(re.compile(sys.argv[1].encode())))
 """
 SECRET = "hush-hush-of-the-connection"
 PATTERN = "hush-hush-[o]f-the-connection"
-"""Finds the secret and not itself."""
+"""Finds the secret, but not itself."""
 LEAVES_OPEN = """
 import holder
 holder.file.write("kept")

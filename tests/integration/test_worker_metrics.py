@@ -1,4 +1,4 @@
-"""What a worker of its own serves, and to whom."""
+"""The metrics of a separate worker, and who may read them."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ def test_a_second_worker_on_one_port_is_told_which_key_to_change(gate: Gate, ser
     with pytest.raises(PortInUseError, match=r"^cannot listen on .*`worker\.metrics`"):
         second.start()
 
-    second.stop(timedelta(seconds=5))  # as a worker does that could not start
+    second.stop(timedelta(seconds=5))  # like a worker that could not start

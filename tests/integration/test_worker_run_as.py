@@ -1,6 +1,6 @@
-"""Drivers under users of their own, with real processes: what a hostile task tries, and what becomes of it.
+"""Drivers that run as other users, with real processes: attacks of a hostile task, and their results.
 
-Needs root, and an interpreter that other users can read.
+It needs root, and an interpreter that other users can read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nimbus.worker.worker import Worker
 SOON = timedelta(seconds=10)
 VICTIM = "run9.victim.1"
 UID = 2_000_000 + 2 * os.getpid() % 1_000_000
-"""Of nobody else, not even of a test in another process."""
+"""A user id that nothing else uses, not even a test in another process."""
 BOTH = pytest.mark.parametrize("isolation", list(Isolation))
 
 
@@ -103,7 +103,7 @@ def _run(bench: Bench, text: str, *args: object, **more: object) -> End:
 
 
 def _unharmed(bench: Bench, isolation: Isolation) -> None:
-    """The next attempt of somebody else."""
+    """Check that the next attempt of another user works."""
     pipeline = PipelineName("of-alice")
     _order(bench, "print('fine')", attempt="run2.task.1", isolation=isolation, pipeline=pipeline)
     assert bench.await_end("run2.task.1").outcome is Outcome.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Runners as real processes: what they promise, with whatever dies when."""
+"""Runners as real processes: their guarantees, with kills at different moments."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ subprocess.run([sys.executable, '-c', 'import shared, packed'], check=True)
 
 @pytest.fixture(params=["forked", "started"])
 def how(request: pytest.FixtureRequest) -> str:
-    """How runners come to be."""
+    """How runners are started."""
     return str(request.param)
 
 
@@ -223,7 +223,7 @@ def test_driver_gets_more_memory_when_its_order_says_so(bench: Bench) -> None:
 
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
-    """A memory cgroup of 64 MiB. Version 1 alone lets a process of any cgroup move into it."""
+    """A memory cgroup of 64 MiB. Only with version 1 can a process of any cgroup move into it."""
     place = Path("/sys/fs/cgroup/memory") / f"nimbus-test-{os.getpid()}"
     try:
         place.mkdir()
@@ -271,7 +271,7 @@ def test_second_launch_of_an_attempt_runs_nothing_while_the_first_lives(bench: B
 
     second = bench.launch(folder, bench.startup())
 
-    if second is not None:  # None: it has ended already
+    if second is not None:  # None: it has already ended
         eventually(lambda: not procfs.is_alive(second.pid, second.start_ticks), "the second runner's end")
     assert folder.last_runner() == first
     gate.touch()
@@ -327,14 +327,14 @@ def test_runner_of_a_withdrawn_attempt_ends_with_75_without_user_code(bench: Ben
 
 
 def test_runner_killed_between_claim_and_go_leaves_no_user_code_behind(bench: Bench, tmp_path: Path) -> None:
-    # The board answers no claim, so the driver is there and waits; then the claim is made in its name.
+    # The board does not answer claims, so the driver waits; then the test claims in its name.
     bench.board.cut_off(down=True)
     folder = _start(bench, COUNTS, str(tmp_path / "ran"))
     driver = eventually(bench.driver_tree, "the driver is there")[0]
     used = [-1.0]
 
     def rests() -> bool:
-        """Whether it has used no processor time in the last ten looks."""
+        """Whether it has used no processor time in the last ten samples."""
         used.append(sum(psutil.Process(driver.pid).cpu_times()[:2]))
         return used[-1] == used[-10:][0]
 
@@ -382,8 +382,8 @@ def test_driver_is_not_let_go_while_the_board_is_away_and_runs_when_it_is_back(
 def test_task_beyond_its_timeout_is_ended_with_all_it_started(
     bench: Bench, tmp_path: Path, manner: str
 ) -> None:
-    # Long enough for the task to come to its sleep also where a Python takes seconds to start; and as long
-    # for one that listens to SIGTERM to die of it.
+    # Long enough for the task to reach its sleep, even if Python takes seconds to start; and long enough for
+    # a task that handles SIGTERM to end.
     made = bench.order(
         bench.script("task.py", HANGS), args=(str(tmp_path / "ran"), manner), timeout=timedelta(seconds=5)
     )
@@ -443,7 +443,7 @@ def test_running_task_survives_a_board_that_is_away_and_its_end_arrives_later(
 
 
 def _make_again(bench: Bench) -> None:
-    """The run is archived, and its id serves again."""
+    """Archive the run, and use its id again."""
     bench.board.remove_attempt(ATTEMPT)
     bench.board.add_attempt(ATTEMPT)
 
@@ -617,7 +617,7 @@ def test_of_three_writers_of_a_slot_exactly_one_wins_in_200_races(tmp_path: Path
             writer.join()
         assert len(won) == 1
         assert slot.read_text() == f"record of {won[0]}"
-    assert len(list(tmp_path.iterdir())) == 200  # no half-written part is left
+    assert len(list(tmp_path.iterdir())) == 200  # no partial file is left
 
 
 def test_record_of_another_writer_stays_when_the_runner_comes_later(bench: Bench, tmp_path: Path) -> None:

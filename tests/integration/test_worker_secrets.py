@@ -1,4 +1,4 @@
-"""A task's secrets, as real processes: its code has them, and nothing that is kept or shown does."""
+"""A task's secrets, with real processes: its code has them, but no stored or shown text contains them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(bench: Bench, workers: list[Worker], **secrets: str) -> None:
 
 
 def kept(root: Path) -> list[str]:
-    """Files that hold the value."""
+    """Files that contain the value."""
     files = (file for file in root.rglob("*") if file.is_file() and not file.is_symlink())
     return [str(file) for file in files if VALUE.encode() in file.read_bytes()]
 

@@ -1,4 +1,4 @@
-"""Real Spark below a real runner."""
+"""Real Spark with a real runner."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_spark_reports_progress_and_dies_with_its_runner(bench: Bench) -> None:
 
     os.kill(runner.pid, signal.SIGKILL)
 
-    # Python goes by PDEATHSIG; its JVM and Spark's workers by themselves, before anybody kills them.
+    # PDEATHSIG ends Python; its JVM and Spark's workers end by themselves, before they are killed.
     eventually(lambda: bench.driver_tree() == [], "the tree is gone", 60)
 
 

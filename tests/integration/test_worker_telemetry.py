@@ -1,4 +1,4 @@
-"""What tasks are told of their trace and their lineage, in real processes."""
+"""What tasks know of their trace and their lineage, in real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm drivers: handed over, lost, looked after. The driver is a fake; runner and fork server are not."""
+"""Warm drivers: hand-over, loss, supervision. The driver is a fake; runner and fork server are real."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Stage:
         return folder
 
     def ran(self, folder: AttemptFolder) -> str:
-        """Wait for the attempt's end; its log."""
+        """Wait for the attempt's end. Returns its log."""
         end = self.bench.await_end(str(folder.attempt))
         assert end.outcome is Outcome.SUCCEEDED, (end.reason, folder.runner_log.read_text())
         eventually(lambda: folder.is_delivered, "delivery")
@@ -78,7 +78,7 @@ class Stage:
         eventually(lambda: folder.log.exists() and "runs True" in folder.log.read_text(), "the task runs")
 
     def warmed(self) -> None:
-        """Have a task ordered, and wait until a driver like its own is ready."""
+        """Order a task, and wait until a similar driver is ready."""
         self.ran(self.launch("run0.first.1"))
         self.keep_ready_until("1 ready")
 
@@ -221,7 +221,7 @@ def test_runner_that_dies_after_the_hand_over_takes_the_warm_driver_along_and_is
     assert ending.outcome is Outcome.LOST
 
 
-# A warm driver that belongs to no attempt.
+# A warm driver without an attempt.
 
 
 def test_waiting_driver_is_no_process_of_any_attempt(stage: Setting) -> None:
@@ -328,7 +328,7 @@ def test_warm_driver_that_dies_while_it_is_handed_over_leaves_the_attempt_to_ano
         assert there.ran(folder) == "a cold driver runs\n"
         assert "warm_driver_failed" in folder.runner_log.read_text()
         return
-    # The runner itself: it had the lock, so its worker settles the attempt, which never ran.
+    # The runner itself had the lock, so its worker settles the attempt, which never ran.
     eventually(lambda: not folder.is_locked(), "the runner is dead")
     ending = dead_runner.ending_of_the_dead(folder, there.bench.board, WorkerId("w1"), datetime.now(UTC))
     assert ending is not None

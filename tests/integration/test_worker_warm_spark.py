@@ -1,4 +1,4 @@
-"""Real Spark in warm drivers: what a task sees of it, and what a warm JVM cannot follow."""
+"""Real Spark in warm drivers: what a task sees, and settings that a warm JVM cannot apply."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def bench(tmp_path: Path, warm: WarmLauncher) -> Iterator[Bench]:
 
 
 def _warmed(bench: Bench, warm: WarmLauncher, order: Assignment) -> WarmPair:
-    """Have a driver ready that fits an order."""
+    """Prepare a driver that fits an order."""
     plan = warm_plan(bench.startup().plan, order)
     assert plan is not None
     pair = WarmPair(bench.root / "w1", warm._forks, plan)

@@ -1,4 +1,4 @@
-"""Workers with real runners: orders, what an earlier worker left, and runners that die."""
+"""Workers with real runners: orders, attempts of an earlier worker, and runners that die."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HealingError(Exception):
 
 
 class FollowingRegistrations(RecordingRegistrations):
-    """They are away while the board is."""
+    """Registrations that are unavailable whenever the board is."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class FollowingRegistrations(RecordingRegistrations):
 
 
 class AwayLogs(FileLogs):
-    """They take nothing until `away` is cleared."""
+    """Logs that accept nothing until `away` is cleared."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -1,7 +1,7 @@
-"""A scheduler and a worker in processes of their own, for the test of upgrades.
+"""A scheduler and a worker in separate processes, for the test of upgrades.
 
 `python -m tests.integration.upgrade_roles scheduler|worker HOSTS ROOT NAME`, with `nimbus` and `leader` of
-this checkout or of the release before: what is used here is in both. Asked by lines of JSON.
+this checkout or of the previous release. It only uses functions that both have. Reads requests as JSON lines.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tests.benchmark.engine.shim import NEWEST_SCHEMA, Policy, run_of
 
 try:
     from nimbus.domain.task_run import Outcome
-except ImportError:  # of the release before
+except ImportError:  # the previous release
     from nimbus.domain.run import Outcome  # type: ignore[attr-defined, no-redef]
 
 EVERY_S = 0.2
-"""How often registrations and orders are read."""
+"""Interval at which registrations and orders are read."""
 SLOTS = 6
 KEEP_FINISHED = timedelta(minutes=45)
 _KNOWS = {"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}
@@ -52,17 +52,17 @@ _HAS_NONCE = "nonce" in {field.name for field in fields(Claim)}
 
 
 def digest_of(what: Mapping[str, Any]) -> ReleaseDigest:
-    """Of the release, which is a pipeline's description."""
+    """Digest of the release, which is a pipeline's description."""
     return ReleaseDigest(hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest())
 
 
 def failures_of(task: str) -> int:
-    """How often a task fails before it succeeds: its name says so, as `load-f2` does; `bad` always fails."""
+    """How often a task fails before it succeeds, from its name, such as `load-f2`; `bad` always fails."""
     return 10**6 if task == "bad" else int(task.rpartition("-f")[2])
 
 
 def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
-    """A description is name, tasks with what each needs, and perhaps a cron expression."""
+    """The definition of a description: name, tasks with their needs, optionally a cron expression."""
     cron = what.get("cron")
     return PipelineSpec(
         name=PipelineName(what["name"]),
@@ -82,7 +82,7 @@ def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
 
 
 class SchedulerRole(EngineRole):
-    """Election and engine of one release; it registers itself, as a scheduler does."""
+    """Election and engine of one release. It registers itself like a scheduler."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
         reign.WORKERS_EVERY_S = loop.LONGEST_WAIT_S = EVERY_S
@@ -103,7 +103,7 @@ class SchedulerRole(EngineRole):
         self._specs |= {digest_of(what): spec_of(what) for what in pipelines}
 
     def queue(self) -> None:
-        """Stand in the queue, without waiting."""
+        """Join the queue, without waiting."""
         self.election.add_to_leader_lock_queue()
 
     def leads(self) -> bool:
@@ -111,7 +111,7 @@ class SchedulerRole(EngineRole):
         return self.engine.status.recovered_at is not None
 
     def abdication(self) -> str:
-        """Why it left the queue or the leadership last, as its registration says."""
+        """The reason of its last abdication, from its registration."""
         return self.election.status().last_abdication or ""
 
     def ended(self) -> dict[str, str]:
@@ -127,7 +127,7 @@ class SchedulerRole(EngineRole):
 
 
 class WorkerRole:
-    """Claims and ends attempts through the board of one release; holds them while it is told to."""
+    """Claims and ends attempts through the board of one release. Holds them if the test wants it."""
 
     def __init__(self, hosts: str, root: str, name: str) -> None:
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=20)))
@@ -136,7 +136,7 @@ class WorkerRole:
         self._registrations = ZooKeeperRegistrations(self.session, root)
         self._holding = False
         self._held: dict[AttemptId, str | None] = {}
-        """Claimed attempts that have no END, with the nonce of their claims."""
+        """Claimed attempts without END, with the nonce of their claims."""
         self._executed: list[str] = []
         self._seen: set[AttemptId] = set()
         self._stopping = threading.Event()
@@ -145,15 +145,15 @@ class WorkerRole:
         self._thread.start()
 
     def hold(self, holding: bool) -> None:
-        """Whether what is claimed waits before it ends; of runs of `chain` only a retry does."""
+        """Whether claimed attempts wait before they end. In runs of `chain`, only retries wait."""
         self._holding = holding
 
     def drain(self) -> None:
-        """Take nothing more."""
+        """Claim no more attempts."""
         self._publish(draining=True)
 
     def held(self) -> list[str]:
-        """Attempts that wait."""
+        """The waiting attempts."""
         return [str(attempt) for attempt in tuple(self._held) if self._waits(attempt)]
 
     def executed(self) -> list[str]:

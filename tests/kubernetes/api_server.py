@@ -1,7 +1,7 @@
 """A Kubernetes API server for tests: the core API that Spark's client and drivers use, over HTTP on loopback.
 
-Faults on demand: requests that are refused, replies that are lost, watches that break, a server that is gone.
-The suite that uses it runs on a real kube-apiserver as well, see `tests/kubernetes/conftest.py`.
+Faults on demand: refused requests, lost replies, broken watches, a stopped server. The suite that uses it
+runs on a real kube-apiserver as well, see `tests/kubernetes/bench.py`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _PATCHES = ("merge-patch", "strategic-merge-patch", "apply-patch")
 
 @dataclass
 class Fault:
-    """What happens to requests that match, as often as `times` says."""
+    """A fault of matching requests, at most `times` times."""
 
     method: str
     path: str
-    """A regular expression that is found in it."""
+    """A regular expression that matches a part of the request."""
     times: int
     error: ApiError | None = None
-    """Answered, and nothing is done; None: it is done, and the reply is lost."""
+    """Status of the answer, without executing the request; None: it is executed, and the reply is lost."""
 
 
 class ApiServer:
-    """Listens until `stop`; `start` again takes the same port."""
+    """Listens until `stop`. A second `start` uses the same port."""
 
     def __init__(self) -> None:
         self.store = Store()
         self.tokens = {"admin-token": True, "weak-token": False}
-        """Who may do all, and who nothing."""
+        """Tokens of a user with all permissions, and of one without any."""
         self.requests: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
         self.watches_broken = 0
@@ -70,7 +70,7 @@ class ApiServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Be gone. What is known stays."""
+        """Stop listening. The objects stay."""
         if (server := self._server) is None or self._thread is None:
             return
         self._server = None
@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
                 one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, *_: object) -> None:
-        """A client has hung up."""
+        """Ignore clients that close connections."""
 
 
 def _handler(api: ApiServer) -> type[BaseHTTPRequestHandler]:
@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         return 200, store.replace(kind, namespace, name, merged(old, body))
 
     def _watch(self, kind: str, namespace: str, selectors: tuple[str, str], asked: dict[str, str]) -> None:
-        """Send what happens, over a WebSocket if the client wants one, or else in chunks."""
+        """Send events, over a WebSocket if the client requests one, otherwise in chunks."""
         store = self.server_of.store
         at = int(asked.get("resourceVersion") or 0)
         first = (
@@ -298,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
             send(b"")
 
     def _is_open(self) -> bool:
-        """Whether the client still listens. What it says in a WebSocket is its end, or needs no answer."""
+        """Whether the client still listens. A message in a WebSocket is its end, or needs no answer."""
         if not select.select([self.connection], [], [], 0)[0]:
             return True
         said = self.connection.recv(4096)

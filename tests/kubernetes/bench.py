@@ -1,10 +1,10 @@
 """A Kubernetes cluster for a test: the test server or a real kube-apiserver, and a kubelet for its pods.
 
-A real one is used where these variables say where it is:
+A real one is used if these variables are set:
   NIMBUS_TEST_KUBERNETES             its URL
-  NIMBUS_TEST_KUBERNETES_TOKEN_FILE  a token that may do all
-  NIMBUS_TEST_KUBERNETES_CA_FILE     what its certificate is checked with
-Neither scheduler nor controllers nor a kubelet may run there: `tests.kubernetes.kubelet` stands in for them.
+  NIMBUS_TEST_KUBERNETES_TOKEN_FILE  a token with all permissions
+  NIMBUS_TEST_KUBERNETES_CA_FILE     the authority of its certificate
+No scheduler, controllers or kubelet may run there: `tests.kubernetes.kubelet` replaces them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REAL = "NIMBUS_TEST_KUBERNETES"
 
 @dataclass(kw_only=True)
 class Place:
-    """Where a cluster is."""
+    """Address and files of a cluster."""
 
     root: Path
     url: str
@@ -43,7 +43,7 @@ class Place:
     ca_file: Path | None
     namespace: str
     server: ApiServer | None
-    """To make faults with; None: it is a real one."""
+    """The test server, for faults; None: it is a real one."""
     kubelet: Kubelet
 
     @property
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def conf(self) -> dict[str, str]:
-        """As of a target."""
+        """The Spark configuration of a target."""
         made = {
             "spark.kubernetes.container.image": "spark:test",
             "spark.kubernetes.authenticate.submission.oauthTokenFile": str(self.token_file),
@@ -63,7 +63,7 @@ class Place:
         return made
 
     def manager(self, **more: Any) -> KubernetesManager:
-        """A manager whose client is the quick one, unless SPARK_HOME is said."""
+        """A manager with the quick client, unless SPARK_HOME is given."""
         home = more.pop("spark_home", None) or self._quick_home()
         client = SparkClient(
             master=f"k8s://{self.url}",
@@ -88,7 +88,7 @@ class Place:
         return program.parent.parent
 
     def ask(self, method: str, what: str, body: object = None) -> httpx.Response:
-        """Ask the API server as an administrator."""
+        """Send a request to the API server as an administrator."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
         verify: Any = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else True
         return httpx.request(
@@ -103,7 +103,7 @@ class Place:
 
 @contextmanager
 def kubernetes(root: Path, kind: str, command: Command = bootstrap_alone) -> Iterator[Place]:
-    """A cluster with an empty namespace; skips the test if there is no real one, and one is wanted."""
+    """A cluster with an empty namespace. Skips the test if a real one is wanted and there is none."""
     namespace, server, ca_file = f"nimbus-{uuid.uuid4().hex[:8]}", None, None
     if kind == "real":
         if _REAL not in os.environ:
@@ -115,7 +115,7 @@ def kubernetes(root: Path, kind: str, command: Command = bootstrap_alone) -> Ite
         server.store.namespaces.add(namespace)
         server.start()
         url, token_file = server.url, root / "token"
-        token_file.write_text("admin-token")  # Spark takes no newline at its end
+        token_file.write_text("admin-token")  # Spark does not accept a newline at its end
     kubelet = Kubelet(root / "pods", url, token_file.read_text().strip(), ca_file, command)
     kubelet.namespace = namespace
     place = Place(

@@ -19,7 +19,7 @@ from tests.kubernetes.bench import Place
 
 
 class KubernetesBench(ClusterBench):
-    """As `ClusterBench`, with pods for processes."""
+    """Like `ClusterBench`, with pods instead of processes."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class KubernetesBench(ClusterBench):
         return {TARGET: target}
 
     def assign(self, order: Assignment, worker: str = "w1") -> None:
-        """Give a worker an order, whose Spark runs in pods."""
+        """Assign an attempt whose Spark runs in pods."""
         place = SparkPlace(target=TARGET, deploy=SparkDeploy.CLUSTER)
         self.bench.board.assign(worker, replace(order, task=replace(order.task, spark_place=place)))
 
     def driver(self) -> ClusterDriver | None:
-        """The one that was submitted."""
+        """The submitted driver."""
         return self.bench.slots().submitted
 
 

@@ -1,8 +1,8 @@
-"""A stand-in for scheduler, kubelet and garbage collector: it starts each pod as processes of this host.
+"""Replaces scheduler, kubelet and garbage collector: it starts each pod as processes of this host.
 
-It speaks to the API server alone, so it works with the test server and with a real one. A pod has a group of
-processes, a folder, and an address of loopback of its own. Mounts are folders below the pod's; arguments and
-variables that name a place in a mount are rewritten. Memory and CPU are not limited.
+It only uses the API server, so it works with the test server and with a real one. Each pod has a group of
+processes, a folder, and a loopback address. Mounts are folders below the pod's folder. It rewrites arguments
+and variables that contain a path in a mount. Memory and CPU are not limited.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import httpx
 
 Object = dict[str, Any]
 Command = Callable[[list[str], Mapping[str, str]], list[str]]
-"""What the image runs, by the container's arguments and environment."""
+"""Makes the command of the image from the container's arguments and environment."""
 _EVERY_S = 0.2
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 
@@ -48,7 +48,7 @@ class Kubelet:
         self._http = httpx.Client(base_url=url, headers=headers, verify=verify, timeout=10)
         self.namespace = "nimbus"
         self.pods_at_most = 100
-        """More of them wait, unschedulable."""
+        """Further pods wait, unschedulable."""
         self.missing_images: set[str] = set()
         self._running: dict[str, _Running] = {}
         """By uid."""
@@ -72,7 +72,7 @@ class Kubelet:
         self._http.close()
 
     def folder(self, name: str) -> Path:
-        """Of the last pod of that name: its container's working folder and output are below it."""
+        """Folder of the last pod with that name. It contains its container's working folder and output."""
         return max(self._root.glob(f"{name}.*"), key=lambda place: place.stat().st_mtime)
 
     def said(self, name: str) -> str:
@@ -81,7 +81,7 @@ class Kubelet:
 
     def _run(self) -> None:
         while not self._stopping.wait(_EVERY_S):
-            with suppress(httpx.HTTPError, KeyError):  # it is away; or a pod is gone meanwhile
+            with suppress(httpx.HTTPError, KeyError):  # the server is unavailable, or a pod was deleted
                 self._look()
 
     def _get(self, what: str) -> httpx.Response:
@@ -89,7 +89,7 @@ class Kubelet:
 
     def _look(self) -> None:
         owned = {kind: self._list(kind) for kind in ("pods", "configmaps", "services")}
-        pods = self._list("pods")  # after what they own, so that no owner is missed
+        pods = self._list("pods")  # read after their dependents, so that no owner is missed
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._collect(owned, uids)
         for uid, one in list(self._running.items()):
@@ -104,7 +104,7 @@ class Kubelet:
         uid, phase = pod["metadata"]["uid"], pod["status"].get("phase")
         one = self._running.get(uid)
         if one is not None and one.process.poll() is not None:
-            _signal(one, signal.SIGKILL)  # what it has left
+            _signal(one, signal.SIGKILL)  # its remaining processes
             self._report_end(pod, one.process.returncode)
             del self._running[uid]
             one = None
@@ -129,7 +129,7 @@ class Kubelet:
         self._http.post(place, json={**binding, "target": node}).raise_for_status()
 
     def _is_ready(self, pod: Object) -> bool:
-        """Whether its image and the ConfigMaps that it mounts are there."""
+        """Whether its image and its mounted ConfigMaps exist."""
         container = pod["spec"]["containers"][0]
         if container["image"] in self.missing_images:
             waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling {container['image']}"}
@@ -189,7 +189,7 @@ class Kubelet:
         return place
 
     def _hosts(self) -> str:
-        """What the cluster's DNS says: the address of each headless service is that of its pod."""
+        """The cluster's DNS: the address of each headless service is that of its pod."""
         lines = ["127.0.0.1 localhost", f"127.0.0.1 {os.uname().nodename}"]
         pods = self._get("pods").json()["items"]
         for service in self._get("services").json()["items"]:
@@ -216,7 +216,7 @@ class Kubelet:
         return found
 
     def _collect(self, owned: Mapping[str, list[Object]], uids: set[str]) -> None:
-        """Delete what belongs to pods that are gone."""
+        """Delete objects whose owner pods do not exist any more."""
         for kind, objects in owned.items():
             for one in objects:
                 owners = one["metadata"].get("ownerReferences") or ()
@@ -309,7 +309,7 @@ def bootstrap_alone(words: list[str], _env: Mapping[str, str]) -> list[str]:
 
 
 def spark_image(spark_home: Path, java_home: Path, *, without_service: bool = False) -> Command:
-    """As `entrypoint.sh` of Spark's images. Without a Service, a driver is reached by its pod's address."""
+    """Like `entrypoint.sh` of Spark's images. Without a Service, a driver has its pod's address."""
 
     def command(words: list[str], env: Mapping[str, str]) -> list[str]:
         assert isinstance(env, dict)

@@ -1,4 +1,4 @@
-"""Stands in for Spark's client where a test needs no Spark: makes the objects that it makes, in its order.
+"""Replaces Spark's client in tests without Spark: creates the same objects, in the same order.
 
 `spark-submit --properties-file FILE --load-spark-defaults URL`
 """

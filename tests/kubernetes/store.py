@@ -1,6 +1,6 @@
-"""What a Kubernetes API server knows: objects with versions, and what has happened to them. No network.
+"""The state of a Kubernetes API server: objects with versions, and their changes. No network.
 
-As published: https://kubernetes.io/docs/reference/using-api/api-concepts/
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 class ApiError(Exception):
-    """Answered as a Status."""
+    """An error that the server answers as a Status."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class Change:
 
 
 class Store:
-    """All objects. Any thread."""
+    """All objects. Any thread may call it."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -54,7 +54,7 @@ class Store:
         self._version = 100
         self.changes: list[Change] = []
         self.forgotten = 0
-        """Changes up to this version are not known any more: watches from there get 410."""
+        """Changes up to this version are deleted: watches from there get 410."""
         self.namespaces = {"default"}
         self.pods_at_most = 1 << 30
         """A quota."""
@@ -63,7 +63,7 @@ class Store:
         return self._version
 
     def forget_changes(self) -> None:
-        """As after a compaction."""
+        """Delete old changes, like a compaction."""
         with self.changed:
             self.forgotten = self._version
 
@@ -118,7 +118,7 @@ class Store:
             ]
 
     def replace(self, kind: str, namespace: str, name: str, given: Mapping[str, Any]) -> Object:
-        """Write a whole object. 409 when `resourceVersion` is said, and is another one."""
+        """Write a whole object. 409 if it has another `resourceVersion`."""
         with self.changed:
             old, made = self.get(kind, namespace, name), copy.deepcopy(dict(given))
             meta = made.setdefault("metadata", {})
@@ -133,7 +133,7 @@ class Store:
             return self._put(kind, "MODIFIED", made)
 
     def delete(self, kind: str, namespace: str, name: str, options: Mapping[str, Any]) -> Object:
-        """Delete; a pod on a node only once its kubelet says so, with a grace of 0."""
+        """Delete an object. A pod on a node is only deleted when its kubelet confirms it (grace 0)."""
         with self.changed:
             found = self.get(kind, namespace, name)
             uid = (options.get("preconditions") or {}).get("uid")
@@ -164,7 +164,7 @@ class Store:
     def after(
         self, version: int, kind: str, namespace: str, labels: str, fields: str
     ) -> tuple[int, list[Change]]:
-        """What has happened since a version. 410 when that is not known any more."""
+        """Changes since a version. 410 if these are deleted."""
         with self.changed:
             if version < self.forgotten:
                 raise ApiError(410, "Expired", f"too old resource version: {version} ({self.forgotten})")
@@ -184,7 +184,7 @@ def now() -> str:
 
 
 def selected(one: Object, labels: str, fields: str) -> bool:
-    """Whether selectors of labels and of fields take an object."""
+    """Whether selectors of labels and of fields match an object."""
     has = one["metadata"].get("labels") or {}
     if not all(_label_fits(has, term) for term in _terms(labels)):
         return False

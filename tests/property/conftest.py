@@ -1,6 +1,6 @@
-"""How Hypothesis runs here: a law that holds does not fail because the machine is busy.
+"""Settings of Hypothesis: no test fails because the machine is busy.
 
-A law that does not say with how many examples it is tried is tried with 50, and with 500 in `make simulate`.
+Laws without their own number of examples are tested with 50, and in `make simulate` with 500.
 """
 
 from __future__ import annotations

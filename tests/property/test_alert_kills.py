@@ -1,6 +1,6 @@
-"""The leader killed at each step of sending: no alert is missing, and a double says that it may be one.
+"""The leader is killed at each step of sending: no alert is missing, and repetitions are marked.
 
-Leaders that break the law are found: see the mutants at the end.
+Leaders that break the law are detected: see the mutants at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXPECTED = {
 
 
 class KilledError(BaseException):
-    """The leader's process died. Not an Exception, so that nothing in it can go on."""
+    """The leader's process died. Not an Exception, so that the engine cannot catch it."""
 
 
 class MortalBench(Bench):
@@ -49,9 +49,9 @@ class MortalBench(Bench):
         self.step = -1
         self.arrived: list[Alert] = []
         self.unmarked: list[Alert] = []
-        """Accepted, and not marked as sent yet."""
+        """Alerts that are accepted, but not marked as sent yet."""
         self.doubtful = 0
-        """Kills between an acceptance and its mark."""
+        """Number of kills between an acceptance and its mark."""
         self.kills: Counter[str] = Counter()
         super().__init__()
 
@@ -98,7 +98,7 @@ class MortalBench(Bench):
         self.point("after a delivery")
 
     def live(self) -> None:
-        """Let leaders work, one after the other, until there is nothing to do."""
+        """Let leaders work, one after the other, until nothing is left to do."""
         while True:
             try:
                 self.decide()

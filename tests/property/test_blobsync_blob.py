@@ -1,4 +1,4 @@
-"""Laws of digests of blobs: however the bytes come, they are of the same blob."""
+"""Laws of digests of blobs: the digest does not depend on how the bytes are split."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Laws of collections, with publishes, deaths, clocks and other collections in between, at every call.
+"""Laws of collections, with publishes, kills, clock steps and other collections between any two calls.
 
-Never does a visible release lack an object; nothing goes that is young, or that did not stand condemned since
-a grace ago when the collection that deletes it had its lease; and when all is quiet, whatever nobody needs is
-gone within two periods.
+No visible release ever lacks an object. No young object is deleted, and none that was not condemned for a
+grace period when the deleting collection had its lease. Without disturbances, unneeded objects are deleted
+within two periods.
 
-Every day the same sequences are played. `make chaos-blobsync` plays random ones, and many: as many as
-NIMBUS_LAW_EXAMPLES says. Keep what it finds as a test of its own.
+The sequences are always the same. `make chaos-blobsync` runs random ones, NIMBUS_LAW_EXAMPLES of them. Add a
+test for each fault that it finds.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class KilledError(BaseException):
 
 
 class Hooked(MemoryObjectStore):
-    """What one collector sees of a store: something may happen before each of its calls.
+    """A store as one collector uses it: other actions may happen before each of its calls.
 
     Args:
         store: The store.
-        before: Told until when time may pass; None: as long as it likes.
-        clock: Of all.
+        before: Called with the time until which it may advance the clock; None: no limit.
+        clock: The common clock.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Hooked(MemoryObjectStore):
         super().__init__(now=clock)
         self._store, self._before, self._clock = store, before, clock
         self._condemned: list[set[tuple[str, int, datetime]]] | None = None
-        """What each tombstone condemned a grace ago, when the collector listed them with its lease held."""
+        """The objects that each tombstone had condemned for a grace period when the collector listed them."""
         self._leased_at: datetime | None = None
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
@@ -102,16 +102,17 @@ class Hooked(MemoryObjectStore):
         if key.startswith(("gc/", keys.COLLECT_LEASES)):
             self._before(None)
         else:
-            # Nobody can stop a request that outlasts the lease: that is not guaranteed.
+            # A request that takes longer than the lease cannot be stopped, so this is not guaranteed.
             assert self._leased_at is not None
             self._before(self._leased_at + TTL)
             self._check(key)
         self._store.delete(key)
 
     def _check(self, key: str) -> None:
-        """It is old, and every tombstone condemned it as what it is now.
+        """Check that it is old, and that every tombstone had condemned its current version.
 
-        Not: condemns it now. Another collection may pardon it while this one deletes; but no publish goes on.
+        A tombstone need not condemn it any more: another collection may pardon it while this one deletes. But
+        no publish continues.
         """
         for info in self._store.list(key):
             if info.key == key:
@@ -156,7 +157,7 @@ class Collections(RuleBasedStateMachine):
 
     @rule(picked=st.integers(0, 100), steps=st.integers(0, 12))
     def begin_publish_again(self, picked: int, steps: int) -> None:
-        """What may be condemned, or due."""
+        """Publish again a release whose objects may be condemned or due."""
         if self.known:
             self.begin(self.known[sorted(self.known)[picked % len(self.known)]], steps)
 
@@ -273,9 +274,9 @@ class Collections(RuleBasedStateMachine):
         assert self.wanted.keys() <= there
 
     def teardown(self) -> None:
-        """Quiet: no publisher is left; two runs, a period apart, once all is old."""
+        """Without publishers: two collections, a period apart, once all objects are old."""
         self.running.clear()
-        self.clock.forward(100 * DAY)  # more than it can have been set back
+        self.clock.forward(100 * DAY)  # more than all backward steps together
         self.collect({})
         self.clock.forward(POLICY.grace)
         self.collect({})
@@ -294,13 +295,13 @@ class Collections(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def quick_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls come in one order, and nobody waits in earnest."""
+    """Make calls in a fixed order, without real waits."""
     monkeypatch.setattr(reach, "THREADS", 1)
     monkeypatch.setattr(run, "PAUSE_S", 0.0)
 
 
 def test_publish_waits_for_a_collection_while_another_pardons_what_is_due() -> None:
-    """Once found at random."""
+    """Found by random sequences."""
     for call in range(46):
         laws = Collections()
         laws.clock_is_set_back(hours=0.1)
@@ -316,7 +317,7 @@ def test_publish_waits_for_a_collection_while_another_pardons_what_is_due() -> N
 
 @pytest.mark.parametrize("minutes", [4, 5, 10, 30])
 def test_collection_whose_requests_take_long_postpones(minutes: int) -> None:
-    """Once found at random, with the first write of its lease."""
+    """Found by random sequences, at the first write of its lease."""
     for call in range(46):
         laws = Collections()
         laws.begin_publish(name="p", packs={"a"}, large={"b"}, steps=12)

@@ -1,6 +1,6 @@
-"""What comes from outside is a sound release, or is refused with a typed error: soon, and with little memory.
+"""Input from outside is a valid release, or is refused with a typed error: fast, and with little memory.
 
-That nothing reaches the disk before is shown in `tests/unit/test_blobsync_hostile_store.py`.
+`tests/unit/test_blobsync_hostile_store.py` shows that nothing is written to the disk before.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tests.hostile_samples import VALID, Case, bombs, crafted, fuzzed
 from tests.thorough import examples
 
 MOST_CPU_S = 5.0
-"""For any one case; most take less than a millisecond."""
+"""Time limit of one case; most take less than a millisecond."""
 MOST_BYTES = 48 << 20
-"""Of memory, beside the bytes that came, for any one case."""
+"""Limit of memory for one case, in addition to its bytes."""
 FUZZED = 700
-"""For each of the valid ones."""
+"""Number of changes of each valid sample."""
 
 
 def follow(case: Case) -> None:
-    """Read it as the library does, and make sure that whatever is accepted is sound.
+    """Read it like the library, and check that accepted input is valid.
 
     Raises:
-        BlobSyncError: It is refused.
+        BlobSyncError: it is refused.
     """
     match case.kind:
         case "manifest":
@@ -67,7 +67,7 @@ def _follow_pack(pack: bytes) -> None:
 
 
 def is_refused(case: Case) -> bool:
-    """Whether it is; fails the test when that takes too long, or ends in an error that is not ours."""
+    """Whether it is refused. Fails the test if that takes too long, or if the error is not ours."""
     began = time.thread_time()
     try:
         follow(case)
@@ -112,7 +112,7 @@ def test_bomb_is_refused_and_takes_little_memory(case: Case) -> None:
 
 
 def test_fuzzer_also_makes_ones_that_stay_valid() -> None:
-    """Else it would only show that anything is refused."""
+    """Otherwise the test would only show that everything is refused."""
     for valid in VALID[:1] + VALID[2:3]:
         assert not all(is_refused(fuzzed(valid, seed)) for seed in range(FUZZED))
 
@@ -126,7 +126,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @st.composite
 def tampered(draw: st.DrawFn) -> Case:
-    """A valid document, of which one value, at any depth, is another."""
+    """A valid document with one changed value, at any depth."""
     valid = draw(st.sampled_from([case for case in VALID if case.kind != "pack"]))
     document = json.loads(valid.data)
     place = document

@@ -1,4 +1,4 @@
-"""Laws of layouts: what was written is read back, and nothing that cannot be is read."""
+"""Laws of layouts: a written layout is read back, and no invalid one is read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_layout_stays_as_it_is_stored() -> None:
 
 
 def test_layout_of_plain_objects_is_refused_and_says_what_to_do() -> None:
-    """As an earlier version wrote it; ADR 43."""
+    """Earlier versions wrote such layouts; see ADR 43."""
     published = b'"published_at":"2026-01-02T03:04:05Z","published_by":"ci"'
     stored = b'{"loose":"data/v1/","packs":[],' + published + b',"schema":2}'
 
@@ -122,7 +122,7 @@ def test_layout_that_lacks_something_is_refused(field: str) -> None:
 
 @pytest.mark.parametrize("depth", [*range(300, 1000, 7), *range(880, 1010), 100_000])
 def test_layout_of_any_depth_is_refused_not_printed(depth: int) -> None:
-    """Some can be read, and are too deep to be shown in the error."""
+    """Some can be parsed, but are too deep for an error message."""
     deep = '{"a":' * depth + "1" + "}" * depth
     for field, text in (("schema", deep), ("packs", f"[{deep}]"), ("packs", deep), ("published_by", deep)):
         values = {"schema": "1", "packs": "[]", "published_by": '"a"', "published_at": '"b"', field: text}

@@ -1,4 +1,4 @@
-"""The index and the records of trees, cut or flipped at any byte: never a false word, never an error."""
+"""The index and the records of trees, truncated or changed at any byte: never a wrong answer or an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(path: Path) -> bytes:
 
 
 def check(path: Path) -> int:
-    """Whatever it still knows is true, and it goes on working. Says how much it still knows."""
+    """Check that its remaining entries are right, and that it still works. Returns how many remain."""
     index = VerifiedIndex(path)
     known = [index.digest(place, found) for place, (found, _) in ENTRIES.items()]
     for place, (found, digest) in ENTRIES.items():
@@ -84,7 +84,7 @@ def test_two_indexes_of_one_file_read_what_the_other_appends_even_after_it_was_w
     two.forget("a")
     two.verified("b", found, "bb")
     assert one.digest("b", found) == "bb"
-    (tmp_path / "index").replace(tmp_path / "old")  # as when a third writes it anew
+    (tmp_path / "index").replace(tmp_path / "old")  # like another process that writes it again
     (tmp_path / "index").write_bytes((tmp_path / "old").read_bytes())
     (tmp_path / "old").unlink()
     one.verified("c", found, "cc")
@@ -146,7 +146,7 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
 ) -> None:
     root, release, _ = materialised
     copy = tmp_path_factory.mktemp("copy") / "store"
-    shutil.copytree(root, copy)  # other inodes: everything is hashed when it is asked for
+    shutil.copytree(root, copy)  # new inodes, so everything is hashed when it is read
     files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "LOCK")
     victim = data.draw(st.sampled_from(files))
     if victim.stat().st_size:

@@ -1,4 +1,4 @@
-"""Laws of manifests: one canonical form, and nothing hostile gets through."""
+"""Laws of manifests: one canonical form, and no hostile manifest is accepted."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_manifest_of_twenty_thousand_files_takes_little_memory() -> None:
         tracemalloc.stop()
 
     assert len(manifest.artifacts) == 20_000
-    assert held < 8 << 20  # of 64 MiB that a process may take above a bare interpreter
+    assert held < 8 << 20  # a process may use 64 MiB more than an interpreter
     assert peak < 16 << 20
 
 
@@ -300,7 +300,7 @@ def test_collisions_are_those_of_a_table_of_all_names(listed: list[str]) -> None
     found = collision(listed)
 
     assert (found is not None) == collides
-    assert found is None or collision(found) is not None  # the two do it by themselves
+    assert found is None or collision(found) is not None  # these two collide by themselves
 
 
 def test_names_that_only_look_alike_are_fine() -> None:

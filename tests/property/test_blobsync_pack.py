@@ -1,4 +1,4 @@
-"""Laws of packs: what goes in comes out, frame by frame; and a table that contradicts itself is refused."""
+"""Laws of packs: written bytes are read back, frame by frame; a table with contradictions is refused."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _written(
 
 
 def _read(pack: bytes) -> dict[str, bytes]:
-    """As a reader does that has the end of a pack first, and then each frame by itself; last frame first."""
+    """Read like a reader that gets the end of a pack first, then single frames, the last one first."""
     wanted = tail_bytes(len(pack), pack[-MIN_PACK_BYTES:])
     table = parse_table(len(pack), pack[-wanted:])
     found = {}
@@ -104,7 +104,7 @@ def test_what_was_packed_is_read_back_each_frame_by_itself(items: list[bytes], c
 @settings(max_examples=20, deadline=None)
 @given(items=st.lists(blobs, max_size=6))
 def test_same_blobs_in_the_same_order_make_the_same_pack(items: list[bytes]) -> None:
-    assert _written(items) == _written([*items, *items])  # a second time they are left out
+    assert _written(items) == _written([*items, *items])  # equal items are stored once
 
 
 def test_pack_of_nothing_is_a_pack() -> None:
@@ -396,7 +396,7 @@ PACK = _written([ONE, TWO, NOISE[:3000], b"\0" * 5000, b""])[1]
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_no_changed_byte_goes_unseen(seed: int) -> None:
-    """Of the tables and frames; the eight at the front are for people, and the pack's name covers them."""
+    """In tables and frames. The first eight bytes are a label; the digest in the pack's name covers them."""
     chance = random.Random(seed)
     pack = bytearray(PACK)
     pack[chance.randrange(len(MAGIC), len(pack))] ^= 1 << chance.randrange(8)

@@ -1,4 +1,4 @@
-"""Laws of publishing: whatever was published before, a release has its files' bytes, and its own name."""
+"""Laws of publishing: a release has the bytes of its files, independent of earlier releases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ trees = st.dictionaries(st.sampled_from(PATHS), contents)
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_packs() -> Iterator[None]:
-    """Packs of a few files, and few of them, so that small trees meet every case."""
+    """Small packs and few of them, so that small trees cover every case."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "PACK_STORED_BYTES", 500)
         patch.setattr(plan, "PACK_RAW_BYTES", 1_000)

@@ -1,4 +1,4 @@
-"""Laws of the syncer's table, over any order of wants, waits, answers and failures."""
+"""Laws of the syncer's table, for any order of wants, waits, answers and failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class World:
             assert self.table.needing(item.name) <= self.wanted | self.awaited
 
     def settle(self) -> None:
-        """Let everything succeed from now on."""
+        """Let all fetches succeed from now on."""
         for _ in range(60):
             self.now_s += 10
             self.jobs += self.table.start_due(self.now_s, 2, 2)

@@ -1,7 +1,7 @@
-"""What an attempt begins with, over random histories of attempts that are killed or fenced, and go on.
+"""The checkpoint at an attempt's start, in random histories of attempts that are killed or fenced.
 
-The laws: a checkpoint that the board has accepted is never lost to the next attempt; what a fenced attempt
-gives later is never seen; and what an attempt was told at its start is what any other look would say.
+The laws: the next attempt gets each checkpoint that the board has accepted; later checkpoints of a fenced
+attempt are never visible; and the checkpoint at an attempt's start equals that of any other read.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class History:
     claimed: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     newest: dict[int, str] = field(default_factory=dict)
-    """What the board accepted last, by attempt: while it ran, or with its END."""
+    """The last accepted checkpoint by attempt: while it ran, or with its END."""
     told: dict[int, str | None] = field(default_factory=dict)
-    """With what attempts began."""
+    """The checkpoints with which attempts began."""
 
     def step(self, name: str, zombie: int) -> None:
         attempt = self.number

@@ -1,7 +1,7 @@
-"""Every type of command, with the leader killed before and after each of its steps: done once, never lost.
+"""Every type of command, with the leader killed before and after each step: executed once, never lost.
 
-A step is a request to the store. The leader dies before it arrives, or, if it writes, after it was done and
-before the answer is there. A successor takes over, and is killed in its turn, until one is left alone.
+A step is a request to the store. The leader dies before the request arrives, or, for a write, after it was
+executed and before its answer. A successor takes over and is killed, too, until one is not killed.
 Real processes on a real ZooKeeper: `tests/chaos/test_command_step_kills.py`.
 """
 
@@ -25,15 +25,15 @@ from tests.definitions import active, digest_of
 from tests.engine_bench import NOW, WORKER, Bench
 
 KILLS = 20
-"""Of each type of command, at least."""
+"""Minimum number of kills for each type of command."""
 
 
 class KilledError(BaseException):
-    """The leader died. Not an Exception, so that nothing in it can go on."""
+    """The leader died. Not an Exception, so that the engine cannot catch it."""
 
 
 class Doom:
-    """Says at which step of its life each leader dies."""
+    """Chooses the step at which each leader dies."""
 
     def __init__(self, step: int, *, after: bool, leaders: int) -> None:
         self._step, self._after = step, after
@@ -46,7 +46,7 @@ class Doom:
         self._steps = 0
 
     def step(self, *, done: bool) -> None:
-        """A request arrives; `done`: it was a write, and its answer is on its way."""
+        """A request arrives. `done`: it was an executed write, before its answer arrives."""
         if not done:
             self._steps += 1
         if self._left and self._steps == self._step and done is self._after:
@@ -56,7 +56,7 @@ class Doom:
 
 
 def store_of(doom: Doom) -> type[MemoryLeaderStore]:
-    """A store on the way to which leaders die."""
+    """A store whose requests may kill the leader."""
 
     class Store(MemoryLeaderStore):
         def __init__(self, cluster: MemoryCluster, epoch: int, runs_at_once: int = 250) -> None:
@@ -91,7 +91,7 @@ def a_bench(case: Case) -> Bench:
 
 
 def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
-    """Do a command under leaders that die; all commits since it was asked for."""
+    """Execute a command with leaders that die. Returns all commits since its submission."""
     bench = a_bench(case)
     before = len(bench.cluster.commits)
     key = bench.submit(case.command, by="ann", if_match=case.if_match)
@@ -109,7 +109,7 @@ def played(case: Case, doom: Doom) -> list[tuple[w.Write, ...]]:
 
 
 def _decide(bench: Bench) -> None:
-    """Decide until there is nothing more to do; releases are fetched, and purges stored, at once."""
+    """Decide until nothing is left; releases are fetched, and purges stored, at once."""
     bench.decide()
     spec = {digest_of(spec): spec for spec in (SPEC, NEWER)}
     while asked := [effect for effect in bench.effects if isinstance(effect, PrepareRelease | StorePurge)]:
@@ -125,7 +125,7 @@ def _decide(bench: Bench) -> None:
 
 
 def killed_everywhere(case: Case, leaders: int) -> int:
-    """Play a case with `leaders` that die at each step of their lives. How many died."""
+    """Run a case with `leaders` that die at each of their steps. Returns how many died."""
     kills = 0
     for step in count(1):
         before, after = (Doom(step, after=after, leaders=leaders) for after in (False, True))
@@ -138,7 +138,7 @@ def killed_everywhere(case: Case, leaders: int) -> int:
 
 
 def check(case: Case, commits: list[tuple[w.Write, ...]]) -> None:
-    """The command was consumed once, in the transaction that did it, and nothing did it again."""
+    """Check that the command was executed once, and consumed once, in the same transaction."""
     consumed = [writes for writes in commits if any(isinstance(write, w.ConsumeCommand) for write in writes)]
     assert len(consumed) == 1
     assert any(map(case.done, consumed[0]))

@@ -1,4 +1,4 @@
-"""Writes with `If-Match`: no update is lost, whoever leads, and however many commands wait at a time."""
+"""Writes with `If-Match`: no update is lost, with any leader and any number of waiting commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = st.sampled_from(
 
 
 class Counter:
-    """Clients that add one to a number by reading it, and writing it on condition of what they have read."""
+    """Clients that add one to a number: they read it, and write it if it has not changed since."""
 
     def __init__(self, *, of_pipeline: bool) -> None:
         self._of_pipeline = of_pipeline
@@ -42,7 +42,7 @@ class Counter:
         self.asked = 0
 
     def _look(self) -> tuple[int, str]:
-        """The number and its revision, as a scheduler reads them."""
+        """The number and its revision, read by a scheduler."""
         world = self.bench.cluster.world
         if self._of_pipeline:
             record = world.pipelines[P]
@@ -71,7 +71,7 @@ class Counter:
         )
 
     def end(self) -> tuple[int, list[str]]:
-        """The number, and the code of each outcome."""
+        """Finish. Returns the number, and the code of each outcome."""
         self.bench.decide()
         return self._look()[0], [one.code for one in self.bench.cluster.world.outcomes.values()]
 

@@ -1,4 +1,4 @@
-"""Laws of configuration: any input is settings or our own error; durations survive being written."""
+"""Laws of configuration: any input gives settings or our own error; written durations are read back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.thorough import examples
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "configs" / "nimbus.example.yaml").read_text())
 UNHURRIED = settings(deadline=None)
-"""A busy machine is no fault of what is tested."""
+"""No deadline, because the machine may be busy."""
 KEYS = sorted(settings_keys())
 VALUES = (
     st.none()

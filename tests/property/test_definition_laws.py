@@ -1,4 +1,4 @@
-"""Laws of reading: whatever comes in, the answer is a result or our own error, never another one."""
+"""Laws of reading: for any input, the answer is a result or our own error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.thorough import examples
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "examples" / "flights" / "pipeline.yaml").read_text())
 
 UNHURRIED = settings(deadline=None)
-"""A busy machine is no fault of what is tested."""
+"""No deadline, because the machine may be busy."""
 SCALARS = (
     st.none()
     | st.booleans()
@@ -99,7 +99,7 @@ def test_good_definition_with_anything_put_anywhere_is_a_definition_or_refused(d
 
     spec = read(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
 
-    if spec is not None:  # what was accepted can be run: its defaults resolve and its templates render
+    if spec is not None:  # an accepted definition can be run: its defaults resolve and its templates render
         render(spec)
 
 

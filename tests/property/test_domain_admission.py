@@ -1,4 +1,4 @@
-"""Admission for any workers: it takes the best one, and the rule and the explanation give the same answer."""
+"""Admission with any workers: it takes the best one, and rule and explanation give the same answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ workers = st.lists(
 )
 BIG = SparkPlace(target="big")
 History = list[tuple[WorkerId, Outcome | None, int, SparkPlace | None]]
-"""Attempts: on which worker, how they ended, if they did, how many seconds ago, where their Spark runs."""
+"""Attempts: worker, outcome if ended, age in seconds, and the place of their Spark."""
 places = st.sampled_from([None, BIG])
 histories: st.SearchStrategy[History] = st.lists(
     st.tuples(st.sampled_from(NAMES), st.sampled_from([None, *Outcome]), st.sampled_from([0, 5, 90]), places),
@@ -67,7 +67,7 @@ histories: st.SearchStrategy[History] = st.lists(
 
 
 kinds = st.sampled_from([TaskKind.PYTHON, TaskKind.PYSPARK, TaskKind.SHELL, TaskKind.SPARK_SUBMIT])
-"""The last two came with schema 2."""
+"""The last two are new in schema 2."""
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""The widths of child runs bound how many there are, whatever the shape of the tree."""
+"""The widths of child runs limit their number, for any shape of the tree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nimbus.domain.tasks import Tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MOST = 12
-"""In place of `MOST_AT_A_DEPTH`."""
+"""Replaces `MOST_AT_A_DEPTH`."""
 
 
 def run_with(counts: list[int], parent: Parent | None) -> Run:
-    """A run whose tasks start so many child runs each."""
+    """A run whose tasks start the given numbers of child runs."""
     specs = (ChildSpec(pipeline=PipelineName("p"), for_each={"": tuple(range(count))}) for count in counts)
     tasks = (
         TaskSpec(name=TaskName(f"t{number}"), kind=TaskKind.PIPELINE, script="", children=spec)

@@ -69,11 +69,11 @@ WORDS = {
     ("failed", "failed"): "go",
     ("failed", "not_run"): "go",
 }
-"""What one need means, as the documentation has it; `done` is always go, and what is not here hinders."""
+"""The effect of one need, from the documentation. `done` always allows; missing combinations hinder."""
 
 
 def follows(run: Run, spec: TaskSpec) -> TaskState | None:
-    """What the table says of a task; None: it cannot say yet."""
+    """The table's answer for a task; None: not known yet."""
     found = set()
     for need in spec.needs:
         if not (state := run.tasks[need].state).is_final:

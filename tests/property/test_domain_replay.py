@@ -1,4 +1,4 @@
-"""Laws of a replay: a run's record tells how the run stood at any moment of its past."""
+"""Laws of a replay: a run's record shows the state of the run at any moment of its past."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def states(run: Run) -> Mapping[TaskName, TaskState]:
 
 
 def clean_up_was_hindered(run: Run) -> bool:
-    """Then the record does not tell when."""
+    """Whether clean-up was hindered: then the record does not show when."""
     hindered = (task.spec.is_clean_up and task.state is TaskState.NOT_RUN for task in run.tasks.values())
     return any(hindered) or "its clean-up was stopped" in run.reason
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[datetime, Run]]:
-    """A run as it was after each event, the last one perhaps not final."""
+    """The run after each event. The last state may not be final."""
     now, run = START, draw(runs(layout=2))
     if not run.state.is_final:
         run = lifecycle.queued(run) if draw(st.booleans()) else lifecycle.started(run, now)

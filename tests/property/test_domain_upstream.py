@@ -1,4 +1,4 @@
-"""What intervals cover together is what a look at every moment finds."""
+"""The common coverage of intervals equals a check of every moment."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_calm_elections_have_one_leader_from_the_first_moment_to_the_last() -> N
 
     confirmed = [moment for moment in outcome.history if moment.kind is Kind.CONFIRMED]
     assert outcome.violations == []
-    # Guards are moody even without faults, so there may be more than one; but each ends before the next.
+    # Guards refuse at random even without faults, so there may be more than one term, one after the other.
     assert confirmed
     assert outcome.leaderships == len(confirmed)
 

@@ -1,7 +1,7 @@
-"""Faults that other elections had, built into ours: the simulator finds each, and would find it again.
+"""Bugs that other elections had, built into ours: the simulator finds each of them.
 
-Here each has a storm of the faults that bring it to light, to be quick; `make simulate` runs these, and lets
-the usual storm find them, too.
+To be quick, each runs with settings whose faults reveal it. `make simulate` runs these, and finds them with
+the usual settings, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The leader killed at each step of sending traces and lineage: nothing is missing, repeats are equal.
+"""The leader is killed at each step of sending traces and lineage: nothing is missing, repetitions are equal.
 
-Leaders that break the law are found: see the mutants at the end.
+Leaders that break the law are detected: see the mutants at the end.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ ENDS = ((Outcome.SUCCEEDED,), (Outcome.FAILED, Outcome.SUCCEEDED), (Outcome.FAIL
 
 
 class KilledError(BaseException):
-    """The leader's process died. Not an Exception, so that nothing in it can go on."""
+    """The leader's process died. Not an Exception, so that the engine cannot catch it."""
 
 
 class Jobs:
-    """Stands for a pool of one thread: the test says when its work is done."""
+    """Replaces a pool of one thread: the test decides when its work runs."""
 
     waiting: list[tuple[Callable[..., None], tuple[Any, ...]]] = []  # noqa: RUF012 - of all, cleared by a kill
 
@@ -94,7 +94,7 @@ class MortalBench(Bench):
         self.succeed()
 
     def begin(self) -> None:
-        """A process that remembers nothing."""
+        """Start a new process, without memory."""
         Jobs.waiting.clear()
         self.effects.clear()
         self.exports = RunExports(
@@ -107,7 +107,7 @@ class MortalBench(Bench):
         self.follow = self.exports.follow
 
     def succeed(self) -> None:
-        """Another process takes the lead."""
+        """Let another process lead."""
         while True:
             try:
                 self.epoch += 1
@@ -126,18 +126,18 @@ class MortalBench(Bench):
             raise KilledError
 
     def live(self) -> None:
-        """Let leaders work, one after the other, until there is nothing to do."""
+        """Let leaders work, one after the other, until nothing is left to do."""
         while True:
             try:
                 self.decide()
-                self.decide()  # a retry without a pause is due at the next look
+                self.decide()  # a retry without a pause is due at the next decision
                 archived = [effect.run for effect in self.effects if isinstance(effect, ArchiveRun)]
                 if not archived and not Jobs.waiting:
                     return
                 self.effects.clear()
                 for run in archived:
                     self.exports.finish(self.run(run), lambda run=run: self._archived(run))  # type: ignore[misc]
-                if not archived:  # the engine goes on before any of it is sent
+                if not archived:  # the engine continues before any of it is sent
                     work, args = Jobs.waiting.pop(0)
                     work(*args)
             except KilledError:
@@ -174,7 +174,7 @@ class Lineage:
 
 
 class Traces(Lineage):
-    """Another one."""
+    """A sink for traces that sends to the bench."""
 
     follows = False
 

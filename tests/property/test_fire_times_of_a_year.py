@@ -1,8 +1,8 @@
-"""Fire times of a whole year, in zones that change their clocks in unlike ways, minute by minute.
+"""Fire times of a whole year, minute by minute, in zones with different changes of their clocks.
 
-The expected ones are found without cronsim: each minute of the year is turned into local time and compared
-with the fields. A schedule that names its minutes and hours fires for each local minute once: the first time
-it comes, or, if clocks pass over it, in the minute that comes instead. One with `*` fires whenever it
+The expected times are computed without cronsim: each minute of the year is converted to local time and
+compared with the fields. A schedule that names its minutes and hours fires once for each local minute: the
+first time it occurs, or, if clocks skip it, in the minute that follows. A schedule with `*` fires whenever it
 matches.
 """
 
@@ -36,18 +36,18 @@ ZONES = [
     "Pacific/Chatham",
     "UTC",
 ]
-"""Among them: changes at midnight, by half an hour, at 02:45, twice around Ramadan; offsets of 45 minutes."""
+"""With changes at midnight, by half an hour, at 02:45, twice around Ramadan; offsets of 45 minutes."""
 UNCHANGED = ("UTC", "Asia/Kathmandu")
 START, END = datetime(2025, 12, 31, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
 Minutes = npt.NDArray[np.int64]
-"""Whole minutes since 1970: in UTC, or as clocks show them."""
+"""Whole minutes since 1970: in UTC, or in local time."""
 
 
 class Fields(NamedTuple):
-    """What a cron expression says, spelled out."""
+    """The values that a cron expression contains."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...] = tuple(range(24))
@@ -82,7 +82,7 @@ WITH_STARS = {
 
 
 def minutes_of(zone: str) -> tuple[Minutes, Minutes]:
-    """Each minute from START to END: in UTC, and as the clocks of a zone show it."""
+    """Each minute from START to END: in UTC, and in the local time of a zone."""
     info = ZoneInfo(zone)
     utc = np.arange(START.timestamp() // 60, END.timestamp() // 60, dtype=np.int64)
     offsets = (datetime.fromtimestamp(minute * 60, info).utcoffset() for minute in utc.tolist())
@@ -90,7 +90,7 @@ def minutes_of(zone: str) -> tuple[Minutes, Minutes]:
 
 
 def expected_named(fields: Fields, utc: Minutes, shown: Minutes) -> Minutes:
-    """Each shown minute the first time; those that clocks pass over, together once, right after."""
+    """Each local minute the first time it occurs; skipped minutes together once, right after."""
     latest = np.concatenate(([shown[0] - 1], np.maximum.accumulate(shown)[:-1]))
     fires = fields.match(shown) & (shown > latest)
     for at in np.flatnonzero(shown - latest > 1):
@@ -104,7 +104,7 @@ def check(cron: str, zone: str, expected: Minutes, changes: list[datetime]) -> N
     found = fires_between(schedule, START - MINUTE, END - MINUTE, 100_000)
 
     assert found == tuple(datetime.fromtimestamp(minute * 60, UTC) for minute in expected.tolist())
-    for before, fire in pairwise(found):  # what a leader asks, one fire time after the other
+    for before, fire in pairwise(found):  # a leader asks for one fire time after the other
         if any(abs(fire - change) < timedelta(hours=8) for change in changes):
             assert next_fire(schedule, before) == fire
             assert previous_fire(schedule, fire) == before

@@ -1,4 +1,4 @@
-"""Laws of the latch's machine, held against random histories."""
+"""Laws of the latch's machine, checked with random histories."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Witness:
 
 
 def hopeful(state: State) -> m.Event:
-    """The event that brings this state closer to the lock; chance alone would seldom get there."""
+    """The event that brings this state closer to the lock. Random events alone rarely reach it."""
     match state:
         case m.Latent():
             return m.Started()
@@ -111,7 +111,7 @@ def test_whatever_happens_the_lock_is_gained_by_committed_writes_alone_and_told_
 
 
 class World:
-    """The core, reduced: it answers questions as ZooKeeper might, and keeps the timer."""
+    """A reduced core: it answers requests like ZooKeeper, and keeps the timer."""
 
     def __init__(
         self, policy: SuspendedPolicy, choose: Callable[[list[some.SearchStrategy[m.Event]]], m.Event]
@@ -142,7 +142,7 @@ class World:
         raise AssertionError(f"goes round without end: {self.history[-10:]}")
 
     def _answers(self, question: m.Question) -> list[some.SearchStrategy[m.Event]]:
-        """The answer one hopes for, then the others."""
+        """The successful answer first, then the others."""
         refused = some.builds(m.Refused, reasons) | some.just(m.LatchGone())
         vetoed = some.builds(m.Barred, reasons) | some.builds(m.Postponed, reasons)
         match question:
@@ -184,7 +184,7 @@ def test_no_state_of_a_latch_waits_in_silence_and_closing_always_ends(
             break
         assert world.timer, f"{world.state} waits for nothing: {world.history[-5:]}"
 
-    world.choose = lambda answers: data.draw(answers[0])  # ZooKeeper is well again
+    world.choose = lambda answers: data.draw(answers[0])  # ZooKeeper works again
     world.tell(m.CloseAsked())
     assert world.state == m.Closed()
     assert not world.witness.held

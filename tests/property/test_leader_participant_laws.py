@@ -1,4 +1,4 @@
-"""Laws of the participant's machine, held against random histories."""
+"""Laws of the participant's machine, checked with random histories."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def hopeful(state: State, epoch: int, *, ready: bool = True, late: bool = False)
 
 
 def possible(state: State, event: m.Event, latch: bool) -> bool:
-    """Whether our parts could say this now: a latch that is not there says nothing."""
+    """Whether this event is possible now: a latch that does not exist sends none."""
     if isinstance(event, m.LatchGained):
         return isinstance(state, m.InLine)
     return latch or not isinstance(event, m.LatchEnded | m.LatchLost | m.LatchVetoed)

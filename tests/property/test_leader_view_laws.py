@@ -1,4 +1,4 @@
-"""Laws of what is known of a leader, against random histories of readings, breaks and returns."""
+"""Laws of what is known of a leader, checked with random histories of reads, losses and reconnects."""
 
 from __future__ import annotations
 

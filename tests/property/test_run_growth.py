@@ -1,4 +1,4 @@
-"""The record of a run that was accepted can always be written, whatever its attempts do."""
+"""The record of an accepted run can always be written, for all outcomes of its attempts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 
 
 def a_run(tasks: int, *, needs: int = 0, retries: int = 3, place: SparkPlace | None = None) -> Run:
-    """`tasks` tasks, the last of which needs the first `needs`."""
+    """A run with `tasks` tasks, of which the last one needs the first `needs`."""
     names = [TaskName(f"task-{number:04d}-of-many") for number in range(tasks)]
     specs = [
         TaskSpec(
@@ -137,7 +137,7 @@ def test_the_counted_size_is_that_of_the_largest_record(tasks: int, place: Spark
 
 @pytest.mark.parametrize("tasks", [20, 400])
 def test_record_of_one_node_keeps_all_attempts_while_they_are_not_too_many(tasks: int) -> None:
-    """The release before numbers the next attempt by those that the record holds."""
+    """The previous release computes the number of the next attempt from the attempts in the record."""
     run = a_run(tasks, retries=9)
     task = next(iter(run.tasks))
     for number in range(18):

@@ -1,4 +1,4 @@
-"""A run in nodes: what is written step by step reads back as what it was in memory, and no node grows."""
+"""A run in nodes: written step by step, it reads back as it was in memory, and no node grows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def a_run(size: int, *, strategy: FailureStrategy = FailureStrategy.CONTINUE, ar
 
 
 def moved(run: Run, data: st.DataObject, now: datetime) -> Run:
-    """One thing that may happen to a run."""
+    """The run after one possible event."""
     ready = [task.spec.name for task in run.tasks.values() if lifecycle.is_ready(run, task)]
     if run.state is RunState.QUEUED:
         return lifecycle.started(run, now)

@@ -1,4 +1,4 @@
-"""The whole cluster in virtual time, under faults: no seed breaks a law. `make simulate` plays many more."""
+"""The whole cluster in virtual time, with faults: no seed breaks a law. `make simulate` runs many more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulation.runner import Tally, find, run_seeds, tell
 
 SEEDS = range(100)
 FOUND = (3545, 4259, 4683)
-"""Seeds that broke a law once: an old try of an alert was sent, and the simulator lost a run to build."""
+"""Seeds that once broke a law: an old try of an alert was sent; the simulator lost a run to build."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -74,7 +74,7 @@ def test_broken_law_is_told_with_its_seed_its_step_and_the_last_steps() -> None:
 
 
 def test_simulation_finds_most_built_in_faults_within_a_few_seeds() -> None:
-    """`make simulate` finds them all, given more."""
+    """`make simulate` finds all of them, with more seeds."""
     found = [name for name in MUTANTS if find(name, 8) is not None]
 
     assert len(found) >= 18

@@ -1,4 +1,4 @@
-"""A tree in SQLite answers, refuses and tells as a ZooKeeper does, whatever is asked of it."""
+"""A tree in SQLite has the answers, refusals and notifications of a ZooKeeper, for any requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def do(tree: Tree, request: object) -> object:
 
 
 def refusal(act: Callable[[], object]) -> type[Exception] | None:
-    """How it was refused, in kazoo's words; None: it was done."""
+    """The refusal, as kazoo's error; None: it was executed."""
     try:
         act()
     except rq.TransactionFailedError as exc:

@@ -1,4 +1,4 @@
-"""Laws of traces and lineage: ids follow from ours, and what is told does not depend on when it is told."""
+"""Laws of traces and lineage: ids are derived from ours; messages do not depend on the time of sending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from nimbus.domain.telemetry_ids import (
 START = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTER = ClusterId("1f-2a")
 MANY = PAGE // 2 + 1
-"""Tasks of a run whose record holds one attempt of each."""
+"""Number of tasks of a run whose record contains one attempt of each."""
 BUSY = tuple(TaskName(f"t{number}") for number in range(3))
 
 run_ids = st.from_regex(r"[a-z][a-z0-9_-]{0,30}", fullmatch=True).map(RunId)
@@ -72,7 +72,7 @@ def test_different_things_have_different_ids(found: list[tuple[ClusterId, Attemp
 
 
 def test_ids_are_what_they_were() -> None:
-    """They stand in collectors: another release must give the same."""
+    """Collectors store them, so every release must give the same ids."""
     attempt = AttemptId(RunId("p-1"), TaskName("load"), 2)
 
     assert traceparent(CLUSTER, attempt) == "00-98f22ff9bba34415473d57afa8801276-dabdc93285fdcf6e-01"
@@ -113,7 +113,7 @@ histories = st.lists(st.tuples(st.sampled_from(BUSY), st.sampled_from(ENDS)), ma
 
 
 def lived(steps: Steps, *, starts: bool) -> tuple[list[Run], dict[AttemptId, Slots]]:
-    """Every version of a run that goes through these steps and is then stopped, and the slots it leaves."""
+    """Every version of a run with these steps, which is then stopped, and its remaining slots."""
     now = START
     versions = [run := new_run()]
     slots: dict[AttemptId, Slots] = {}
@@ -149,7 +149,7 @@ def lived(steps: Steps, *, starts: bool) -> tuple[list[Run], dict[AttemptId, Slo
 
 
 def told(versions: Iterable[Run], slots: Mapping[AttemptId, Slots]) -> list[LineageEvent]:
-    """What is sent by who sees these versions."""
+    """The messages of a leader that sees these versions."""
     before, found = None, list[LineageEvent]()
     for run in versions:
         gone = from_slots({attempt: slots[attempt] for attempt in dropped(before, run)})

@@ -1,4 +1,4 @@
-"""Laws of the comparison of texts: what it says turns one into the other, and it ends."""
+"""Laws of the comparison of texts: the diff turns one into the other, and the comparison ends."""
 
 from __future__ import annotations
 

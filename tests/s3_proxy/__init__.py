@@ -1,1 +1,1 @@
-"""An S3 proxy that fails on purpose. See `proxy`."""
+"""An S3 proxy that injects faults. See `proxy`."""

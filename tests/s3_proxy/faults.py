@@ -1,4 +1,4 @@
-"""What the fault proxy may do to a request, and rules that choose. Pure."""
+"""The faults of the proxy, and rules that choose them. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProxiedRequest:
-    """A request as the proxy saw it.
+    """A request that the proxy has received.
 
     Attributes:
-        method: Of HTTP.
+        method: Its HTTP method.
         bucket: First segment of the path.
         key: The rest of it, decoded; empty for the bucket itself.
-        query: Decoded.
-        start: First byte of the range that was asked for; None: no range was.
-        end: Last byte of it; None: to the end.
-        count: How many such requests (method and key) there have been, this one included.
-        headers: By lower-case name.
+        query: The decoded query.
+        start: First byte of the requested range; None: no range.
+        end: Last byte of the range; None: to the end.
+        count: Number of requests with this method and key so far, this one included.
+        headers: Headers by lower-case name.
     """
 
     method: str
@@ -36,18 +36,18 @@ class ProxiedRequest:
 
     @property
     def lists(self) -> bool:
-        """Whether it asks for a listing of objects."""
+        """Whether it requests a listing of objects."""
         return self.method == "GET" and not self.key and "list-type" in self.query
 
     @property
     def gets(self) -> bool:
-        """Whether it asks for an object's bytes."""
+        """Whether it requests an object's bytes."""
         return self.method == "GET" and bool(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An error of S3 instead of an answer; the server is not asked."""
+    """An error of S3 instead of an answer. The server does not get the request."""
 
     status: int = 500
     code: str = "InternalError"
@@ -55,37 +55,37 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class OtherWords:
-    """Status 200 and words of another than the server, which is not asked: of a gateway on the way, say."""
+    """Status 200 with a text that is not from the server, such as from a gateway. S3 gets no request."""
 
     body: bytes = b"<html><body>Sign in</body></html>"
 
 
 @dataclass(frozen=True, slots=True)
 class SlowBody:
-    """The body trickles."""
+    """The body is sent slowly."""
 
     bytes_per_s: int = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """After so many bytes of the body nothing comes any more; the connection stays open."""
+    """After this many bytes of the body, nothing more is sent. The connection stays open."""
 
     after_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The connection is closed after so many bytes of the body, whose announced length was right."""
+    """The connection is closed after this many bytes of the body. The announced length was right."""
 
     after_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is reset after so many bytes of the body; None: before the answer.
+    """The connection is reset after this many bytes of the body; None: before the answer.
 
-    The server has done what it was asked: its acknowledgement is lost.
+    The server has executed the request; only its answer is lost.
     """
 
     after_bytes: int | None = None
@@ -93,18 +93,18 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class WrongBytes:
-    """One byte of the body, at this offset or at its end, is another one. The length is right."""
+    """One byte of the body, at this offset or at its end, is wrong. The length is right."""
 
     at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WrongRange:
-    """Another range of the object than was asked for. For requests with a range.
+    """A wrong range of the object. For requests with a range.
 
     Args:
-        shift_bytes: How much later it begins.
-        says_so: Whether the answer names the range that it gives; else it names the one asked for.
+        shift_bytes: By how much it begins later.
+        says_so: Whether the answer names the range that it contains; otherwise it names the requested one.
     """
 
     shift_bytes: int = 1
@@ -113,29 +113,29 @@ class WrongRange:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRange:
-    """The whole object, with status 200, though a range was asked for."""
+    """The whole object, with status 200, although a range was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaleListing:
-    """A listing as it was when it was first asked for through this proxy."""
+    """A stale listing: the first one that was requested through this proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterimAnswers:
-    """`100 Continue`, again and again, until the client hangs up."""
+    """`100 Continue`, repeated until the client closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trickle:
-    """The whole answer, its headers too, byte by byte: never long silent, and never done."""
+    """The whole answer with its headers, byte by byte: never silent for long, and never finished."""
 
     pause_s: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class NoHttp:
-    """Bytes that are no HTTP."""
+    """Bytes that are not HTTP."""
 
 
 Fault = (
@@ -154,11 +154,11 @@ Fault = (
     | NoHttp
 )
 Rule = Callable[[ProxiedRequest], Fault | None]
-"""Chooses what happens to a request; None: nothing. Called on the proxy's thread: it must not block."""
+"""Chooses the fault of a request; None: no fault. Called on the proxy's thread, so it must not block."""
 
 
 def no_fault(_: ProxiedRequest) -> None:
-    """Everything passes."""
+    """No faults."""
 
 
 SLOW_DOWN = Fail(503, "SlowDown")
@@ -180,17 +180,17 @@ USUAL_FAULTS: Sequence[Fault] = (
     SlowBody(MIB),
     EXPIRED_TOKEN,
 )
-"""What heals when it is tried again, and takes no time out."""
+"""Faults that a retry can overcome, and that cause no timeout."""
 
 
 class RandomFaults:
-    """A rule: each request is hit with a probability. The same seed and requests give the same faults.
+    """A rule: each request gets a fault with a probability. Equal seeds and requests give equal faults.
 
     Args:
-        seed: Of the dice.
-        rate: From 0 (never) to 1 (always).
-        faults: To choose from, each as likely as the others.
-        only: Requests that may be hit at all.
+        seed: Seed of the random choices.
+        rate: Probability, 0..1.
+        faults: The possible faults, with equal probabilities.
+        only: Selects requests that may get a fault.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class RandomFaults:
         self._lock = threading.Lock()
 
     def __call__(self, request: ProxiedRequest) -> Fault | None:
-        """Throw the dice."""
+        """Draw the fault of a request."""
         if not self._only(request):
             return None
         with self._lock:

@@ -1,11 +1,11 @@
-"""A proxy that stands between a client and a real S3 server on loopback, and breaks things on demand.
+"""A proxy between a client and a real S3 server on loopback, which injects faults on demand.
 
     with FaultProxy(server_url, access_key=..., secret_key=...) as proxy:
         store = S3ObjectStore(S3Config(endpoint_url=proxy.endpoint_url, ...))
         proxy.rule = lambda request: Truncate(100) if request.gets and request.count == 1 else None
 
-Plain HTTP on loopback alone; one thread, named `s3-proxy`. Signatures pass untouched, since the header Host
-does. Only `WrongRange` and `IgnoreRange` need the keys: they ask the server for other bytes than the client.
+Plain HTTP, only on loopback; one thread, named `s3-proxy`. Signatures stay valid, because the header Host is
+not changed. Only `WrongRange` and `IgnoreRange` need the keys, because they request other bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.s3_proxy.wire import Answer, Message, read_answer, read_message
 _LOOPBACK = "127.0.0.1"
 _CHUNK_BYTES = 64 << 10
 _PAUSE_S = 0.01
-_RST = struct.pack("ii", 1, 0)  # SO_LINGER of no time: closing sends RST, not FIN
+_RST = struct.pack("ii", 1, 0)  # SO_LINGER with time 0: close sends RST, not FIN
 
 
 class _Keys(NamedTuple):
@@ -60,17 +60,17 @@ class FaultProxy:
 
     Args:
         upstream: `http://127.0.0.1:<port>` of the server.
-        rule: What to break; may be replaced at any time.
-        access_key: The server's, for faults of ranges.
-        secret_key: The server's.
-        region: The server's.
+        rule: Chooses faults; may be replaced at any time.
+        access_key: Access key of the server, for faults of ranges.
+        secret_key: Secret key of the server.
+        region: Region of the server.
 
     Attributes:
-        rule: As given.
-        requests: How often each (method, key) was asked for.
-        body_bytes: How many bytes of answers' bodies were sent for each key.
-        uploaded_bytes: How many bytes of requests' bodies came for each key.
-        faults: How often each kind of fault was done, by the name of its class.
+        rule: The current rule.
+        requests: Number of requests for each (method, key).
+        body_bytes: Sent bytes of answers' bodies for each key.
+        uploaded_bytes: Received bytes of requests' bodies for each key.
+        faults: Number of injected faults of each kind, by the name of its class.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FaultProxy:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"http://{_LOOPBACK}:{self._socket.getsockname()[1]}"
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class FaultProxy:
         self._started.wait()
 
     def stop(self) -> None:
-        """Hang up on everybody and end the thread."""
+        """Close all connections, and end the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -149,7 +149,7 @@ class FaultProxy:
                 if not await self._one(message, upstream, writer):
                     break
         except (OSError, EOFError, asyncio.IncompleteReadError):
-            pass  # either side hung up
+            pass  # either side closed the connection
         finally:
             for each in (writer, upstream[1] if upstream else writer):
                 with contextlib.suppress(OSError, RuntimeError):
@@ -161,7 +161,7 @@ class FaultProxy:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Serve one request; whether the connection goes on."""
+        """Serve one request. Returns whether the connection stays open."""
         request = self._seen(message)
         fault = self.rule(request)
         if fault is not None:
@@ -212,7 +212,7 @@ class FaultProxy:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         fault: Fault | None,
     ) -> Answer:
-        """What the server says, to this question or to the one that the fault asks instead."""
+        """The server's answer, to this request or to the request that the fault sends instead."""
         sent = message.raw
         if request.start is not None and isinstance(fault, WrongRange | IgnoreRange):
             sent = self._other_question(message, request, fault)
@@ -241,7 +241,7 @@ class FaultProxy:
     async def _send(
         self, writer: asyncio.StreamWriter, request: ProxiedRequest, answer: Answer, fault: Fault | None
     ) -> bool:
-        """Send an answer, or what the fault leaves of it; whether the connection goes on."""
+        """Send an answer with its fault. Returns whether the connection stays open."""
         if isinstance(fault, Reset) and fault.after_bytes is None:
             _reset(writer)
             return False

@@ -1,4 +1,4 @@
-"""HTTP as the fault proxy needs it: whole messages, bodies in memory."""
+"""The part of HTTP that the fault proxy needs: whole messages, bodies in memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Message:
     """A request.
 
     Attributes:
-        method: Of HTTP.
+        method: Its HTTP method.
         target: Path and query, as sent.
-        headers: By lower-case name.
-        body: Whole.
-        raw: To be sent on.
+        headers: Headers by lower-case name.
+        body: The whole body.
+        raw: The bytes to forward.
     """
 
     method: str
@@ -33,7 +33,7 @@ class Message:
 
     @property
     def range(self) -> tuple[int | None, int | None]:
-        """First and last byte asked for."""
+        """First and last requested byte."""
         found = _RANGE.fullmatch(self.headers.get("range", ""))
         if found is None:
             return None, None
@@ -42,12 +42,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, its body whole.
+    """An answer with its whole body.
 
     Attributes:
         start_line: Version, status and reason.
-        headers: By lower-case name.
-        body: Not chunked.
+        headers: Headers by lower-case name.
+        body: The body, not chunked.
     """
 
     start_line: str
@@ -56,21 +56,21 @@ class Answer:
 
     @classmethod
     def made(cls, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Self:
-        """One of the proxy's own."""
+        """An answer of the proxy itself."""
         return cls(f"HTTP/1.1 {status} {reason}", {**headers, "content-length": str(len(body))}, body)
 
     @property
     def head(self) -> bytes:
-        """All before the body."""
+        """All bytes before the body."""
         return _head(self.start_line, self.headers)
 
     def with_header(self, name: str, value: str) -> Answer:
-        """The same with another header."""
+        """The same answer with one more or changed header."""
         return Answer(self.start_line, {**self.headers, name: value}, self.body)
 
 
 async def read_message(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message | None:
-    """Read a request; None: the client hung up."""
+    """Read a request; None: the client closed the connection."""
     try:
         start_line, headers = await _read_head(reader)
     except asyncio.IncompleteReadError:

@@ -30,5 +30,5 @@ class ProcessClock:
         return START + timedelta(seconds=self.time.s + self.wall_offset_s)
 
     def elapsed_s(self) -> float:
-        """The clock that never steps."""
+        """The elapsed time, which never steps."""
         return self.time.s - self.booted_s

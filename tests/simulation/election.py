@@ -53,7 +53,7 @@ class Election:
         """Notify a scheduler if its leadership is over."""
         leadership = self.losers.pop(scheduler, None)
         scheduler.deluded = False
-        if leadership is not None and leadership is scheduler.leadership:  # else its process is another one
+        if leadership is not None and leadership is scheduler.leadership:  # otherwise it is a newer process
             scheduler.engine.revoked(leadership, "lost")
 
     def _release(self, scheduler: Scheduler) -> None:

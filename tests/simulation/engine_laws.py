@@ -79,7 +79,7 @@ def check(scheduler: Scheduler) -> None:
 
 
 def _looks_go_on(state: State, under_way: Set[Look]) -> None:
-    """The leader checks, or will check, everything that a task waits for."""
+    """Check that the leader has planned checks of everything that a task waits for."""
     for run in state.runs.values():
         for name, task in run.tasks.items():
             if not looks_of(task.spec.waits_for, task.spec.args) or not lifecycle.is_ready(run, task):
@@ -94,10 +94,10 @@ def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: boo
     """Its own records must be exact; records of others, too, unless the change is still in the inbox.
 
     Args:
-        state: What the leader has read.
-        found: What there is.
-        young: Attempts of which it need know no more than END.
-        told: News are in its inbox.
+        state: The leader's state.
+        found: The content of ZooKeeper.
+        young: Attempts of which the leader only has to know END.
+        told: Whether its inbox has news.
     """
     live = {key: run for key, run in found.runs.items() if not run.state.is_final}
     hold(Law.KNOWS_ALL, state.runs == live, "runs:", list(state.runs), list(live))
@@ -202,9 +202,9 @@ def _nothing_forgotten(state: State, now: Instant) -> None:
             continue
         answer = ask(state, subject, now)
         if subject.kind == "attempt" and state.agenda.is_timed(subject):
-            continue  # a grace that began before the wall clock stepped ends when it really is over
+            continue  # a grace that began before the wall clock stepped ends by elapsed time
         if subject.kind == "task" and _all_back_off(state, now):
-            continue  # since the wall clock stepped back: the next look at the workers asks again
+            continue  # because the wall clock stepped back: the next check of the workers computes it again
         decided = isinstance(answer, Decision)
         if decided and subject.kind == "task" and _is_held_behind(state, subject, now):
             continue
@@ -246,7 +246,7 @@ def _subjects(state: State, now: Instant) -> Iterator[Subject]:
     yield from map(about_finished, state.finished)
     yield from map(about_deadline, state.pipelines)
     for run in state.runs.values():
-        if run.expect is None:  # foretold by what is known when the run is looked at
+        if run.expect is None:  # computed from the data that are known when the run is examined
             yield about_late(run.id)
         for name, task in run.tasks.items():
             if task.spec.warn_after is not None:

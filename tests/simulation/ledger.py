@@ -150,7 +150,7 @@ class Ledger:
             case c.RemovePipeline(pipeline=name):
                 return name not in pipelines
             case c.Abdicate() | c.PurgeRuns():
-                return True  # it is done later: see `engine_laws`; a purge changes nothing in ZooKeeper
+                return True  # it is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper
 
     def _is_withdrawn(self, run: RunId) -> bool:
         starts = {

@@ -103,7 +103,7 @@ class AttemptLaws:
         hold(Law.FINAL_IS_FINAL, run.state is RunState.RUNNING, attempt, "opens in a run that is", run.state)
 
     def _ordered(self, order: Assignment) -> None:
-        """Templates of the simulated tasks take what one other task gave, whole."""
+        """Check an order: templates of the simulated tasks contain the whole result of one other task."""
         spec = self._runs.all[order.run].tasks[order.task.name].spec
         given = tuple(self.given(order.run, read) for read in spec.reads if spec.args)
         hold(Law.RESULTS, not spec.reads or order.task.args == given, order.attempt, order.task.args, given)

@@ -70,7 +70,7 @@ class BackfillLaws:
             passed.append(date)
         counted = len(passed) == new or after.request.as_one_run
         hold(Law.BACKFILL_ONCE, counted, after.id, "passes", passed, "and counts", new)
-        # A transaction may hold several decisions: what follows the next position belongs to another one.
+        # A transaction may contain several decisions: writes after the next position belong to another one.
         own_part = takewhile(lambda write: not isinstance(write, w.PutBackfill), then)
         created = [write.run for write in own_part if isinstance(write, w.CreateRun)]
         own = [run for run in created if run.backfill == after.id]

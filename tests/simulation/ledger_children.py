@@ -33,7 +33,7 @@ class ChildLaws:
         """Child runs in a parent's record, in the current transaction."""
 
     def written(self, write: w.Write) -> None:
-        """Take in one write."""
+        """Record one write."""
         match write:
             case w.CreateRun(run):
                 self._reuses_items(run)
@@ -59,7 +59,7 @@ class ChildLaws:
         return [run for run in self._runs.live.values() if not run.state.is_final]
 
     def _reuses_items(self, run: Run) -> None:
-        """A rerun takes over the items whose child runs have succeeded for the same item, and no others."""
+        """A rerun reuses exactly the items whose child runs have succeeded for the same item."""
         for name, task in run.tasks.items():
             spec, children = spec_of(task), task.children
             if spec is None or children is None:

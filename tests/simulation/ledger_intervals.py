@@ -25,7 +25,7 @@ class IntervalLaws:
         self._last: dict[tuple[PipelineName, DataInterval], Run] = {}
 
     def written(self, write: w.Write) -> None:
-        """Take in one write."""
+        """Record one write."""
         match write:
             case w.CreateRun(run) | w.PutRun(run, _) if run.state.is_final and _stands_for_its_interval(run):
                 assert run.data_interval is not None

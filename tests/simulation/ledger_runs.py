@@ -51,7 +51,7 @@ class RunLaws:
         pipelines: Mapping[PipelineName, PipelineRecord],
         resumed: Set[RunId],
     ) -> None:
-        """Take in one write. `resumed`: runs that a command of the same transaction resumes."""
+        """Record one write. `resumed`: runs that a command of the same transaction resumes."""
         match write:
             case w.CreateRun(run):
                 self._reuses_successes(run)
@@ -128,7 +128,7 @@ class RunLaws:
             and other.paused is None
             and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
-            and (run.backfill is None or other.backfill is not None)  # it may be its turn
+            and (run.backfill is None or other.backfill is not None)  # it may be next
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
         hold(Law.CONCURRENCY, run.deadline == (run.timeout and run.started_at + run.timeout), run.id)  # type: ignore[operator]
@@ -214,7 +214,7 @@ class RunLaws:
         hold(Law.WAITS, as_asked or overdue, name, task.state, settled, "and asked was", asked)
 
     def _decided_by_results(self, run: Run, task: TaskRun) -> None:
-        """A task has ended without an attempt, though it reads results."""
+        """True if a task has ended without an attempt, although it reads results."""
         met = all(run.tasks[need].state is TaskState.SUCCEEDED for need in task.spec.needs)
         given = self._world.ledger.attempts.given(run.id, task.spec.reads[0])
         known = given is not None and run.layout > 1
@@ -227,7 +227,7 @@ class RunLaws:
     def _may_fail(self, run: Run, task: TaskRun) -> bool:
         return (
             run.state is not RunState.RUNNING
-            or run.verdict is not None  # only its clean-up is tried again
+            or run.verdict is not None  # only its clean-up is retried
             or task.attempts[-1].outcome is Outcome.STOPPED
             or not self.may_try(task)
         )

@@ -37,10 +37,10 @@ class ScheduleLaws:
         write: w.CreatePipeline | w.PutPipeline | w.RemovePipelineRecord,
         then: Sequence[w.Write],
     ) -> None:
-        """Take in one write. `then`: those that follow it in its transaction."""
+        """Record one write. `then`: the later writes of its transaction."""
         match write:
             case w.CreatePipeline(record):
-                self._forget(record.name)  # another life of the name: its clock begins anew
+                self._forget(record.name)  # the name is used again: its position starts anew
                 self.pipelines[record.name] = record
             case w.PutPipeline(record, _):
                 before = self.pipelines[record.name]
@@ -54,7 +54,7 @@ class ScheduleLaws:
                 del self.pipelines[record.name]
 
     def started(self, run: Run) -> None:
-        """Take in a new run: a scheduled one stands in the transaction that moves the position."""
+        """Record a new run. A scheduled run must be in the transaction that moves the position."""
         if run.cause is RunCause.SCHEDULE:
             fire = run.pipeline, run.logical_date
             hold(Law.FIRE_ONCE, fire in self._fired, run.id, "starts apart from the position")
@@ -86,7 +86,8 @@ class ScheduleLaws:
         else:
             run = None
         too_old = self._listed(before, record, len(passed) - (run is not None))
-        if run is None and not too_old and schedule.catchup is not CatchUp.NONE:  # which drops what is late
+        # CatchUp.NONE drops late fire times.
+        if run is None and not too_old and schedule.catchup is not CatchUp.NONE:
             by_hand = any(
                 known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
             )

@@ -17,7 +17,7 @@ class TermLaws:
         """By epoch."""
 
     def committed(self, epoch: int, writes: Sequence[w.Write]) -> None:
-        """Take in a commit of the leader of an epoch."""
+        """Record a commit of the leader of an epoch."""
         for write in writes:
             match write:
                 case w.CreateTerm(term):

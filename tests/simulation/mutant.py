@@ -1,8 +1,8 @@
-"""Temporarily builds a fault into the real code; the faults are listed in `mutants`.
+"""Temporarily builds a bug into the real code; the bugs are listed in `mutants`.
 
-Each is a context manager that replaces a function or two of the real code. What is replaced must be there: a
-mutant of something that was renamed fails, and does not pass for found. Its docstring names whose fault it
-was (DS: DolphinScheduler, AF: Airflow, with the number of the issue).
+Each is a context manager that replaces one or two functions of the real code. The replaced function must
+exist, so that a mutant of a renamed function fails instead of counting as found. Its docstring names the
+product that had the bug (DS: DolphinScheduler, AF: Airflow, with the number of the issue).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 
 
 def mutant(make: Make) -> Make:
-    """Add one to the list."""
+    """Add a mutant to the list."""
     MUTANTS[make.__name__] = contextmanager(make)
     return make
 
@@ -36,5 +36,5 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
 
 
 def _definer(owner: Any, name: str) -> Any:
-    """A module itself; of a class, the one among its bases that defines `name`."""
+    """A module itself; for a class, the base class that defines `name`."""
     return next(one for one in getattr(owner, "__mro__", (owner,)) if name in vars(one))

@@ -1,4 +1,4 @@
-"""Faults that other schedulers had, built into ours one at a time, to show that the laws find them."""
+"""Bugs that other schedulers had, built into ours one at a time, to show that the laws find them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults about alerts."""
+"""Bugs of alerts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation.mutants_leaders import in_two
 
 @mutant
 def alert_claimed_again_without_a_word() -> Iterator[None]:
-    """AF 51969: who takes over sends again, and nobody can tell that it may be a double."""
+    """AF 51969: a new leader sends again, and the message does not say that it may be a repetition."""
 
     def silent(alert: Any, epoch: int) -> Any:
         return replace(claimed(alert, epoch), may_repeat=False)
@@ -29,14 +29,14 @@ def alert_claimed_again_without_a_word() -> Iterator[None]:
 
 @mutant
 def alert_written_after_its_cause() -> Iterator[None]:
-    """AF 60858: a leader that ends in between tells nobody."""
+    """AF 60858: if a leader ends in between, the alert is never sent."""
     with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.CreateAlert))):
         yield
 
 
 @mutant
 def alert_of_a_dead_leader_marked_as_sent() -> Iterator[None]:
-    """Whoever takes over believes that the one before has sent what it had claimed."""
+    """A new leader assumes that its predecessor has sent all claimed alerts."""
     original = alerts._send
 
     def trusting(state: Any, alert: Any, now: Any) -> Any:
@@ -50,7 +50,7 @@ def alert_of_a_dead_leader_marked_as_sent() -> Iterator[None]:
 
 @mutant
 def alert_sent_before_it_is_claimed() -> Iterator[None]:
-    """A leader that ends after that leaves no trace of it."""
+    """A leader that ends after sending leaves no record of it."""
     original = alerts._claim
 
     def hasty(state: Any, alert: Any, now: Any) -> Any:
@@ -65,14 +65,14 @@ def alert_sent_before_it_is_claimed() -> Iterator[None]:
 
 @mutant
 def late_end_that_nobody_saw_told_to_nobody() -> Iterator[None]:
-    """What ended too late while nobody led is not late for the next leader."""
+    """The next leader raises no alert for a run that ended too late while there was no leader."""
     with replaced(raised, passed=lambda *_: ()):
         yield
 
 
 @mutant
 def late_counted_from_the_creation() -> Iterator[None]:
-    """The time in the queue is taken for time under way."""
+    """The time in the queue counts as running time."""
     original = late.passed
 
     def hasty(run: Any, now: Any, fastest: Any = None) -> Any:
@@ -85,7 +85,7 @@ def late_counted_from_the_creation() -> Iterator[None]:
 
 @mutant
 def queue_timeout_counted_from_the_start_of_the_run() -> Iterator[None]:
-    """Attempts and the pauses of retries are taken for a wait for room."""
+    """Attempts and the pauses of retries count as waiting for a slot."""
 
     def hasty(run: Any, task: Any) -> Any:
         timeout = task.spec.queue_timeout

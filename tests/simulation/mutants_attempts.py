@@ -1,4 +1,4 @@
-"""Faults about runs, tasks, attempts and slots."""
+"""Bugs of runs, tasks, attempts and slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulation.zookeeper import Ensemble
 
 @mutant
 def retry_opened_before_end() -> Iterator[None]:
-    """AF 13808, DS 8110: who looks dead is tried again, though nothing keeps it from finishing."""
+    """AF 13808, DS 8110: an attempt that seems dead is retried, but not prevented from finishing."""
     original = attempts._decision
 
     def decide(*args: Any) -> Any:
@@ -36,7 +36,7 @@ def retry_opened_before_end() -> Iterator[None]:
 
 @mutant
 def fence_without_looking_who_won() -> Iterator[None]:
-    """AF 66713: a task is taken for lost at the moment it reports itself, and the report does not count."""
+    """AF 66713: a task is considered lost while it reports its end, and the report is ignored."""
     original = Reign._overtaken
 
     def overtaken(self: Any, subject: Any, decision: Any, exc: Any) -> None:
@@ -54,7 +54,7 @@ def fence_without_looking_who_won() -> Iterator[None]:
 
 @mutant
 def slots_can_be_overwritten() -> Iterator[None]:
-    """DS 8110: the later of two reports of one task counts."""
+    """DS 8110: of two reports of one task, the later one counts."""
     with replaced(memory_store, _free=lambda *_args: None):
         yield
 
@@ -77,7 +77,7 @@ def claim_can_be_overwritten() -> Iterator[None]:
 
 @mutant
 def failover_reruns_finished_tasks() -> Iterator[None]:
-    """DS 13283: a workflow that is failed over begins anew."""
+    """DS 13283: after a failover, a workflow starts from the beginning."""
     original = State.put_run
 
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
@@ -92,7 +92,7 @@ def failover_reruns_finished_tasks() -> Iterator[None]:
 
 @mutant
 def failover_resets_running_tasks() -> Iterator[None]:
-    """AF 16023, 25021: tasks that run are orphans for the next scheduler, and are started again."""
+    """AF 16023, 25021: the next scheduler treats running tasks as orphans, and starts them again."""
     original = State.put_run
 
     def put(self: Any, run: Any, now: Any, *slots: Any) -> None:
@@ -122,7 +122,7 @@ def retries_counted_by_each_leader() -> Iterator[None]:
 
 @mutant
 def mishaps_never_end() -> Iterator[None]:
-    """DS 17795: what cannot be started is tried for ever."""
+    """DS 17795: a task that cannot be started is retried without end."""
     original = lifecycle.close_attempt
 
     def close(*args: Any, max_mishaps: int, **others: Any) -> Any:
@@ -134,7 +134,7 @@ def mishaps_never_end() -> Iterator[None]:
 
 @mutant
 def end_counted_twice() -> Iterator[None]:
-    """AF 7885, 19222: a task runs before all that it needs is done."""
+    """AF 7885, 19222: a task runs before all its needs are met."""
 
     def ended(self: Any, task: Any) -> Iterator[Any]:
         for dependent in self._dependents(task):
@@ -149,14 +149,14 @@ def end_counted_twice() -> Iterator[None]:
 
 @mutant
 def clean_up_is_stopped_with_the_rest() -> Iterator[None]:
-    """DS 11781, 13410: when a task fails nothing starts any more, and the clean-up does not either."""
+    """DS 11781, 13410: after a failed task nothing starts, not even the clean-up."""
     with replaced(lifecycle, clean_up=lambda _: frozenset()):
         yield
 
 
 @mutant
 def all_goes_on_beside_the_clean_up() -> Iterator[None]:
-    """DS 3642, 5131: what does not depend on the failed task starts, though the run was to end."""
+    """DS 3642, 5131: tasks that do not depend on the failed task start, although the run must end."""
     original = lifecycle.clean_up
 
     def keep(tasks: Any) -> Any:
@@ -168,7 +168,7 @@ def all_goes_on_beside_the_clean_up() -> Iterator[None]:
 
 @mutant
 def busy_counter_leaks() -> Iterator[None]:
-    """DS 9910, 13726, 17192: a stored count of used slots is not given back when a task is tried again."""
+    """DS 9910, 13726, 17192: a stored count of used slots is not reduced when a task is retried."""
     original = Workers.closed
 
     def closed(self: Any, attempt: Any, worker: Any) -> None:
@@ -181,14 +181,14 @@ def busy_counter_leaks() -> Iterator[None]:
 
 @mutant
 def slots_of_targets_are_not_counted() -> Iterator[None]:
-    """More tasks of a target are under way than it has slots."""
+    """A target has more open attempts than slots."""
     with replaced(admission, _is_full=lambda *_args: False):
         yield
 
 
 @mutant
 def adopted_attempts_use_no_slot() -> Iterator[None]:
-    """AF 58752: after a takeover the limit is counted anew, and passed."""
+    """AF 58752: after a takeover the count starts again, and the limit is exceeded."""
     original = State._put_attempt
 
     def put(self: Any, attempt_id: Any, attempt: Any, *seen: Any) -> None:
@@ -202,7 +202,7 @@ def adopted_attempts_use_no_slot() -> Iterator[None]:
 
 @mutant
 def silent_attempts_are_never_reaped() -> Iterator[None]:
-    """Prefect 10141, Dagster 4319: a run whose process vanished stays "running"."""
+    """Prefect 10141, Dagster 4319: a run whose process disappeared stays "running"."""
     original = supervision._silent
 
     def silent(*args: Any) -> Any:
@@ -215,14 +215,14 @@ def silent_attempts_are_never_reaped() -> Iterator[None]:
 
 @mutant
 def orders_are_not_taken_back() -> Iterator[None]:
-    """DS 4236: the order to a worker stands after another one has the task."""
+    """DS 4236: the order to a worker remains after another worker has the task."""
     with replaced(attempts, _withdraw=lambda *_args: ()):
         yield
 
 
 @mutant
 def order_has_templates_instead_of_texts() -> Iterator[None]:
-    """DS 18040, 15280: a task gets the parameters as they were written."""
+    """DS 18040, 15280: a task gets unrendered parameters."""
     original = assign.order_for
 
     def order_for(*args: Any, rendered: Any = None, **more: Any) -> Any:
@@ -247,6 +247,6 @@ def condition_about_a_result_is_taken_for_false() -> Iterator[None]:
 
 @mutant
 def answer_about_texts_is_forgotten() -> Iterator[None]:
-    """DS 14130: a task that waits for a condition waits for ever."""
+    """DS 14130: a task that waits for a condition waits without end."""
     with replaced(State, task_rendered=lambda *_args: None):
         yield

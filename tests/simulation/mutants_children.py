@@ -1,4 +1,4 @@
-"""Faults about child runs."""
+"""Bugs of child runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.mutants_leaders import in_two
 
 @mutant
 def child_run_is_created_before_its_parent_says_so() -> Iterator[None]:
-    """AF 10790: who dies in between finds a child that the parent does not know, and cannot create it."""
+    """AF 10790: after a kill in between, the parent does not know the existing child and cannot create it."""
     original = Reign._do
     apart = in_two(lambda write: isinstance(write, w.CreateRun) and write.run.parent is not None)
 
@@ -33,7 +33,7 @@ def child_run_is_created_before_its_parent_says_so() -> Iterator[None]:
 
 @mutant
 def ends_of_child_runs_are_told_once() -> Iterator[None]:
-    """DS 17350: after a failover nobody tells the parent of a child that has ended meanwhile."""
+    """DS 17350: after a failover, the parent is not notified of a child that has ended in the meantime."""
 
     def put_children(self: Any, run: Any, _was: Any, task: Any) -> None:
         self.agenda.add(about_children(run.id, task.spec.name))
@@ -49,7 +49,7 @@ def ends_of_child_runs_are_told_once() -> Iterator[None]:
 
 @mutant
 def retry_repeats_all_child_runs() -> Iterator[None]:
-    """DS 15583: a task that is tried again starts anew what has succeeded."""
+    """DS 15583: a retried task starts succeeded child runs again."""
     original = child_runs.begun
 
     def begun(_before: Any, *args: Any, **more: Any) -> Any:
@@ -74,7 +74,7 @@ def max_parallel_is_overlooked() -> Iterator[None]:
 
 @mutant
 def stopped_parent_does_not_wait_for_its_child_runs() -> Iterator[None]:
-    """DS 14303: a run counts as stopped while its sub-workflows go on."""
+    """DS 14303: a run counts as stopped while its sub-workflows continue."""
     original = lifecycle._stopping
 
     def stopping(*args: Any, **more: Any) -> Any:
@@ -89,7 +89,7 @@ def stopped_parent_does_not_wait_for_its_child_runs() -> Iterator[None]:
 
 @mutant
 def rerun_takes_over_items_that_did_not_succeed() -> Iterator[None]:
-    """What failed or never ran for one item counts as done when the run is repeated."""
+    """Items that failed or never ran count as done when the run is repeated."""
     original = child_runs.succeeded_alone
 
     def succeeded_alone(before: Any) -> Any:

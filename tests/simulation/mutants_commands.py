@@ -1,4 +1,4 @@
-"""Faults about commands, and what they leave in runs."""
+"""Bugs of commands, and of their effects on runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.mutant import mutant, replaced
 
 @mutant
 def pause_is_forgotten_by_the_next_leader() -> Iterator[None]:
-    """DS 3.2.2, `processReadyPause`: a pause is a state of the process, and no part of the record."""
+    """DS 3.2.2, `processReadyPause`: a pause is a state of the process, not of the record."""
     original = State.put_run
 
     def put(self: Any, run: Any, *rest: Any) -> None:
@@ -28,7 +28,7 @@ def pause_is_forgotten_by_the_next_leader() -> Iterator[None]:
 
 @mutant
 def retry_begins_in_a_paused_run() -> Iterator[None]:
-    """A pause holds what follows, and a retry that is due begins all the same."""
+    """A pause holds later tasks, but a due retry begins."""
     original = State._put_readiness
 
     def put(self: Any, run: Any, task: Any) -> None:
@@ -47,7 +47,7 @@ def _open_in_any_run(run: Any, *args: Any, **named: Any) -> Any:
 
 @mutant
 def rerun_is_forgotten_when_its_run_ends() -> Iterator[None]:
-    """DS: a command that waits for a workflow stays, and nobody looks at it again."""
+    """DS: a command that waits for a workflow stays, and is never examined again."""
     original = State.put_command
 
     def put(self: Any, queued: Any) -> None:
@@ -60,7 +60,7 @@ def rerun_is_forgotten_when_its_run_ends() -> Iterator[None]:
 
 @mutant
 def rerun_reuses_what_failed() -> Iterator[None]:
-    """DS 13347: what was not done counts as done when the run goes on."""
+    """DS 13347: tasks that did not run count as done when the run continues."""
     original = selection._instead
 
     def instead(task: Any, earlier: Any, result: Any) -> Any:
@@ -77,7 +77,7 @@ def rerun_reuses_what_failed() -> Iterator[None]:
 
 @mutant
 def mark_is_answered_apart_from_its_run() -> Iterator[None]:
-    """DS 10043: a forced success is written in a second step, which a crash can part from the first."""
+    """DS 10043: a forced success is written in a second step, which a crash can prevent."""
     original = live_runs._marked
 
     def marked(*args: Any) -> Any:

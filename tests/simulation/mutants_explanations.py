@@ -1,4 +1,4 @@
-"""Faults in explanations: what moves or waits is right, and what people are told of it is not."""
+"""Bugs of explanations: the engine is right, but what it tells people is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulation.mutant import mutant, replaced
 
 @mutant
 def explanation_overlooks_the_pause_of_a_retry() -> Iterator[None]:
-    """A task that is tried again later is called ready."""
+    """A task that waits for its retry is called ready."""
     original = explain._waiting
 
     def waiting(run: Any, task: Any, around: Any) -> Any:
@@ -37,14 +37,14 @@ def explanation_does_not_ask_the_rule_of_admission() -> Iterator[None]:
 
 @mutant
 def explanation_takes_a_silent_attempt_for_one_that_computes() -> Iterator[None]:
-    """An attempt without a claim, or whose runner is gone, is said to compute: DS shows it as running."""
+    """An attempt without a claim, or without its runner, is reported as running, as in DS."""
     with replaced(explain, _running=lambda *_: None):
         yield
 
 
 @mutant
 def explanation_overlooks_what_is_set_aside() -> Iterator[None]:
-    """What the leader asks no rule about for a while is said to be dealt with next."""
+    """A subject that is set aside is reported as next."""
     original = finding.leader_report
 
     def leader_report(schedulers: Any) -> LeaderReport:

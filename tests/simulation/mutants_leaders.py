@@ -1,4 +1,4 @@
-"""Faults about leaders: commands, schedules, transactions, takeovers, archive."""
+"""Bugs of leaders: commands, schedules, transactions, takeovers, archive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.simulation.mutant import mutant, replaced
 
 
 def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
-    """A `Reign._do` that writes some of a decision in a transaction of its own, before the rest."""
+    """A `Reign._do` that writes some of a decision in a separate transaction, before the rest."""
     original = Reign._do
 
     def do(self: Any, subject: Any, decision: Decision, now: Any) -> None:
@@ -45,14 +45,14 @@ def in_two(first: Callable[[w.Write], bool]) -> Callable[..., None]:
 
 @mutant
 def command_consumed_before_it_is_done() -> Iterator[None]:
-    """DS 13355: what was to be done is crossed off first; who dies in between has lost it."""
+    """DS 13355: the command is removed first; a kill in between loses it."""
     with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.ConsumeCommand))):
         yield
 
 
 @mutant
 def refusals_forgotten_before_they_are_stored() -> Iterator[None]:
-    """Who asked can never learn why it was refused, if storage is away just then."""
+    """If storage is unavailable, the user can never learn why a command was refused."""
     original = MemoryLeaderStore.prune_outcomes
 
     def prune(self: Any, before: Any, most: int) -> Pruned:
@@ -66,7 +66,7 @@ def refusals_forgotten_before_they_are_stored() -> Iterator[None]:
 
 @mutant
 def command_done_before_it_is_consumed() -> Iterator[None]:
-    """Azkaban 2108, DS 5917: it is done again by whoever finds it still in the queue."""
+    """Azkaban 2108, DS 5917: the next leader finds the command in the queue and executes it again."""
 
     def consumed(*_args: Any, writes: Any = (), effects: Any = (), **_others: Any) -> Decision:
         return Decision(name="done", writes=writes, effects=effects)
@@ -77,14 +77,14 @@ def command_done_before_it_is_consumed() -> Iterator[None]:
 
 @mutant
 def position_moved_apart_from_the_run() -> Iterator[None]:
-    """AF 23520, Dagster 9623: a scheduler that dies between the two loses a fire time."""
+    """AF 23520, Dagster 9623: a kill between the two loses a fire time."""
     with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutPipeline))):
         yield
 
 
 @mutant
 def backfill_moves_apart_from_the_run() -> Iterator[None]:
-    """DS 13346, AF 58752: a leader that dies between the two loses a date."""
+    """DS 13346, AF 58752: a kill between the two loses a date."""
     with replaced(Reign, _do=in_two(lambda write: isinstance(write, w.PutBackfill))):
         yield
 
@@ -105,14 +105,14 @@ def backfill_window_is_counted_by_one_leader() -> Iterator[None]:
 
 @mutant
 def interval_noted_apart_from_the_end_of_its_run() -> Iterator[None]:
-    """A leader that dies between the two leaves an interval whose run nobody finds."""
+    """A kill between the two leaves an interval without its run."""
     with replaced(Reign, _do=in_two(lambda write: not isinstance(write, w.PutIntervals))):
         yield
 
 
 @mutant
 def run_started_before_the_position_moves() -> Iterator[None]:
-    """Prefect 17281, 8880: the id is not made of the fire time, so the next leader starts it again."""
+    """Prefect 17281, 8880: the id does not depend on the fire time, so the next leader starts it again."""
     original = schedules._fired
 
     def fired(state: Any, *args: Any) -> Decision:
@@ -125,14 +125,14 @@ def run_started_before_the_position_moves() -> Iterator[None]:
 
 @mutant
 def skipped_fires_are_not_counted() -> Iterator[None]:
-    """Temporal 8087: nobody can see that fire times were skipped."""
+    """Temporal 8087: skipped fire times are not visible."""
     with replaced(Skips, with_fires=lambda self, *_fires, **_more: self):
         yield
 
 
 @mutant
 def activation_fires_the_past() -> Iterator[None]:
-    """AF 777, 41014: a schedule that was paused makes up for all it has missed, unasked."""
+    """AF 777, 41014: a schedule that was paused catches up on all missed fire times without a request."""
     original = commands.activated
 
     def activated(record: Any, release: Any, spec: Any, now: Any) -> Any:
@@ -145,14 +145,14 @@ def activation_fires_the_past() -> Iterator[None]:
 
 @mutant
 def writes_are_not_fenced() -> Iterator[None]:
-    """DS 16759: after a partition two masters go on with the same workflow."""
+    """DS 16759: after a partition, two masters continue the same workflow."""
     with replaced(MemoryLeaderStore, _check_epoch=lambda _self, _world: None):
         yield
 
 
 @mutant
 def silence_on_the_wall_clock() -> Iterator[None]:
-    """Prefect 16459, DS 8110: a clock that steps makes the living dead."""
+    """Prefect 16459, DS 8110: after a step of the clock, live workers count as dead."""
 
     def now(self: Any) -> Instant:
         wall = self._clock.now()
@@ -164,7 +164,7 @@ def silence_on_the_wall_clock() -> Iterator[None]:
 
 @mutant
 def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
-    """Azkaban 2108: the answer is lost, so it is done again, without looking."""
+    """Azkaban 2108: the answer is lost, so the write is repeated, without a check."""
     original = Reign.recover
 
     def recover(self: Any) -> None:
@@ -179,7 +179,7 @@ def lost_reply_is_taken_for_a_refusal() -> Iterator[None]:
 
 @mutant
 def refused_batch_is_forgotten() -> Iterator[None]:
-    """AF 13542, 51569: tasks stay queued for ever after one bad transaction."""
+    """AF 13542, 51569: after one refused transaction, tasks stay queued without end."""
 
     def flush(self: Any) -> bool:
         if not self._uncommitted:
@@ -198,7 +198,7 @@ def refused_batch_is_forgotten() -> Iterator[None]:
 
 @mutant
 def abdication_is_remembered_and_not_read() -> Iterator[None]:
-    """DS 17712: what must follow a write is lost with its reply."""
+    """DS 17712: the action that must follow a write is lost with its reply."""
     original = Reign.read_on
 
     def read_on(self: Any) -> None:
@@ -213,7 +213,7 @@ def abdication_is_remembered_and_not_read() -> Iterator[None]:
 
 @mutant
 def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
-    """DS 3009: one order to step down ends one leader after the other."""
+    """DS 3009: one request to step down ends one leader after the other."""
 
     def resign(state: Any) -> Any:
         asked = state.abdication
@@ -227,7 +227,7 @@ def abdication_is_obeyed_by_the_successor() -> Iterator[None]:
 
 @mutant
 def term_before_is_left_open() -> Iterator[None]:
-    """patroni 2009: a history in which nobody can see who led until when."""
+    """patroni 2009: a history that does not show who led until when."""
     original = terms.keep_term
 
     def keep(state: Any, now: Any) -> Any:
@@ -242,7 +242,7 @@ def term_before_is_left_open() -> Iterator[None]:
 
 @mutant
 def term_is_recorded_when_the_state_is_read() -> Iterator[None]:
-    """Who dies before that has decided something, and there is no trace of it."""
+    """A leader that dies earlier has made decisions, but has no record."""
     original = terms.keep_term
 
     def keep(state: Any, now: Any) -> Any:
@@ -254,7 +254,7 @@ def term_is_recorded_when_the_state_is_read() -> Iterator[None]:
 
 @mutant
 def term_begins_by_the_clock_of_its_host_alone() -> Iterator[None]:
-    """Clocks differ: the history says that two have led at once."""
+    """Clocks differ, so the history shows two leaders at once."""
     original = records_of_terms.begun
 
     def begun(leader: Any, epoch: int, before: Any, now: Any) -> Any:
@@ -266,7 +266,7 @@ def term_begins_by_the_clock_of_its_host_alone() -> Iterator[None]:
 
 @mutant
 def attempts_are_opened_before_the_census() -> Iterator[None]:
-    """A new leader gives away slots before it has read which of them are in use."""
+    """A new leader assigns slots before it has read which of them are in use."""
     original = reign.next_subject
 
     def next_subject(state: Any) -> Any:
@@ -282,7 +282,7 @@ def attempts_are_opened_before_the_census() -> Iterator[None]:
 
 @mutant
 def new_attempts_are_not_watched() -> Iterator[None]:
-    """Prefect 21218, Dagster 23947: the end of a task is not noticed, since nobody listens yet."""
+    """Prefect 21218, Dagster 23947: the end of a task is not noticed, because the watch comes later."""
     with replaced(Reign, _await_ends=lambda _self, _attempts: None):
         yield
 
@@ -301,7 +301,7 @@ def adopted_runs_have_no_deadline() -> Iterator[None]:
 
 @mutant
 def archive_is_left_to_the_last_leader() -> Iterator[None]:
-    """DS 13355: the work is marked as taken before it is done; who took it is dead."""
+    """DS 13355: the work is marked as taken before it is done, and its owner dies."""
     original = State._put_finished
 
     def put(self: Any, run: Any) -> None:
@@ -316,7 +316,7 @@ def archive_is_left_to_the_last_leader() -> Iterator[None]:
 
 @mutant
 def finished_run_is_dropped_early() -> Iterator[None]:
-    """Luigi 96, Dagster 17868: a run vanishes before anything has kept it."""
+    """Luigi 96, Dagster 17868: a run is deleted before it is stored."""
     original = archive.retire_run
 
     def retire(state: Any, run_id: Any, now: Any) -> Any:
@@ -331,7 +331,7 @@ def finished_run_is_dropped_early() -> Iterator[None]:
 
 @mutant
 def finished_run_is_kept_for_ever() -> Iterator[None]:
-    """AF 55768: memory grows with every run that ever was."""
+    """AF 55768: memory grows with every finished run."""
     original = archive.retire_run
 
     def retire(state: Any, run_id: Any, now: Any) -> Any:
@@ -344,7 +344,7 @@ def finished_run_is_kept_for_ever() -> Iterator[None]:
 
 @mutant
 def attempts_that_last_are_not_looked_at() -> Iterator[None]:
-    """A leader that only hears of ENDs never hears that a claim has lost its beat."""
+    """A leader that only watches ENDs does not notice a claim without a beat."""
 
     def forget(self: Any, now_s: float) -> None:
         self._young = {attempt: grown_s for attempt, grown_s in self._young.items() if grown_s > now_s}
@@ -355,7 +355,7 @@ def attempts_that_last_are_not_looked_at() -> Iterator[None]:
 
 @mutant
 def limit_counts_running_runs_alone() -> Iterator[None]:
-    """DS 17531: a run that is being stopped still writes, and the next one starts beside it."""
+    """DS 17531: a run that is being stopped still writes, and the next one starts at the same time."""
     original = RunQueue.put
 
     def put(self: Any, run: Any) -> None:
@@ -370,7 +370,7 @@ def limit_counts_running_runs_alone() -> Iterator[None]:
 
 @mutant
 def queue_is_checked_at_creation_alone() -> Iterator[None]:
-    """DS 9906, 10258: a queued run is woken by the run before it, and waits for ever if nobody does."""
+    """DS 9906, 10258: only the previous run wakes a queued run, which otherwise waits without end."""
 
     def next_queued(_self: Any) -> None:
         return None
@@ -381,7 +381,7 @@ def queue_is_checked_at_creation_alone() -> Iterator[None]:
 
 @mutant
 def pool_counter_leaks() -> Iterator[None]:
-    """DS 9910, 13726, 18338: what a task has taken of its group is not given back."""
+    """DS 9910, 13726, 18338: the units that a task uses of its group are not released."""
 
     def closed(_self: Any, _attempt: Any) -> tuple[str, ...]:
         return ()
@@ -392,7 +392,7 @@ def pool_counter_leaks() -> Iterator[None]:
 
 @mutant
 def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
-    """DS 3973, AF 268: after a failover nobody knows when a waiting task gives up, and it waits for ever."""
+    """DS 3973, AF 268: a failover loses the time limit of a waiting task, which waits without end."""
     original = State._put_wait
 
     def put(self: Any, run: Any, spec: Any, *, waits: bool) -> None:
@@ -405,7 +405,7 @@ def waits_of_the_leader_before_are_forgotten() -> Iterator[None]:
 
 @mutant
 def data_is_looked_at_once() -> Iterator[None]:
-    """DS 14149: a check that is not repeated after trouble leaves its task waiting for ever."""
+    """DS 14149: a check is not repeated after an error, so its task waits without end."""
     original = Looks.seen
 
     def seen(self: Any, look: Any, found: Any, now: Any) -> Any:
@@ -424,7 +424,7 @@ def one_thing_that_is_there_is_enough() -> Iterator[None]:
 
 @mutant
 def ends_of_others_are_not_heard() -> Iterator[None]:
-    """DS 16285, 3973: what a task waits for is done, and it waits on, since nobody looked again."""
+    """DS 16285, 3973: the condition of a waiting task is met, but it still waits, without another check."""
     with replaced(State, _look_at_awaiting=lambda *_args: None):
         yield
 

@@ -50,7 +50,7 @@ class Tally:
             self.bad[outcome.seed] = f"step {outcome.step}: {outcome.broken}"
 
     def add(self, other: Tally) -> None:
-        """Add another's figures."""
+        """Add the figures of another tally."""
         self.seeds += other.seeds
         self.steps += other.steps
         self.met += other.met
@@ -90,7 +90,7 @@ def find(mutant: str, seeds: int) -> tuple[int, Law] | None:
 
 
 def find_all(seeds: int, jobs: int, out: TextIO) -> int:
-    """Find every mutant, and print how. 0 if all were found."""
+    """Find every mutant, and print how. Returns 0 if all were found."""
     missed = 0
     with ProcessPoolExecutor(jobs) as pool:
         for name, found in zip(MUTANTS, pool.map(find, MUTANTS, [seeds] * len(MUTANTS)), strict=True):
@@ -102,7 +102,7 @@ def find_all(seeds: int, jobs: int, out: TextIO) -> int:
 
 
 def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None = 40) -> int:
-    """Run a seed and print its last steps (`lines` None: all) and the broken law. 0 if none was broken."""
+    """Run a seed; print its last steps (`lines` None: all) and the broken law. Returns 0 without one."""
     mutated: AbstractContextManager[None] = nullcontext() if mutant is None else MUTANTS[mutant]()
     with quiet(), mutated:
         outcome = simulate(seed, lines=lines)
@@ -113,7 +113,7 @@ def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None
 
 
 def main(argv: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """The command line. 0 if no law was broken; with --mutants, if all were found."""
+    """The command line. Returns 0 if no law was broken; with --mutants, if all were found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")

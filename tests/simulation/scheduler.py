@@ -124,12 +124,12 @@ class Scheduler:
         self.store = FaultyStore(self, leadership.epoch)
         return self.store
 
-    # -- what befalls it
+    # -- faults
 
     def kill(self) -> None:
         """SIGKILL, at any point."""
         self.alive = False
-        if self.session is not None and self.world.rng.random() < 0.5:  # else the server notices later
+        if self.session is not None and self.world.rng.random() < 0.5:  # otherwise the server notices later
             self.world.zookeeper.end_session(self.session)
 
     def die_if_killed(self) -> None:
@@ -148,7 +148,7 @@ class Scheduler:
     # -- election
 
     def win(self, epoch: int) -> None:
-        """Take the lead."""
+        """Become the leader."""
         token = FencingToken(path="/epoch", version=epoch, epoch=epoch)
         participant = Participant(id=self.name, host="h", port=0, boot_id="b")
         self.leadership = Leadership(epoch, token, participant, self.world.zookeeper.world.schema)
@@ -279,7 +279,7 @@ class Scheduler:
         for name, task in used.tasks.items():
             if (attempt := task.committed) is not None:
                 origin = used.id if task.reused is None else task.reused.run
-                end = ends.get(AttemptId(origin, name, attempt.number))  # none of a task with child runs
+                end = ends.get(AttemptId(origin, name, attempt.number))  # a task with child runs has none
                 results[name] = {} if end is None else end.result or {}
         try:
             run = entered(run, selection, used, results, by=draft.submitted_by, now=draft.asked_at)

@@ -130,14 +130,14 @@ class FaultyStore:
         return found
 
     def await_ends(self, attempts: Sequence[AttemptId]) -> Collection[AttemptId]:
-        """Those that have ended."""
+        """The attempts that have ended."""
         self._reach()
         for attempt in attempts:
             self._zookeeper.arm(EndOf(attempt), self)
         return self._inner.await_ends(attempts)
 
     def read_ends(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """CLAIM and END of those that have ended."""
+        """CLAIM and END of ended attempts."""
         self._reach()
         return self._inner.read_ends(attempts)
 
@@ -225,7 +225,7 @@ class FaultyStore:
         self._world.ledger.committed(self, writes, before)
         for what in _watched(writes):
             self._zookeeper.fire(what)
-        self._world.interlude(self.scheduler, racing=False)  # before the reply is there
+        self._world.interlude(self.scheduler, racing=False)  # before the reply arrives
         self.scheduler.die_if_killed()
         if self._world.dice.reply_is_lost():
             self._fail("the reply of a commit was lost")

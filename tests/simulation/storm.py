@@ -197,7 +197,7 @@ class Storm:
             runner.cut = self._rng.random() < 0.5
             runner.paused = not runner.cut
 
-    # -- what all share
+    # -- shared
 
     def _storage_is(self, *, available: bool) -> None:
         self._world.storage.available = available

@@ -70,7 +70,7 @@ class Worker:
             return
         if self._session is None or not self._session.alive:
             if self.id in self.world.zookeeper.world.workers:
-                return  # of its predecessor, whose session has not run out yet
+                return  # of its predecessor, whose session has not expired yet
             boot = self._boot
             self._session = self.world.zookeeper.open_session(
                 lambda: self._boot == boot and self.reaches_zookeeper(),
@@ -131,7 +131,7 @@ class Worker:
         )
         standing = self.world.zookeeper.claim(folder.attempt, ours)
         if standing is None or standing.worker != self.id:
-            folder.delivered = True  # another one has it, or nobody waits for it any more
+            folder.delivered = True  # another attempt has it, or it is no longer needed
             return
         outcome = Outcome.REFUSED if standing.is_fenced else Outcome.LOST
         folder.record = self._end(folder.attempt, outcome, why)

@@ -39,7 +39,7 @@ def _metrics() -> EngineMetrics:
 
 
 def _registration(number: int) -> SchedulerInfo:
-    """Of a scheduler that knows the newest schema. It stays for the whole simulation."""
+    """The registration of a scheduler that knows the newest schema. It stays for the whole simulation."""
     return SchedulerInfo(
         id=f"s{number}",
         boot_id="b",
@@ -121,7 +121,7 @@ class World:
         return START + timedelta(seconds=self.time.s)
 
     def next_pid(self) -> int:
-        """The clock of a process that is started now."""
+        """The next process id."""
         self._pids += 1
         return self._pids
 

@@ -56,7 +56,7 @@ class Ensemble:
 
     @property
     def world(self) -> World:
-        """What it holds."""
+        """The stored records."""
         return self.cluster.world
 
     @property
@@ -78,7 +78,7 @@ class Ensemble:
     # -- sessions
 
     def open_session(self, connected: Callable[[], bool], on_end: Callable[[], None]) -> Session:
-        """For a process that is connected now."""
+        """Open a session for a process that is connected now."""
         session = Session(self.time.s, connected, on_end)
         self._sessions[session] = None
         return session
@@ -112,7 +112,7 @@ class Ensemble:
         self.fire("workers")
 
     def claim(self, attempt: AttemptId, claim: Claim) -> Claim | None:
-        """Fill CLAIM if it is empty; what stands there. None: the attempt is not known."""
+        """Fill CLAIM if it is empty. Returns its content; None: the attempt is not known."""
         slots = self.world.slots.get(attempt)
         if slots is not None and slots.claim is None:
             self._put(attempt, slots, replace(slots, claim=claim))
@@ -120,7 +120,7 @@ class Ensemble:
         return None if slots is None else slots.claim
 
     def end(self, attempt: AttemptId, end: End) -> End | None:
-        """Fill END if it is empty; what stands there. None: the attempt is not known."""
+        """Fill END if it is empty. Returns its content; None: the attempt is not known."""
         slots = self.world.slots.get(attempt)
         if slots is not None and slots.end is None:
             self._put(attempt, slots, replace(slots, end=end))

@@ -1,4 +1,4 @@
-"""Tokens, roles, sessions, limits: the rules of who may do what, without a server."""
+"""Tokens, roles, sessions, limits: the rules of permissions, without a server."""
 
 from __future__ import annotations
 

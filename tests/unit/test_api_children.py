@@ -1,4 +1,4 @@
-"""What the API says of child runs."""
+"""Child runs in the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _no_capacity() -> Capacity:
 
 
 def explained(stage: Stage, leader: str | None = "s1") -> str | None:
-    """Why the run's task waits, as the API says it."""
+    """The API's explanation why the run's task waits."""
     run = stage.run()
 
     def queue(_: Run) -> QueueView:

@@ -1,4 +1,4 @@
-"""How a `Host` header is read, and which addresses of the server it may name."""
+"""Parsing of `Host` headers, and the allowed addresses of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reason for waiting, made by the leader's own rules: what explanations name, and what would end it."""
+"""Every reason for waiting, caused by the leader's own rules: its explanation, and what ends the wait."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def spec(*tasks: TaskSpec, name: PipelineName = NAME, **said: Any) -> PipelineSp
 
 
 class Stage:
-    """A leader over some pipelines and workers, and what a scheduler explains of them."""
+    """A leader with some pipelines and workers, and a scheduler's explanations."""
 
     def __init__(
         self, *specs: PipelineSpec, workers: tuple[WorkerInfo, ...] = (W1,), max_running: int | None = None

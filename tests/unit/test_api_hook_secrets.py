@@ -1,4 +1,4 @@
-"""The secrets of webhooks: how often their provider is asked."""
+"""The secrets of webhooks: number of queries to their provider."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nimbus.domain.errors import NimbusError
 
 
 class Provider:
-    """Counts what it is asked for."""
+    """Counts queries."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""What the API says of a task."""
+"""A task in the API."""
 
 from __future__ import annotations
 

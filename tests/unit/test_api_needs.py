@@ -1,4 +1,4 @@
-"""The table of roles: every route stands in it, and nothing else."""
+"""The table of roles contains exactly all routes."""
 
 from __future__ import annotations
 

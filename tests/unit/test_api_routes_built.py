@@ -1,4 +1,4 @@
-"""When the API builds its routes: not for who waits for a start, and before the first user asks."""
+"""When the API builds its routes: not during a start, but before the first request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page of a list of many runs is that of all runs in order."""
+"""The first page of a list of many runs equals that of all sorted runs."""
 
 from __future__ import annotations
 

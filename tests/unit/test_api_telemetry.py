@@ -1,4 +1,4 @@
-"""Log lines take one form, and metrics count what they say."""
+"""Log lines have one form, and metrics count correctly."""
 
 from __future__ import annotations
 

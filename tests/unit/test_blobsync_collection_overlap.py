@@ -1,7 +1,7 @@
-"""Collections that overlap: with others, with publishes, and with requests that take their time.
+"""Collections that overlap: with others, with publishes, and with slow requests.
 
-A collection reads at its beginning what stands condemned, and deletes much later. What others do in between
-must count.
+A collection reads the condemned objects at its beginning, and deletes much later. It must respect what others
+do in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.collection_samples import DAY, Sample, World, digest, publishing, sam
 
 
 class Interrupted(MemoryObjectStore):
-    """Something happens once, before the first call of a kind for a key with a prefix."""
+    """Runs an action once, before the first call of a kind for a key with a prefix."""
 
     def __init__(self, now: Callable[[], object]) -> None:
         super().__init__(now=now)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def interrupted(world: World) -> Interrupted:
 
 
 def due_release(world: World) -> Sample:
-    """One that was condemned a grace ago, and that only those keep who name it."""
+    """A release that was condemned a grace period ago. Only publishes of the same release keep it."""
     release = world.put("p", ["a"], ["b"])
     world.put("p", ["newer"])
     world.clock.forward(2 * DAY)
@@ -108,7 +108,7 @@ def test_lease_of_a_collection_that_the_store_lost_at_once_is_written_again() ->
 
 @pytest.mark.parametrize("moment", [keys.COLLECT_LEASES, keys.COLLECTION_CLOCK, keys.TOMBSTONES])
 def test_what_another_collection_pardoned_meanwhile_is_not_deleted(world: World, moment: str) -> None:
-    """Before the tombstone is written, or before the lease; the other's word is the newer one."""
+    """Before the tombstone is written, or before the lease. The other collection's decision is newer."""
     release = due_release(world)
     interrupted(world).before("write", moment, lambda: world.collect(release))
 
@@ -121,7 +121,7 @@ def test_what_another_collection_pardoned_meanwhile_is_not_deleted(world: World,
 
 
 def test_what_two_collections_at_once_condemn_is_deleted(world: World) -> None:
-    """Else two of them, started at the same time every day, would keep everything for ever."""
+    """Otherwise two collections that start at the same time every day would never delete anything."""
     due_release(world)
     reports: list[CollectionReport] = []
     interrupted(world).before(
@@ -152,7 +152,7 @@ def test_tombstones_that_are_listed_but_never_there_are_an_error() -> None:
 
 
 def test_publish_that_waits_for_one_collection_and_is_seen_by_another_is_whole(world: World) -> None:
-    """The other pardons what the first has found to be due. The first deletes it; the publish writes it."""
+    """The other collection pardons objects that the first one deletes. The publish writes them again."""
     release = due_release(world)
     again = publishing(world.store, sample("p", ["a"], ["b"]), world.clock, "1" * 32)
     pardoned: list[frozenset[str]] = []
@@ -173,7 +173,7 @@ def test_publish_that_waits_for_one_collection_and_is_seen_by_another_is_whole(w
 
 
 def test_collection_that_slept_for_a_grace_does_not_delete_what_it_condemned_itself(world: World) -> None:
-    """It says that it condemned it before it slept, but nobody could see it then."""
+    """Its tombstone has a time before the sleep, but other processes could not see it then."""
     old = due_release(world)
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(DAY)
@@ -187,7 +187,7 @@ def test_collection_that_slept_for_a_grace_does_not_delete_what_it_condemned_its
 def test_release_that_another_collection_deletes_during_the_look_needs_nothing(
     world: World, is_wanted: bool
 ) -> None:
-    """It was kept for the sake of a publish that has died since. Who wants it is told that it is gone."""
+    """It was kept for a publish that has died since. A process that wants it learns that it was deleted."""
     release = due_release(world)
     lease = Lease("p", "me", world.clock.now, timedelta(minutes=30)).encode(world.clock.now)
     world.store.write(keys.publish_lease("1" * 32), lease)

@@ -1,4 +1,4 @@
-"""A disk in trouble is asked, less and less often."""
+"""A failing disk is checked at growing intervals."""
 
 from __future__ import annotations
 

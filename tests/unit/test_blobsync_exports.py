@@ -1,4 +1,4 @@
-"""What the package offers is there, and what few need is not imported with it."""
+"""The package has all its exports, and does not import rarely used modules."""
 
 from __future__ import annotations
 

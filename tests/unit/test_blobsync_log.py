@@ -1,4 +1,4 @@
-"""Loggers that import structlog at their first line."""
+"""Loggers import structlog at their first line."""
 
 from __future__ import annotations
 

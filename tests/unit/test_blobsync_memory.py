@@ -1,4 +1,4 @@
-"""Large blocks go back to the system when they are free."""
+"""Large free blocks are returned to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the files of a release: nothing unsafe is taken."""
+"""Choosing the files of a release: unsafe files are refused."""
 
 from __future__ import annotations
 

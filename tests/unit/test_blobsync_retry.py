@@ -1,4 +1,4 @@
-"""What is tried again, and how often."""
+"""Which calls are retried, and how often."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENT = RetryPolicy(
 
 
 def failing(*errors: BlobSyncError) -> tuple[Callable[[], str], list[BlobSyncError]]:
-    """A call that fails with each of these, then is done; and what it raised."""
+    """A call that fails with each of these errors, then succeeds; and the raised errors."""
     waiting, raised = list(errors), list[BlobSyncError]()
 
     def call() -> str:

@@ -1,4 +1,4 @@
-"""How a bucket is reached: settings that cannot work are refused, the others do what they say."""
+"""Settings of a bucket: impossible ones are refused, the others have their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the scrub says that it is."""
+"""The reported progress of the scrub."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_round_that_breaks_off_is_not_finished(
 def test_rounds_that_all_break_off_reach_each_release_in_the_end(
     rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a daemon is restarted more often than a round takes: each round begins anew."""
+    """For example a daemon that is restarted more often than a round takes: each round starts again."""
     reached = set[object]()
 
     def breaks_off(_self: LocalStore, item: object, **_named: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a disk in trouble means for readiness: it is told, harms nothing, and is told to be well again."""
+"""A failing disk and readiness: the failure is reported, harms nothing, and its end is reported, too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 class Trouble:
-    """A disk that refuses to write while it is told so."""
+    """A disk that refuses writes while the test wants it."""
 
     def __init__(self, *steps: str) -> None:
         self.kind: int | None = None
@@ -127,7 +127,7 @@ def test_disk_is_not_called_well_while_it_has_less_room_than_it_was_asked_for(
     with pytest.MonkeyPatch.context() as full:
         full.setattr(disk_state, "free_bytes", lambda _root: 50_000)
         with pytest.raises(LocalStoreError, match="make room"):
-            syncer.ensure(p, timedelta(seconds=1))  # tries some twenty times
+            syncer.ensure(p, timedelta(seconds=1))  # makes about twenty tries
         first = next(place for place, seen in enumerate(rig.seen) if not seen.disk.ok)
         assert not any(seen.disk.ok for seen in rig.seen[first:])
 
@@ -168,7 +168,7 @@ def test_disk_is_not_called_well_between_two_tries_of_what_it_refuses(
     rig: Rig, eventually: Eventually
 ) -> None:
     p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
-    trouble = Trouble("fsync")  # it would take the few bytes of a question
+    trouble = Trouble("fsync")  # it accepts the few bytes of a check
     syncer = rig.syncer(p, local=LocalStore(rig.folder / "local", on_step=trouble.step))
     eventually(lambda: syncer.readiness().is_ready(p))
     trouble.kind = errno.ENOSPC

@@ -1,4 +1,4 @@
-"""Which collections a daemon runs, as its settings say."""
+"""The collections that a daemon runs, by its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the bucket of the data is reached, by the configuration."""
+"""The connection of the data's bucket, from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduler has the elector that its configuration names, with what the configuration says of it."""
+"""A scheduler has the elector that its configuration names, with its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETUPS: list[ElectorSetup] = []
 
 
 def remembering(setup: ElectorSetup) -> Elector:
-    """An elector of somebody's own."""
+    """A user's own elector, which records its arguments."""
     SETUPS.append(setup)
     return MemoryElector(
         MemoryElection(),

@@ -1,4 +1,4 @@
-"""What of the settings reaches the libraries."""
+"""Settings that are passed to the libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a scheduler purges runs, and where it finds their outputs, as its settings say."""
+"""When a scheduler purges runs, and where it finds their outputs, by its settings."""
 
 from __future__ import annotations
 

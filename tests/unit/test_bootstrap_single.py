@@ -1,4 +1,4 @@
-"""What a process refuses, and what it loads, when its configuration is that of a single scheduler."""
+"""What a process refuses and imports with the configuration of a single scheduler."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ LATE = (
     "nimbus.worker.application.yarn",
     "nimbus.localstack",
 )
-"""Imported by who needs them, when they are needed: `nimbus up --single` is ready in a second and a half."""
+"""Imported only when they are needed, so that `nimbus up --single` is ready in a second and a half."""
 BUILT = """
 import json, os, sys
 from pathlib import Path

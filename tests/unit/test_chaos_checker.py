@@ -1,4 +1,4 @@
-"""The checkers of the chaos tests can fail: each law is broken here once, and they say so."""
+"""The checkers of the chaos tests can fail: each law is broken here once, and they report it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_journal_that_makes_no_sense_is_refused(line: str) -> None:
 
 
 class Log:
-    """Writes a log of transactions, the way ZooKeeper would number them."""
+    """Writes a log of transactions with ZooKeeper's numbering."""
 
     def __init__(self) -> None:
         self.transactions: list[Transaction] = []
@@ -257,7 +257,7 @@ def test_refused_write_of_a_zombie_is_counted_and_is_no_violation() -> None:
     log.raise_epoch(A, 1)
     log.raise_epoch(B, 2)
     log.add(A, Operation(kind="error", error=BAD_VERSION), Operation(kind="error", error=-2))
-    log.add(B, FENCE, Operation(kind="error", error=-110))  # a slot was taken: no zombie
+    log.add(B, FENCE, Operation(kind="error", error=-110))  # a slot was filled: not a zombie
 
     ledger = audit(log.transactions, ROOT)
 

@@ -1,4 +1,4 @@
-"""The chaos tests see a process that an attempt has left."""
+"""The chaos tests find a remaining process of an attempt."""
 
 from __future__ import annotations
 

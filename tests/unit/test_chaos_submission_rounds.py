@@ -1,4 +1,4 @@
-"""The record of the rounds at points of a submission: what is still to be played, and the table."""
+"""The record of the rounds at points of a submission: missing rounds, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's judgements, one row each."""
+"""The doctor's verdicts, one row for each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_executor_is_not_known_to_a_user_who_may_not_look(
 
 @contextmanager
 def _answering(*parts: bytes) -> Iterator[str]:
-    """A server that answers one connection with these parts, each a moment after the last."""
+    """A server that answers one connection with these parts, with a pause between them."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -146,7 +146,7 @@ def test_one_zookeeper_server_of_three_that_is_down_is_a_warning() -> None:
         _answering(b"Mode: leader\n") as one,
         _answering(b"Mode: follower\n") as two,
     ):
-        closed.bind(("127.0.0.1", 0))  # bound and not listening: refuses
+        closed.bind(("127.0.0.1", 0))  # bound and not listening, so it refuses
         down = f"127.0.0.1:{closed.getsockname()[1]}"
 
         found = {f.check.split()[1]: f.verdict for f in zookeeper(f"{one},{down},{two}")}

@@ -1,4 +1,4 @@
-"""The token of a command: what is sent, and that one that cannot be sent is not shown."""
+"""The token of a command: it is sent, and an invalid one is not shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text Gantt chart and the words for times, spans and sizes."""
+"""The text Gantt chart, and the texts for times, durations and sizes."""
 
 from __future__ import annotations
 

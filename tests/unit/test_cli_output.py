@@ -1,4 +1,4 @@
-"""What the command line prints: others' texts do nothing to the terminal."""
+"""Output of the command line: texts of other users cannot control the terminal."""
 
 from __future__ import annotations
 

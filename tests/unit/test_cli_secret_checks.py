@@ -1,4 +1,4 @@
-"""What the doctor says of where the worker finds secrets."""
+"""The doctor's verdicts about the worker's provider of secrets."""
 
 from __future__ import annotations
 

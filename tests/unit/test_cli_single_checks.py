@@ -1,4 +1,4 @@
-"""What the doctor says of a single scheduler's store."""
+"""The doctor's verdicts about a single scheduler's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line does without a server: starting fast, helping, validating, and its configuration."""
+"""The command line without a server: fast start, help, validation, and its configuration."""
 
 from __future__ import annotations
 

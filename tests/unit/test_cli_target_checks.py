@@ -1,4 +1,4 @@
-"""The doctor's judgements of Spark targets, against servers that answer as the real ones do."""
+"""The doctor's verdicts about Spark targets, with servers that answer like the real ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Answers = Mapping[str, tuple[int, object]]
 
 @contextmanager
 def serving(answers: Answers, *, wants: str | None = None, denied: str = "") -> Iterator[str]:
-    """A server's URL. `wants`: the token it asks for. `denied`: a verb that nobody may do with pods."""
+    """A server's URL. `wants`: the required token. `denied`: a verb that is forbidden for pods."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,7 +54,7 @@ def serving(answers: Answers, *, wants: str | None = None, denied: str = "") -> 
             self.wfile.write(json.dumps({"status": {"allowed": attributes["verb"] != denied}}).encode())
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -83,7 +83,7 @@ def standalone(url: str, *rest: str, token: str | None = None, masters: str = ""
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """An address that refuses."""
+    """An address that refuses connections."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{closed.getsockname()[1]}"
@@ -240,5 +240,5 @@ def test_connect_server_that_is_away_fails() -> None:
         found = look(kind=TargetKind.CONNECT, url=f"sc://localhost:{away.rpartition(':')[2]}")
 
     assert found.verdict is Verdict.FAIL
-    # A loaded machine may take longer than the deadlines of the call and of its process.
+    # A busy machine may take longer than the time limits of the call and of its process.
     assert re.search("UNAVAILABLE|DEADLINE_EXCEEDED|does not answer", found.detail)

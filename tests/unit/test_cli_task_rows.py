@@ -1,4 +1,4 @@
-"""What people see of how far a task is."""
+"""The progress of a task, as the command line shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says when no scheduler answers."""
+"""Messages of the command line when no scheduler answers."""
 
 from __future__ import annotations
 

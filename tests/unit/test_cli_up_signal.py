@@ -1,4 +1,4 @@
-"""`nimbus up` told to end at an awkward moment."""
+"""`nimbus up` gets a signal at a bad moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.cli.main import cli
 
 
 class PlayedStack:
-    """Starts and stops nothing."""
+    """A stack without processes."""
 
     stopped = 0
 
@@ -24,10 +24,10 @@ class PlayedStack:
         self._folder = folder
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Does nothing."""
 
     def wait_ready(self) -> None:
-        """Ready."""
+        """Returns at once."""
 
     def config_file(self, number: int) -> Path:
         return self._folder / f"{number}.yaml"
@@ -39,7 +39,7 @@ class PlayedStack:
 def test_ending_while_it_still_says_hello_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file by which others find the cluster is there before the welcome is printed."""
+    """The file with the cluster's address exists before the welcome is printed."""
 
     def interrupted(*_args: object) -> None:
         assert (tmp_path / "client.json").exists()

@@ -1,4 +1,4 @@
-"""`alerts` in the configuration: what is refused, and with which words; no secret is ever shown."""
+"""`alerts` in the configuration: refusals and their messages; secrets are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML with places: what is refused, and that it is refused before it costs anything."""
+"""YAML with positions: refusals, early enough to cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration files that ship: they load, and the annotated one holds every key with its default."""
+"""The shipped configuration files: they load, and the annotated one has every key with its default."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_example_explains_every_key() -> None:
             if not before.startswith("#"):
                 unexplained.append(key)
 
-    # Each of these shares the words of the key before it.
+    # Each of these shares the comment of the previous key.
     assert unexplained == ["password", "secret_access_key", "port", "requeue_max", "secret_access_key"]
 
 

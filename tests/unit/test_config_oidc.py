@@ -1,4 +1,4 @@
-"""The identity provider's section: what is refused, and what is made of it."""
+"""The section of the identity provider: refusals, and the resulting settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon's settings: what is refused and how, what the environment changes, what is never shown."""
+"""A daemon's settings: refusals, changes by the environment, and values that are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`telemetry` in the configuration: what is refused, and what the defaults are."""
+"""`telemetry` in the configuration: refusals and defaults."""
 
 from __future__ import annotations
 

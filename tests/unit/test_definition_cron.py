@@ -40,12 +40,12 @@ def fires(cron: str, zone: str, after: str, until: str) -> list[str]:
         ("0,30 2 * * *", NEW_YORK, "2013-03-09T12:00", "2013-03-10T23:00", ["03-10 07:00"]),
         ("30 2,3 * * *", NEW_YORK, "2013-03-10T00:00", "2013-03-10T23:00", ["03-10 07:00", "03-10 07:30"]),
         ("30 2 * * *", NEW_YORK, "2013-03-10T07:00", "2013-03-11T23:00", ["03-11 06:30"]),
-        # within the repeated hour: the first time only, wherever the question begins
+        # within the repeated hour: only the first time, for any start of the search
         ("30 1 * * *", NEW_YORK, "2013-11-03T00:00", "2013-11-04T23:00", ["11-03 05:30", "11-04 06:30"]),
         ("30 1 * * *", NEW_YORK, "2013-11-03T05:30", "2013-11-04T23:00", ["11-04 06:30"]),
         ("30 1 * * *", NEW_YORK, "2013-11-03T06:10", "2013-11-04T23:00", ["11-04 06:30"]),
         ("30 1 * * *", NEW_YORK, "2013-11-03T06:30", "2013-11-04T23:00", ["11-04 06:30"]),
-        # `*`: the time that passes
+        # `*`: elapsed time
         ("30 * * * *", NEW_YORK, "2013-03-10T06:00", "2013-03-10T08:45", ["03-10 06:30", "03-10 07:30", "03-10 08:30"]),
         ("30 * * * *", NEW_YORK, "2013-11-03T05:00", "2013-11-03T07:45", ["11-03 05:30", "11-03 06:30", "11-03 07:30"]),
         ("*/30 1 * * *", NEW_YORK, "2013-11-03T04:59", "2013-11-03T08:00", ["11-03 05:00", "11-03 05:30", "11-03 06:00", "11-03 06:30"]),
@@ -55,10 +55,10 @@ def fires(cron: str, zone: str, after: str, until: str) -> list[str]:
         ("45 1 * * *", LORD_HOWE, "2013-04-06T00:00", "2013-04-07T23:00", ["04-06 14:45", "04-07 15:15"]),
         ("45 1 * * *", LORD_HOWE, "2013-04-06T15:05", "2013-04-07T23:00", ["04-07 15:15"]),
         ("*/30 2 * * *", LORD_HOWE, "2013-04-06T12:00", "2013-04-07T15:30", ["04-06 15:30", "04-06 16:00", "04-07 15:30"]),
-        # midnight that is not there, a day that is not there
+        # a skipped midnight, a skipped day
         ("0 0 * * *", "America/Santiago", "2024-09-07T00:00", "2024-09-08T23:00", ["09-07 04:00", "09-08 04:00"]),
         ("0 12 * * *", "Pacific/Apia", "2011-12-29T00:00", "2012-01-01T00:00", ["12-29 22:00", "12-30 10:00", "12-30 22:00", "12-31 22:00"]),
-        # aliases, and days of both kinds
+        # aliases, and both kinds of days
         ("@daily", NEW_YORK, "2013-01-01T00:00", "2013-01-02T05:00", ["01-01 05:00", "01-02 05:00"]),
         ("@Hourly", "UTC", "2013-01-01T00:30", "2013-01-01T02:00", ["01-01 01:00", "01-01 02:00"]),
         ("0 0 L * *", "UTC", "2024-02-01T00:00", "2024-03-31T00:00", ["02-29 00:00", "03-31 00:00"]),
@@ -70,7 +70,7 @@ def test_fire_times(cron: str, zone: str, after: str, until: str, expected: list
 
 
 def test_day_that_a_zone_left_out_is_run_once_right_after_it() -> None:
-    """Samoa had no 30 December 2011: its noon happens at the next midnight, 31 December 00:00 (+14)."""
+    """Samoa had no 30 December 2011: its noon fires at the next midnight, 31 December 00:00 (+14)."""
     found = fires("0 12 30 12 *", "Pacific/Apia", "2011-12-01T00:00", "2012-01-05T00:00")
 
     assert found == ["12-30 10:00"]

@@ -1,4 +1,4 @@
-"""Schedules in words: right, or none."""
+"""Schedules as text: correct, or no text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pipelines a backfill is followed by, and for which dates."""
+"""The pipelines that must follow a backfill, and their dates."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_pipelines_that_wait_for_each_other_are_refused(
     [
         # the same days
         (waiting("0 0 * * *", PipelineWait(pipeline=ODS)), (at(3), at(6)), (at(4), at(6))),
-        # hours feed a day: the day of which a part is made anew
+        # hours feed a day: the day of which a part is computed again
         (waiting("0 0 * * *", PipelineWait(pipeline=ODS)), (at(3, 5), at(3, 9)), (at(4), at(4))),
         # a day feeds its hours
         (waiting("0 * * * *", PipelineWait(pipeline=ODS)), (at(3), at(4)), (at(3, 1), at(4))),
@@ -98,7 +98,7 @@ def test_dates_are_those_whose_runs_wait_for_a_part(
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC", "America/New_York"])
 @pytest.mark.parametrize("cron", ["0 6 * * *", "0 */6 * * *", "30 2 * * *", "0 0 * * 1"])
 def test_no_run_before_or_after_the_dates_waits_for_a_part(cron: str, zone: str) -> None:
-    """Over the night in which clocks change."""
+    """During the night in which clocks change."""
     spec = waiting(cron, PipelineWait(pipeline=ODS), zone=zone)
     span = DataInterval(start=at(27, 7, month=3), end=at(31, 5, month=3))
     schedule = spec.schedule

@@ -1,4 +1,4 @@
-"""Data intervals of scheduled runs: from the fire time before, or of a length, by the zone's calendar."""
+"""Data intervals of scheduled runs: from the previous fire time, or with a length, by the zone's calendar."""
 
 from __future__ import annotations
 

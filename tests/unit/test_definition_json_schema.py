@@ -1,4 +1,4 @@
-"""The JSON Schema of definitions: what ships fits it, and what an editor should mark does not."""
+"""The JSON Schema of definitions: shipped definitions are valid, and wrong ones are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def validator() -> Draft202012Validator:
 
 
 def faults(**said: Any) -> list[str]:
-    """Of a small definition with this in it."""
+    """Errors of a small definition with a given part."""
     return [error.message for error in validator().iter_errors({"schema": 1, "name": "small", **said})]
 
 
@@ -142,7 +142,7 @@ def test_defaults_of_the_schema_are_those_of_the_definition() -> None:
 
 
 def _keys(model: type[DefinitionModel | TaskModel]) -> set[str]:
-    """What a file may say; a field may read the key of another."""
+    """The allowed keys of a file. A field may have another key."""
     return {str(field.validation_alias or field.alias or name) for name, field in model.model_fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""Parameters of a run: filled in, parsed, checked, and all that is wrong told at once."""
+"""Parameters of a run: defaults, parsing, checks, and all errors reported together."""
 
 from __future__ import annotations
 

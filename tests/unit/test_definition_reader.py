@@ -1,4 +1,4 @@
-"""Pipeline definitions: what is refused, where, and with which words; and what a good one becomes."""
+"""Pipeline definitions: refusals with position and message; and the result of valid ones."""
 
 # ruff: noqa: E501 - one row of a table is one line
 
@@ -62,7 +62,7 @@ def parameter(more: str) -> str:
 
 
 def top(more: str) -> str:
-    """A definition with a key more, on line 3."""
+    """A definition with another key, on line 3."""
     return HEAD + more + "\n" + TASKS
 
 

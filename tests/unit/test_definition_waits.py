@@ -1,4 +1,4 @@
-"""Definitions of tasks that no worker runs: what they become, and what is refused."""
+"""Definitions of tasks that no worker runs: results and refusals."""
 
 from __future__ import annotations
 

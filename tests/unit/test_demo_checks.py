@@ -1,4 +1,4 @@
-"""The demonstration's checks must be able to fail: each is shown a run that breaks it."""
+"""The demonstration's checks can fail: each gets a run that breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests and places that the documents name are there."""
+"""The tests and places that the documents name exist."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _COMMANDS_OF_DOLPHINSCHEDULER = (
     "EXECUTE_TASK",
     "DYNAMIC_GENERATION",
 )
-"""Of `CommandType`."""
+"""Names of `CommandType`."""
 
 
 @pytest.mark.parametrize("command", _COMMANDS_OF_DOLPHINSCHEDULER)

@@ -1,4 +1,4 @@
-"""`start_after` counts from the moment when the needs of a task are met, whatever became of them."""
+"""`start_after` counts from the time at which the needs of a task are met, for any of their outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of intervals: what it says, how it is bounded, in whatever order runs end."""
+"""The index of intervals: content and limits, for any order in which runs end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run moves, case by case. The laws that always hold are in tests/property."""
+"""How a run changes, case by case. General laws are in tests/property."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_failure_class_of_an_end_is_kept_in_its_attempt() -> None:
         (FailureClass.ANALYSIS, None, TaskState.FAILED),
         (FailureClass.ANALYSIS, (FailureClass.ANALYSIS,), TaskState.WAITING),
         (FailureClass.ERROR, (FailureClass.ANALYSIS,), TaskState.FAILED),
-        (None, (FailureClass.ANALYSIS,), TaskState.WAITING),  # END of a worker that knows no classes
+        (None, (FailureClass.ANALYSIS,), TaskState.WAITING),  # END of a worker that does not report classes
     ],
 )
 def test_task_is_tried_again_only_after_failures_that_its_retries_name(

@@ -1,4 +1,4 @@
-"""What an order says, derived from the run alone: a successor gives the same one."""
+"""The content of an order depends only on the run, so a successor gives the same one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_order_scales_memory_by_the_failures_that_ran_out_of_it(
 
 
 def test_order_scales_memory_by_attempts_that_the_record_has_dropped_too() -> None:
-    run = a_run(1.1, tasks=PAGE)  # a page of so many tasks keeps one attempt of each
+    run = a_run(1.1, tasks=PAGE)  # a page with this many tasks keeps one attempt of each
     for failure in (MEMORY, MEMORY, ERROR, ERROR):
         run = failed(run, failure)
 

@@ -1,4 +1,4 @@
-"""Replays of runs that clean up, and of workers whose clocks are wrong."""
+"""Replays of runs with clean-up, and of workers with wrong clocks."""
 
 from __future__ import annotations
 

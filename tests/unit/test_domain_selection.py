@@ -1,4 +1,4 @@
-"""Which tasks of a new run are run, and what stands for the others."""
+"""The tasks of a new run that are run, and the results that replace the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD, NEW = RunId("old"), RunId("new")
 
 
 def a_run(name: RunId = NEW, **changes: object) -> Run:
-    """`a`, then `b`, then `c`; `d` beside them."""
+    """A run of `a`, then `b`, then `c`; `d` is independent."""
     specs = (
         TaskSpec(name=A, kind=TaskKind.PYTHON, script="a.py"),
         TaskSpec(name=B, kind=TaskKind.PYTHON, script="b.py", needs=(A,)),

@@ -1,4 +1,4 @@
-"""The list of skipped fire times: it grows by entries, and is bounded."""
+"""The list of skipped fire times: it grows by entries, and is limited."""
 
 from __future__ import annotations
 

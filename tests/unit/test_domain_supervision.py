@@ -1,4 +1,4 @@
-"""What is done about an open attempt, case by case."""
+"""What the leader does about an open attempt, case by case."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_fence_that_was_left_half_done_is_finished() -> None:
 IN_CLUSTER = replace(CLAIM, holder=Holder.APPLICATION, driver=ClusterDriver(target="big", id="driver-1"))
 ABLE = replace(STRANGER, targets={"big": 4}, submits=("big",))
 ONLY_RUNS = replace(NEIGHBOUR, targets={"big": 4})
-"""It has the target for drivers on its own host alone."""
+"""It has the target only for drivers on its own host."""
 
 
 def test_submitted_attempt_waits_for_its_cluster_beyond_the_claim_timeout() -> None:

@@ -1,4 +1,4 @@
-"""Whether runs of other pipelines have made what a run waits for."""
+"""Whether runs of other pipelines have produced the intervals that a run waits for."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_pipeline_that_has_ended_no_run_yet_is_said_so() -> None:
 
 
 def test_last_counts_back_from_the_end_of_the_interval_on_the_calendar_of_its_zone() -> None:
-    """The clocks of Berlin go forward on 29 March 2026: that day has 23 hours."""
+    """Clocks in Berlin go forward on 29 March 2026, so that day has 23 hours."""
     midnight = datetime(2026, 3, 29, 22, tzinfo=UTC)
     own = run(DataInterval(start=midnight - HOUR, end=midnight), RunState.RUNNING, timezone="Europe/Berlin")
     covered = run(DataInterval(start=midnight - 23 * HOUR, end=midnight))

@@ -1,4 +1,4 @@
-"""The judge of the election's chaos finds what is wrong in a history, and nothing in a good one."""
+"""The checker of the election's chaos tests finds faults in a history, and none in a good one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION_NS = 1_000
 
 
 def line(did: Did, at: int, name: str = "a", *, until: int | None = None, **more: Any) -> Line:
-    """One thing that began at `at`."""
+    """One event that began at `at`."""
     return Line(name=name, boot=f"boot-{name}", did=did, before_ns=at, after_ns=until or at + 1, **more)
 
 
@@ -31,7 +31,7 @@ def led(name: str, epoch: int, *moments: int) -> list[Line]:
 def found(
     lines: list[Line], *, played: list[Moment] | None = None, dues: list[Due] | None = None
 ) -> list[str]:
-    """What the judge says."""
+    """The findings of the checker."""
     return judge(lines, played or [], dues or [], SESSION_NS)
 
 

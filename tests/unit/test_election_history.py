@@ -1,4 +1,4 @@
-"""Each law of the history checker: a history that breaks it is found, its neighbour that does not is not."""
+"""Each law of the history checker: a history that breaks it is found, and a similar valid one is not."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_leading_before_the_guard_said_yes_breaks_the_law() -> None:
     assert _broken(refused, yes, _m(3, "a", Kind.OBSERVED, 2)) == []
     assert _broken(refused, yes, _m(3, "a", Kind.OBSERVED, 1)) == [Law.GUARDED]
     assert _broken(refused, yes, _m(1.5, "a", Kind.PUBLISHED, 2)) == [Law.GUARDED]
-    assert _broken(_m(3, "b", Kind.OBSERVED, 1)) == []  # of whose guard nothing is known
+    assert _broken(_m(3, "b", Kind.OBSERVED, 1)) == []  # its guard's answers are not known
 
 
 def test_write_accepted_after_a_newer_epoch_was_taken_breaks_the_law() -> None:
@@ -122,7 +122,7 @@ def test_write_accepted_after_a_newer_epoch_was_taken_breaks_the_law() -> None:
 
     assert _broken(taken, late) == [Law.FENCED]
     assert _broken(taken, _m(0.5, "a", Kind.WROTE, 1)) == []
-    assert _broken(taken, _m(0.5, "a", Kind.WROTE, 1, until=2.0)) == []  # perhaps before
+    assert _broken(taken, _m(0.5, "a", Kind.WROTE, 1, until=2.0)) == []  # it may have been earlier
 
 
 def test_transaction_ids_decide_where_times_do_not() -> None:
@@ -138,8 +138,8 @@ def test_nobody_leading_within_the_bound_breaks_the_law() -> None:
     assert _broken(healed, end) == [Law.SOMEBODY_LEADS]
     assert _broken(healed, end, _m(11, "a", Kind.OBSERVED, 1)) == []
     assert _broken(healed, end, _m(11.5, "a", Kind.OBSERVED, 1)) == [Law.SOMEBODY_LEADS]
-    assert _broken(healed, end, _m(5, "a", Kind.FAULT)) == []  # disturbed again
-    assert _broken(healed, _m(9, "a", Kind.DENIED)) == []  # ends too soon to say
+    assert _broken(healed, end, _m(5, "a", Kind.FAULT)) == []  # another fault
+    assert _broken(healed, _m(9, "a", Kind.DENIED)) == []  # ends too early to be checked
 
 
 def test_orphan_breaks_the_law() -> None:

@@ -1,4 +1,4 @@
-"""The simulator's own parts: a test kit that is wrong about ZooKeeper would prove nothing."""
+"""The simulator's own parts: a simulator with a wrong ZooKeeper would prove nothing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_follower_cut_from_its_leader_answers_reads_but_no_writes_and_loses_the_
     session, reads, writes = _connected(world, ensemble, to_follower=True), _Heard(), _Heard()
     session_id = session.session_id
     _server_of(session).server.isolate()
-    world.clock.advance(timedelta(seconds=6))  # pings go on and are answered; S is 4 s, a tick 1 s
+    world.clock.advance(timedelta(seconds=6))  # pings are still answered; S is 4 s, a tick 1 s
     session.ask(rq.Exists("/"), reads.reply)
     session.ask(rq.Create("/a"), writes.reply)
     world.clock.advance(timedelta(seconds=1))
@@ -113,7 +113,7 @@ def test_follower_cut_from_its_leader_answers_reads_but_no_writes_and_loses_the_
     assert reads[0][1] is None
     assert writes == []
     assert session_id in ensemble.zookeeper.expired
-    world.clock.advance(timedelta(seconds=5))  # the follower gives up after 10 ticks
+    world.clock.advance(timedelta(seconds=5))  # the follower stops after 10 ticks
     assert writes[0][1] is not None
 
 

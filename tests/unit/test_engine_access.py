@@ -1,4 +1,4 @@
-"""The leader's own look at who asked: tokens, roles and owners, in the turn that decides."""
+"""The leader's own check of the caller: token, roles and owners, in the turn that decides."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ GRANTS = Grants(
 def asked_by_login(
     state: State, grants: Grants | None, command: Command, *, issuer: str = ISSUER, **fields: object
 ) -> CommandOutcome:
-    """A command of a person whom an identity provider knows, taken as an admin's with the team `root`."""
+    """A command of a person with a provider's login, accepted as from an admin with the team `root`."""
     state.policy = Policy(grants=grants)
     login: dict[str, object] = {
         "source": PrincipalSource.OIDC,

@@ -1,4 +1,4 @@
-"""Alerts: raised with their cause, sent once to each target, and again only where nobody can know."""
+"""Alerts: raised with their cause, sent once to each target, and repeated only if the result is unknown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOLD = replace(SPEC, notify=(RULE,))
 
 
 class AlertBench(Bench):
-    """A cluster of schema 2 whose pipeline tells of everything; what is sent is kept until it is answered."""
+    """A cluster of schema 2 whose pipeline sends all alerts. Messages are kept until they are answered."""
 
     def __init__(self, spec: PipelineSpec = TOLD, policy: Policy | None = None) -> None:
         self._spec, self._policy = spec, policy
@@ -57,7 +57,7 @@ class AlertBench(Bench):
         return [effect.alert for effect in self.effects if isinstance(effect, SendAlert)]
 
     def answer(self, failure: Failure | None = None) -> list[Alert]:
-        """Let the targets answer what was sent to them so far."""
+        """Let the targets answer all messages so far."""
         sent = self.to_send()
         self.effects.clear()
         self.reign.hear(AlertTried(alert.claim, failure) for alert in sent)
@@ -235,7 +235,7 @@ def test_target_gets_one_alert_at_a_time_and_others_do_not_wait_for_it() -> None
     bench.decide()
     assert [alert.target for alert in bench.to_send()] == [
         "second"
-    ]  # `oncall` hangs, and holds up itself alone
+    ]  # `oncall` hangs, and only delays its own alerts
     bench.reign.hear([AlertTried(oncall.claim, None)])
     bench.decide()
     assert sorted(alert.target for alert in bench.to_send()) == ["oncall", "second"]
@@ -252,7 +252,7 @@ def test_alert_that_a_dead_leader_was_sending_is_sent_again_and_says_so() -> Non
     (again,) = bench.to_send()
     assert (again.id, again.may_repeat, again.tries) == (first.id, True, 2)
 
-    bench.reign.hear([AlertTried(first.claim, None)])  # of the earlier reign in the same process
+    bench.reign.hear([AlertTried(first.claim, None)])  # from the earlier reign in the same process
     bench.decide()
     assert bench.alerts()[first.id].state is AlertState.SENDING
     bench.answer()
@@ -349,7 +349,7 @@ def test_alert_that_somebody_deleted_is_not_put_again() -> None:
 
 
 def test_answer_is_kept_while_its_mark_may_not_have_been_written() -> None:
-    """The state in which the mark was decided is given up when the store refuses the transaction."""
+    """The state that contains the mark is dropped when the store refuses the transaction."""
     waiting = Alert(
         id="failed.r.oncall",
         event=AlertEvent.FAILED,

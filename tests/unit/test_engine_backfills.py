@@ -1,4 +1,4 @@
-"""Backfills: which dates get a run, in which order, how many at once; what a failure and a takeover mean."""
+"""Backfills: dates, order, number of parallel runs; effects of failures and takeovers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def led(spec: PipelineSpec = SPEC, *, cluster_schema: int = 2) -> Bench:
 
 
 def ask(bench: Bench, command: Command) -> str:
-    """What the leader says to a command."""
+    """The leader's answer to a command."""
     key: CommandId = bench.submit(command)
     bench.decide()
     for effect in tuple(bench.effects):
@@ -88,7 +88,7 @@ def live(bench: Bench) -> list[str]:
 
 
 def end_one(bench: Bench, outcome: Outcome = Outcome.SUCCEEDED) -> None:
-    """End the attempt of the oldest date that is open."""
+    """End the attempt of the oldest open date."""
     attempt = next(key for key, slots in sorted(bench.cluster.world.slots.items()) if slots.end is None)
     bench.claim(attempt)
     bench.end(attempt, outcome)
@@ -455,7 +455,7 @@ def test_record_of_a_backfill_does_not_grow_with_its_dates() -> None:
 def test_backfill_of_a_pipeline_that_waits_is_done_date_by_date_after_the_other(
     downstream_first: bool,
 ) -> None:
-    """As `nimbus backfill create --downstream` asks for both."""
+    """`nimbus backfill create --downstream` requests both."""
     mart = PipelineSpec(
         name=PipelineName("mart"),
         schedule=DAILY,

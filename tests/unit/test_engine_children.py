@@ -438,7 +438,7 @@ def test_resume_of_a_child_run_is_refused_while_its_parent_is_paused() -> None:
 
 
 def planned(**more: Any) -> PipelineSpec:
-    """A pipeline whose first task gives the shards, for each of which the next one starts a child run."""
+    """A pipeline whose first task returns shards. The next task starts a child run for each shard."""
     children = starting(
         for_each={"region": ("eu", "us"), "shard": "{{ tasks.plan.result.shards }}"}, max_parallel=1, **more
     )
@@ -463,7 +463,7 @@ def test_items_come_from_the_result_of_a_task_and_stay_for_all_attempts() -> Non
 
     assert given == [("eu", 3), ("eu", 4), ("us", 3), ("us", 4)]
     stage.results.clear()
-    stage.results[TaskName("plan")] = {"shards": [8]}  # which cannot be, and would not matter
+    stage.results[TaskName("plan")] = {"shards": [8]}  # impossible, and without effect
     stage.now += timedelta(seconds=10)
     stage.decide()
     assert stage.children()[0].parameters["shard"] == 4

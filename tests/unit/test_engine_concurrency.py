@@ -1,4 +1,4 @@
-"""How many runs may be under way at once: of a pipeline, and in the cluster."""
+"""Limits of live runs: of a pipeline, and in the cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at(now: datetime) -> Instant:
 def known(
     spec: PipelineSpec = SPEC, *, slots: int = 0, schema: int = 2, max_running: int | None = None
 ) -> State:
-    """A leader's state with one active pipeline. `slots`: of its worker, which is there if it has some."""
+    """A leader's state with one active pipeline. `slots`: slots of its worker; 0: no worker."""
     state = State(epoch=3, schema=schema, policy=Policy(max_running=max_running))
     worker = WorkerInfo(
         id=WorkerId("w"),
@@ -68,7 +68,7 @@ def start(name: str, priority: Priority | None = None, pipeline: PipelineName = 
 
 
 def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
-    """Decide until there is nothing more to decide; runs are built at once."""
+    """Decide until nothing is left to decide; runs are built at once."""
     done = []
     state.wake(at(now))
     while (subject := next_subject(state)) is not None:
@@ -234,7 +234,7 @@ def test_older_scheduled_run_is_stopped_and_the_newest_waits_for_its_end_when_it
     first, second, third = (RunId(f"p-20260301t12{minute:02}00z") for minute in (5, 10, 15))
     for minute in (5, 10, 15):
         decide_all(state, NOW + timedelta(minutes=minute))
-        for attempt in tuple(state.slots):  # a driver runs, so that a stop takes its time
+        for attempt in tuple(state.slots):  # a driver runs, so that a stop is slow
             state.put_slots(attempt, Slots(claim=a_claim(str(attempt)), beating=True), at(NOW))
     assert states(state) == {first: "stopping", third: "queued"}
     assert second in state.finished
@@ -250,7 +250,7 @@ def test_older_scheduled_run_is_stopped_and_the_newest_waits_for_its_end_when_it
     [
         (RunState.QUEUED, {}, 1),
         (RunState.SUCCEEDED, {}, 0),  # all its tasks are skipped
-        (RunState.QUEUED, {"verdict": RunState.FAILED}, 0),  # it cleans up, and makes the room by itself
+        (RunState.QUEUED, {"verdict": RunState.FAILED}, 0),  # it cleans up, and frees its place by itself
     ],
 )
 def test_run_is_replaced_only_for_one_that_waits_for_its_room(

@@ -31,7 +31,7 @@ CHANGING = {
     if isinstance(case.command, c.ConditionalCommand)
     and name not in ("set_pool", "set_variable", "create_token")
 }
-"""Commands about what is there."""
+"""Commands about existing objects."""
 
 
 @pytest.mark.parametrize("case", CHANGING.values(), ids=CHANGING.keys())
@@ -50,7 +50,7 @@ def test_every_command_about_a_record_with_a_revision_is_refused_once_that_has_c
 def test_every_type_of_conditional_command_is_tried() -> None:
     tried = {type(case.command) for case in CHANGING.values()}
 
-    assert set(conditional()) - tried == {c.SetPool, c.CreateToken}  # of which below
+    assert set(conditional()) - tried == {c.SetPool, c.CreateToken}  # tested below
 
 
 @pytest.mark.parametrize(

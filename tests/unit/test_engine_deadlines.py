@@ -1,4 +1,4 @@
-"""`deadline`: raised as `late` before and after the fact, once each, also if no run was ever there."""
+"""`deadline`: raised as `late` before and after the end of a run, once each, also if there was no run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces and lineage on their threads: what is sent when, and again, and what a dead collector holds up."""
+"""Traces and lineage on their threads: times of sending, repetitions, and effects of a dead collector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FINAL = replace(LIVE, state=RunState.SUCCEEDED, finished_at=NOW)
 
 
 class Sink:
-    """See `nimbus.ports.RunSink`. Notes what it was given, and can refuse or hang."""
+    """See `nimbus.ports.RunSink`. Records its calls, and can refuse or hang."""
 
     def __init__(self, *, follows: bool) -> None:
         self.follows = follows

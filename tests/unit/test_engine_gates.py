@@ -1,4 +1,4 @@
-"""Limits that tasks share: of their run, and of pools."""
+"""Shared limits of tasks: of their run, and of pools."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def known(*runs: Run, slots: int = 10) -> State:
 
 
 def open_all(state: State, now: datetime = NOW) -> list[str]:
-    """Decide until there is nothing more to decide. The attempts that were opened, in order."""
+    """Decide until nothing is left to decide. Returns the opened attempts, in order."""
     opened = []
     state.wake(at(now))
     while (subject := next_subject(state)) is not None:
@@ -232,7 +232,7 @@ def test_successor_counts_what_open_attempts_take() -> None:
 
 
 def asked(state: State, command: Command) -> CommandOutcome:
-    """What became of a command."""
+    """The outcome of a command."""
     state.put_command(QueuedCommand(id=CommandId("cmd-1"), command=command, submitted_at=NOW))
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, at())
@@ -295,7 +295,7 @@ def test_cordoned_worker_is_given_nothing_until_it_is_uncordoned() -> None:
     state = known(a_run("r", a_task("a")))
     assert asked(state, CordonWorker(worker=WORKER.id, reason="disk")).accepted
     assert open_all(state) == []
-    state.put_workers([replace(WORKER, load_average=1.0)], at())  # it reports anew
+    state.put_workers([replace(WORKER, load_average=1.0)], at())  # it reports again
     assert open_all(state) == []
 
     assert asked(state, UncordonWorker(worker=WORKER.id)).accepted

@@ -45,7 +45,7 @@ def end_open(bench: Bench, outcome: Outcome) -> None:
 
 
 def outcomes(bench: Bench) -> dict[int, str]:
-    """What the index says of each hour."""
+    """The outcome of each hour in the index."""
     index = bench.cluster.world.intervals[NAME]
     hours = range(10)
     found = {

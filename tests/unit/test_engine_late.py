@@ -1,4 +1,4 @@
-"""`late` and `waiting_for_approval`: raised before and after the fact, once each, whoever leads."""
+"""`late` and `waiting_for_approval`: raised before and after the end, once each, by any leader."""
 
 from __future__ import annotations
 

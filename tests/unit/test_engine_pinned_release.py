@@ -11,7 +11,7 @@ from tests.engine_bench import ATTEMPT, DIGEST, NAME, SPEC, START, Bench
 
 
 def ordered(bench: Bench) -> dict[str, ReleaseDigest]:
-    """The release of each order that stands."""
+    """The release of each current order."""
     return {order.attempt: order.release for order in bench.cluster.world.orders.values()}
 
 

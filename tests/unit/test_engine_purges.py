@@ -1,4 +1,4 @@
-"""Commands that ask for a purge: answered once storage has the order."""
+"""Commands that request a purge: answered when storage has the request."""
 
 from __future__ import annotations
 

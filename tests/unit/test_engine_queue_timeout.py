@@ -1,4 +1,4 @@
-"""`queue_timeout`: a task that waits too long for room fails, with what held it."""
+"""`queue_timeout`: a task that waits too long for a slot fails, with the reason of its wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of ready tasks: by rank, and for each need of a worker by itself."""
+"""The queue of ready tasks: by rank, and separately for each requirement of a worker."""
 
 from __future__ import annotations
 

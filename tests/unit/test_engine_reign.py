@@ -1,4 +1,4 @@
-"""One reign, situation by situation: clocks that step, replies that are lost, runs that are set aside."""
+"""One reign, case by case: steps of clocks, lost replies, runs that are set aside."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ def test_the_wakeup_is_after_what_is_left_of_a_silence_when_the_wall_clock_stepp
 
 
 class CountingStore(MemoryLeaderStore):
-    """Notes which attempts are read in full, and tells nothing of its own accord."""
+    """Records which attempts are read completely, and sends no notifications."""
 
     def __init__(self, cluster: MemoryCluster, epoch: int) -> None:
         super().__init__(cluster, epoch)
         self.read: list[AttemptId] = []
 
     def wake(self) -> None:
-        """No watch fires."""
+        """Does nothing: no watch fires."""
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
-        """Note them."""
+        """Record the attempts."""
         self.read += attempts
         return super().read_slots(attempts)
 
 
 def claimed() -> tuple[Bench, CountingStore]:
-    """A run whose one attempt has been claimed, and what its leader reads."""
+    """A run with one claimed attempt, and the store that its leader reads."""
     bench = Bench()
     store = bench.elect(2, CountingStore)._store
     assert isinstance(store, CountingStore)
@@ -117,7 +117,7 @@ def test_an_attempt_that_ends_at_once_is_read_once_and_in_part() -> None:
 
 
 def bad_run(bench: Bench, name: str) -> Run:
-    """A run with an open attempt, over which a rule fails."""
+    """A run with an open attempt, for which a rule fails."""
     bench.submit(replace(START, run_id=RunId(name)))
     bench.decide()
     run = bench.run(RunId(name))
@@ -233,7 +233,7 @@ def test_a_refusal_is_forgotten_once_history_has_it_also_under_a_successor() -> 
     bench.elect(2)
     bench.reign.tend()
     assert [effect.outcomes for effect in archiving()] == [(refusal,)] * 2
-    bench.reign.hear((OutcomesArchived(()),))  # it failed, through no outage
+    bench.reign.hear((OutcomesArchived(()),))  # it failed, without an outage
     bench.reign.tend()
     assert key in bench.cluster.world.outcomes
     bench.clocks.pass_s(TIDY_EVERY_S)
@@ -256,7 +256,7 @@ def test_an_outcome_says_which_pipeline_it_is_about() -> None:
 
 
 class LostReplies(MemoryLeaderStore):
-    """Does the next write, and the answer does not arrive."""
+    """Executes the next write, but its answer is lost."""
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
         super()._commit(writes)
@@ -309,7 +309,7 @@ def test_a_command_that_is_set_aside_holds_back_no_other_after_everything_was_re
 
 
 class BuildsLater(Bench):
-    """A leader that cannot build a run before a test says so."""
+    """A leader that cannot build a run before the test allows it."""
 
     builds = False
 

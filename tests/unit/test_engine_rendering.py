@@ -1,4 +1,4 @@
-"""Tasks whose templates take results of others: they are rendered when the task is ready."""
+"""Tasks whose templates use results of other tasks: rendered when the task is ready."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def spec(**load: Any) -> PipelineSpec:
 
 
 def begun(spec: PipelineSpec, **variables: str) -> Bench:
-    """A run of such a pipeline, its first task under way."""
+    """A run of such a pipeline, whose first task is running."""
     bench = Bench()
     record = active(replace(spec, parameters={}), schedule_position=NOW, updated_at=NOW)
     worker = replace(WORKER, newest_schema=2)
@@ -67,7 +67,7 @@ def asked(bench: Bench) -> list[Effect]:
 
 
 def render(bench: Bench, effect: Effect) -> None:
-    """Do as the effects' thread does, and tell."""
+    """Render like the effects' thread, and send the news."""
     assert isinstance(effect, RenderTask)
     read = committed_results(effect.run, effect.run.tasks[effect.task].spec.reads, bench.slots_of)
     try:

@@ -1,4 +1,4 @@
-"""Rules of the leader, one situation each. What holds for every order of events is in tests/property."""
+"""Rules of the leader, one case each. Laws for every order of events are in tests/property."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def a_worker(name: str, *, slots: int = 1, draining: bool = False, load: float =
 def known(
     *commands: Command, workers: tuple[WorkerInfo, ...] = (), record: PipelineRecord | None = RECORD
 ) -> State:
-    """A leader's state with commands that wait."""
+    """A leader's state with waiting commands."""
     state = State(epoch=3, schema=1)
     state.put_workers(workers, at(NOW))
     if record is not None:
@@ -114,7 +114,7 @@ def at(now: datetime) -> Instant:
 
 
 def next_decision(state: State, now: datetime = NOW) -> Decision | None:
-    """The next decision, taken in as if it were written; None if there is none."""
+    """The next decision, applied to the state as if it were written; None if there is none."""
     state.wake(at(now))
     while (subject := next_subject(state)) is not None:
         answer = ask(state, subject, at(now))
@@ -132,7 +132,7 @@ def decide_once(state: State, now: datetime = NOW) -> Decision:
 
 
 def decide(state: State, now: datetime = NOW) -> Decision:
-    """The next decision, with the run that it asks for already built."""
+    """The next decision, whose requested run is already built."""
     while True:
         decision = decide_once(state, now)
         if not any(isinstance(effect, BuildRun) for effect in decision.effects):
@@ -141,7 +141,7 @@ def decide(state: State, now: datetime = NOW) -> Decision:
 
 
 def build(state: State, decision: Decision) -> None:
-    """Build the run that a decision asks for."""
+    """Build the run that a decision requests."""
     for effect in decision.effects:
         if isinstance(effect, BuildRun):
             state.run_built(effect.subject, built(effect).built)
@@ -386,7 +386,7 @@ def test_no_more_attempts_of_a_target_are_open_than_it_has_slots() -> None:
     assert {one.about["worker"] for one in opened} == {"w2", "w3"}
     assert next_decision(state) is None
 
-    state.put_workers([third], at(NOW))  # the others' attempts may still be there
+    state.put_workers([third], at(NOW))  # attempts of the others may still exist
     assert next_decision(state) is None
     run = state.runs[RunId("p-1")]
     end = End(attempt="p-1.a.1", outcome=Outcome.SUCCEEDED, written_by="runner", ended_at=NOW)
@@ -559,7 +559,7 @@ def activated(
     position: datetime = NOW,
     now: datetime = NOW,
 ) -> State:
-    """A release with `schedule` was activated, in place of one with `before`, whose position this was."""
+    """A release with `schedule` was activated instead of one with `before`, which had this position."""
     newer = replace(SPEC, schedule=schedule)
     digest = active(newer).published
     paused = replace(RECORD, state=PipelineState.PAUSED)
@@ -605,7 +605,7 @@ def test_activating_a_changed_schedule_fires_nothing_of_the_past(
 
 
 def test_activating_a_release_with_the_same_times_keeps_the_missed_fire_times() -> None:
-    """Only `catchup` changes: whoever sets it to `all` while fire times are missed wants them."""
+    """Only `catchup` changes: a user who sets it to `all` while fire times are missed wants them."""
     before = Schedule(cron="0 * * * *", timezone="UTC", catchup=CatchUp.LATEST)
     later = NOW + timedelta(hours=2, minutes=5)
     state = activated(replace(before, catchup=CatchUp.ALL), before=before, now=later)
@@ -781,7 +781,7 @@ def test_a_fire_time_is_rendered_again_when_another_release_became_active_meanwh
 
 @pytest.mark.parametrize("catchup", list(CatchUp))
 def test_a_fire_time_starts_its_run_however_long_its_arguments_take(catchup: CatchUp) -> None:
-    """Else a schedule that fires more often than its arguments are rendered would never start a run."""
+    """Otherwise a schedule with fire times faster than the rendering would never start a run."""
     minutely = Schedule(cron="* * * * *", timezone="UTC", catchup=catchup)
     state = known(record=with_arguments(DATES, schedule=minutely))
     due = NOW + timedelta(minutes=1)

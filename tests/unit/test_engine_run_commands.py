@@ -1,4 +1,4 @@
-"""Commands about runs: pause, resume, rerun, mark. On one reign, and on that of a successor."""
+"""Commands about runs: pause, resume, rerun, mark, with one leader and with a successor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPEC = PipelineSpec(
 
 
 def a_bench(schema: int = 2) -> Bench:
-    """A leader of one pipeline, with a run that has started."""
+    """A leader with one pipeline and a started run."""
     bench = Bench()
     record = active(SPEC, schedule_position=NOW, updated_at=NOW)
     workers = {key: replace(worker, newest_schema=2) for key, worker in bench.cluster.world.workers.items()}
@@ -47,7 +47,7 @@ def a_bench(schema: int = 2) -> Bench:
 
 
 def answer(bench: Bench, command: Command) -> tuple[str, str]:
-    """Code and message of what became of a command."""
+    """Code and message of a command's outcome."""
     key = bench.submit(command, by="ann")
     bench.decide()
     outcome = bench.cluster.world.outcomes[key]
@@ -229,7 +229,7 @@ def rerun(scope: Scope, *tasks: TaskName, of: RunId = R, **more: Any) -> StartRu
 
 
 def failed_bench() -> Bench:
-    """`a` has succeeded, `b` has failed."""
+    """A leader with a run in which `a` has succeeded and `b` has failed."""
     bench = a_bench()
     end(bench, A)
     end(bench, B, Outcome.FAILED)

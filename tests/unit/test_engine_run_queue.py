@@ -1,4 +1,4 @@
-"""Runs of backfills in the queue: last by priority, but one in ten that start is theirs."""
+"""Runs of backfills in the queue: last by priority, but one of ten started runs is theirs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def queued(name: str, pipeline: str, number: int, *, backfill: bool) -> RunHeade
 
 
 def starts(queue: RunQueue, runs: dict[RunId, RunHeader], count: int) -> list[RunHeader]:
-    """The runs that start one after the other; each ends at once, and another one like it is queued."""
+    """The runs that start one after the other. Each ends at once, and a similar one is queued."""
     found = []
     for number in range(count):
         first = queue.first()
@@ -95,7 +95,7 @@ def test_no_pipeline_starves_a_backfill_nor_a_backfill_the_others(
     found = starts(queue, runs, 400)
 
     theirs = sum(run.backfill is not None for run in found)
-    assert 400 // TURN <= theirs <= 2 * 400 // TURN  # turns of all, and of pipelines of their own
+    assert 400 // TURN <= theirs <= 2 * 400 // TURN  # one of ten in total, and for each pipeline
     assert len({run.pipeline for run in found if run.backfill is not None}) >= 1
 
 

@@ -1,4 +1,4 @@
-"""Fire times: data intervals of their runs, catch-up within a window, and the list of those skipped."""
+"""Fire times: data intervals of their runs, catch-up within a window, and the list of skipped ones."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def bench_of(
 
 
 def runs_at(bench: Bench, now: datetime) -> list[Run]:
-    """All runs, after the leader has looked at the clock."""
+    """All runs, after the leader has read the clock."""
     bench.clocks.pass_s((now - bench.clocks.wall).total_seconds())
-    bench.elect(bench.reign.state.epoch + 1)  # as a successor, which finds what was missed
+    bench.elect(bench.reign.state.epoch + 1)  # as a successor, which finds the missed fire times
     bench.decide()
     return sorted(bench.cluster.world.runs.values(), key=lambda run: run.logical_date)
 

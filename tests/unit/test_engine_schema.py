@@ -1,4 +1,4 @@
-"""The cluster's schema: what the leader writes under it, and when it raises it."""
+"""The cluster's schema: the leader's writes with it, and when the leader raises it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_scheduler(name: str, newest_schema: int = NEWEST_SCHEMA) -> SchedulerInfo:
 
 
 class DeafStore(MemoryLeaderStore):
-    """Does each write; to that which raises the schema no answer arrives."""
+    """Executes each write. The answer to the one that raises the schema is lost."""
 
     def _commit(self, writes: Sequence[w.Write]) -> None:
         super()._commit(writes)
@@ -49,7 +49,7 @@ class DeafStore(MemoryLeaderStore):
 
 
 def upgraded(store: type[MemoryLeaderStore] = MemoryLeaderStore) -> Bench:
-    """A cluster of schema 1 in which everybody knows the newest one; epoch 2 has just begun."""
+    """A cluster of schema 1 in which all processes know the newest one. Epoch 2 has just begun."""
     bench = Bench()
     bench.cluster.change(
         schedulers=(a_scheduler("s1"), a_scheduler("s2")),

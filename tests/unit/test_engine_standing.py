@@ -1,4 +1,4 @@
-"""What the leader counts for its gauges."""
+"""The leader's counts for its gauges."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_gauges_of_the_cluster_are_gone_when_leadership_is() -> None:
     assert b'nimbus_ready_tasks{reason="all_busy"} 5.0' in said()
     assert b"nimbus_slots 4.0" in said()
 
-    leads[0] = False  # and the engine has not heard of it yet
+    leads[0] = False  # the engine does not know it yet
     assert b"nimbus_slots" not in said()
     leads[0] = True
     metrics.leading(False)

@@ -1,4 +1,4 @@
-"""The engine's loop without its thread: for how long it waits for news, and what it does meanwhile."""
+"""The engine's loop without its thread: how long it waits for news, and its work in between."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class HeldClock:
 def leading(
     cluster: MemoryCluster, clock: HeldClock, registry: CollectorRegistry | None = None
 ) -> tuple[Engine, Steps[None]]:
-    """An engine that leads and has nothing more to do now."""
+    """An engine that leads and has nothing to do."""
     engine = Engine(
         store_for=lambda leadership: MemoryLeaderStore(cluster, leadership.epoch),
         still_leads=lambda: True,
@@ -68,7 +68,7 @@ def leading(
 
 
 def rested(engine: Engine, steps: Steps[None]) -> float | None:
-    """Let the engine work until it wants to wait; for how long."""
+    """Let the engine work until it wants to wait. Returns how long."""
     while (wait_s := steps.send(engine.collect(0.0))) == 0.0 or not engine._inbox.empty():
         pass
     return wait_s
@@ -80,7 +80,7 @@ def test_engine_goes_on_at_once_when_its_look_at_the_workers_finds_a_slot_for_a_
     cluster.change(workers={ONE_SLOT.id: replace(ONE_SLOT, draining=True)})
     _, steps = leading(cluster, clock)
 
-    # Draining is said in a worker's data, of which no watch tells.
+    # Draining is in a worker's data, which has no watch.
     cluster.world = replace(cluster.world, workers={ONE_SLOT.id: ONE_SLOT})
     clock.passed_s += WORKERS_EVERY_S
 
@@ -205,7 +205,7 @@ def test_revoked_returns_once_the_engine_has_heard_of_it(monkeypatch: pytest.Mon
 
     engine.revoked(LEADERSHIP, "closed")
     end = cluster.world.terms[1].end
-    engine.revoked(LEADERSHIP, "closed")  # of a reign that is over
+    engine.revoked(LEADERSHIP, "closed")  # from a reign that is over
 
     assert engine.stop(timedelta(seconds=30))
     assert end is not None

@@ -1,4 +1,4 @@
-"""A takeover in parts: what a new leader decides before it has read everything, and what it keeps."""
+"""A takeover in parts: decisions of a new leader before it has read everything, and what it keeps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def attempt(run: RunId) -> AttemptId:
 
 @pytest.fixture
 def bench() -> Bench:
-    """Two runs of which each has an attempt on the one worker, and a third that waits for a slot."""
+    """Two runs, each with an attempt on the only worker, and a third one that waits for a slot."""
     made = Bench()
     for number in (1, 2, 3):
         made.submit(replace(START, run_id=RunId(f"p-{number}")))
@@ -65,7 +65,7 @@ def read_on(reign: Reign, parts: int) -> None:
 def test_takeover_takes_in_an_end_when_other_runs_are_not_read_yet(bench: Bench) -> None:
     bench.end(attempt(FIRST), Outcome.SUCCEEDED)
 
-    read_on(bench.reign, parts=2)  # who is registered, and the first run
+    read_on(bench.reign, parts=2)  # registrations, and the first run
 
     assert not bench.reign.state.census_taken
     assert bench.run(FIRST).state.is_final

@@ -1,4 +1,4 @@
-"""What a leader records of its own term and of the one before, and what is told of the next leader."""
+"""A leader's records of its own term and of the previous one, and the information about the next leader."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_leader_whose_successor_left_the_queue_obeys_the_next_abdication() -> 
     bench.cluster.change(schedulers=(a_scheduler("s1", "b1"), a_scheduler("s3", "b3")))
     bench.elect(1)
     bench.submit(Abdicate(reason="move", to="s3"), by="ann")
-    bench.decide()  # the election finds s3 gone, drops the wish, and this leader goes on
+    bench.decide()  # the election does not find s3 and drops the request, so this leader continues
 
     bench.submit(Abdicate(reason="move"), by="ann")
     bench.decide()

@@ -1,4 +1,4 @@
-"""Tasks that no worker runs: what ends them, once, and what is refused."""
+"""Tasks that no worker runs: their end, once, and refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def submit(state: State, command: Command, by: str = "ada") -> None:
 
 
 def decide_all(state: State, now: datetime = NOW) -> list[Decision]:
-    """Every decision until nothing is left, each taken in as if it were written."""
+    """Every decision until nothing is left, each applied as if it were written."""
     made = []
     state.wake(at(now))
     while (subject := next_subject(state)) is not None:
@@ -325,7 +325,7 @@ DOWNSTREAM = replace(SPEC, tasks=(FOR_RUNS, SPEC.tasks[1]))
 
 
 def with_both() -> State:
-    """A run that waits, and one that it waits for, whose only task is an approval."""
+    """A waiting run, and the run that it waits for, whose only task is an approval."""
     state = State(epoch=3, schema=2)
     for spec in (UPSTREAM, DOWNSTREAM):
         state.put_pipeline(active(spec))

@@ -1,4 +1,4 @@
-"""A test that fails says so at once."""
+"""A failing test fails at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault proxy: what passes, what does not, and what both sides see. Against a small server of frames."""
+"""The fault proxy: forwarded and dropped bytes, and what both sides see. With a small server of frames."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ HELLO = frame(0, tail=b"handshake")
 
 
 class Server:
-    """Answers each frame with one that begins with the same word, as ZooKeeper does; keeps what it got."""
+    """Answers each frame with one that begins with the same word, like ZooKeeper. Records received frames."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
         self.gone = threading.Event()
-        """A client has hung up."""
+        """Ignore clients that close connections."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
         self._open: list[socket.socket] = []
@@ -72,7 +72,7 @@ def _hang_up(sock: socket.socket) -> None:
 
 
 def read_frame(sock: socket.socket) -> bytes | None:
-    """The next frame without its length; None when the other side hung up."""
+    """The next frame without its length; None when the other side has closed."""
     head = _exactly(sock, 4)
     return _exactly(sock, struct.unpack(">i", head)[0]) if head else None
 
@@ -128,7 +128,7 @@ Dial = Callable[[], socket.socket]
 
 
 def xids(server: Server) -> list[int]:
-    """Of all requests that the server got, handshakes left out."""
+    """Xids of all requests that the server got, without handshakes."""
     return [xid_of(payload) for payload in server.got if payload != HELLO[4:]]
 
 
@@ -169,7 +169,7 @@ def test_proxy_cuts_before_a_request_so_that_the_server_never_sees_it(
     eventually(server.gone.is_set, what="the server hears that the connection is gone")
     assert xids(server) in ([1], []), "the connection may be reset before the server has read the first one"
     while read_frame(client) is not None:
-        pass  # hung up, not hanging
+        pass  # closed, not hanging
 
 
 def test_proxy_cuts_after_a_request_so_that_its_reply_is_lost(

@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused, with both values and a way out."""
+"""Impossible settings are refused, with both values and a solution."""
 
 from __future__ import annotations
 

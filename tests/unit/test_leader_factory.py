@@ -1,4 +1,4 @@
-"""One factory chooses the elector by its name, and says what is wrong with a name or a setup."""
+"""One factory chooses the elector by its name, and reports errors of a name or a setup."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _setup(**parts: object) -> ElectorSetup:
 
 
 def own_factory(setup: ElectorSetup) -> Elector:
-    """A factory of somebody's own."""
+    """A user's own factory."""
     return make_elector("single", setup)
 
 
 def broken_factory(setup: ElectorSetup) -> object:
-    """One that makes something else."""
+    """A factory that returns something else."""
     return setup
 
 

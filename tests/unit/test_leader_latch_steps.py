@@ -1,4 +1,4 @@
-"""What a latch asks of ZooKeeper, request by request, with answers made up here."""
+"""The requests of a latch to ZooKeeper, one by one, with answers from the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer at the point of use: a clock, a deadline, and the connection it was proven on."""
+"""The answer of `is_leader()`: a clock, a deadline, and the connection of the proof."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ S = timedelta(seconds=1)
 
 
 class Bench:
-    """A lease over a session of 12 s and a margin of 1 s, with a clock we turn by hand."""
+    """A lease for a session of 12 s and a margin of 1 s, with a clock that the test moves."""
 
     def __init__(self, *, any_connection: bool = False, attached: int = 0) -> None:
         self.now = 100 * S
         self.asked: Callable[[], None] = lambda: None
-        """Called when the lease asks for the time."""
+        """Called when the lease reads the time."""
         self.liveness = SessionLiveness()
         self.attach(7, attached)
         self.lease = LeadershipLease(self.liveness, self._clock, S, any_connection=any_connection)
@@ -265,7 +265,7 @@ def test_a_hold_that_is_over_does_not_stand_on_the_next(bench: Bench) -> None:
 
 
 def test_asking_takes_no_lock(bench: Bench) -> None:
-    """Whoever holds the lock of those who write, and sleeps, holds up nobody who asks."""
+    """A thread that holds the writers' lock and sleeps does not block readers."""
     bench.gain()
     answers: list[bool] = []
     with bench.liveness._writing:

@@ -1,4 +1,4 @@
-"""A participant's core over a ZooKeeper in memory: terms, guards, others who meddle."""
+"""A participant's core with a ZooKeeper in memory: terms, guards, changes by others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_hand_over_raises_the_epoch_and_deletes_latch_and_leader_node_in_one_t
     for member in (one, two):
         member.post(m.AddAsked())
         server.settle()
-    server.wait(2 * S)  # it finds out who stands behind it
+    server.wait(2 * S)  # it reads who is behind it
 
     asked: list[rq.Request] = []
     one.before = asked.append
@@ -435,7 +435,7 @@ def test_an_unready_head_asks_little_of_zookeeper_however_long_the_queue() -> No
 
 
 def _steps_down(server: Server, leader: Member) -> None:
-    """Leave the queue, and come back to its end."""
+    """Leave the queue, and return to its end."""
     leader.post(m.RemoveAsked())
     server.settle()
     leader.post(m.AddAsked())

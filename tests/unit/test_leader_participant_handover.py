@@ -1,4 +1,4 @@
-"""A planned hand-over between two cores: what each of them does, and what it leaves for later."""
+"""A planned hand-over between two cores: the actions of each, and later ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.participant_stage import PATHS, Member, S, Server
 
 
 def _pair(server: Server) -> tuple[Member, Member]:
-    """One leads and knows who stands behind it; the other waits."""
+    """One leads and knows the next in the queue; the other waits."""
     one, two = server.member("one"), server.member("two")
     one.post(m.AddAsked())
     server.settle()

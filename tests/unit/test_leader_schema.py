@@ -1,4 +1,4 @@
-"""The schema of what an election protects: who does not know it cannot take the lead."""
+"""The schema of the protected data: a participant that does not know it cannot lead."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stands(server: Server) -> EpochRecord:
 
 
 def raise_schema(server: Server, leader: Member, schema: int) -> None:
-    """As a leader does, in a fenced transaction; here its version is checked."""
+    """Raise the schema like a leader, in a transaction that checks the version."""
     term = term_of(leader)
     assert term is not None
     server.zookeeper.write(rq.SetData(PATHS.epoch, schema_raised(term.token, schema), term.token.version))
@@ -64,7 +64,7 @@ def test_claim_keeps_the_schema_that_stands_there() -> None:
 def test_hand_over_keeps_the_schema_and_tells_the_successor() -> None:
     server = Server()
     one, two = queued(server, "one", newest_schema=2), queued(server, "two", newest_schema=2)
-    server.wait(2 * S)  # it finds out who stands behind it
+    server.wait(2 * S)  # it reads who is behind it
 
     one.post(m.RemoveAsked())
     server.settle()

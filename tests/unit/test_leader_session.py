@@ -1,4 +1,4 @@
-"""What a session tells its listeners, without a server."""
+"""A session's calls of its listeners, without a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leader.zookeeper.executor import SessionExecutor
 
 
 class Told(ZooKeeperSession):
-    """A session whose kazoo is played by the test."""
+    """A session whose kazoo is simulated by the test."""
 
     def __init__(self) -> None:
         super().__init__(ZooKeeperConfig(hosts="127.0.0.1:1"))
@@ -120,7 +120,7 @@ def test_kazoo_thread_that_has_not_begun_yet_has_not_stopped_and_is_not_started_
 ) -> None:
     session, may_end = Told(), threading.Event()
     connection = session.client._connection
-    monkeypatch.setattr(connection, "zk_loop", may_end.wait)  # as a thread that the machine has not let run
+    monkeypatch.setattr(connection, "zk_loop", may_end.wait)  # like a thread that gets no processor time
     session._started = True
     session.client.start_async()
     try:

@@ -1,4 +1,4 @@
-"""Connection strings: what is taken and what is refused, with words that help."""
+"""Connection strings: accepted and refused ones, with helpful messages."""
 
 from __future__ import annotations
 

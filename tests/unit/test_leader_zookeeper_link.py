@@ -1,4 +1,4 @@
-"""When a link counts as dead, on a clock of the test's; and the wait for files."""
+"""When a connection counts as dead, with the test's clock; and the wait for files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SESSION_S = 9.0
 
 
 class Stage:
-    """A link on which the test says what is due."""
+    """A connection whose pending requests the test sets."""
 
     def __init__(self) -> None:
         self.now, self.due = 1000.0, False
@@ -73,7 +73,7 @@ def test_bytes_of_an_answer_that_is_not_complete_keep_the_link_alive() -> None:
 
 def test_who_asks_after_a_long_silence_waits_a_third_of_the_session_for_the_answer() -> None:
     stage = Stage()
-    stage.now += 100 * SESSION_S  # as when the process was stopped
+    stage.now += 100 * SESSION_S  # like after a pause of the process
     stage.send()
 
     assert stage.watch.left_s() == pytest.approx(SESSION_S / 3)
@@ -86,7 +86,7 @@ def test_patience_with_a_late_question_is_not_inherited_by_the_next_one() -> Non
     stage.now += 100 * SESSION_S
     stage.send()
     stage.hear()
-    assert not stage.dead()  # all was answered
+    assert not stage.dead()  # everything was answered
     stage.now += 100 * SESSION_S
     stage.send()
 

@@ -1,4 +1,4 @@
-"""How long one server may take to let us in."""
+"""How long one server may take to accept a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream gives what was received in the pieces that are asked for, and loses none of it."""
+"""A stream returns the received bytes in requested pieces, and loses none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wakes kazoo's thread: counts, never blocks, and is closed for good."""
+"""The waker of kazoo's thread: it counts, never blocks, and stays closed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_closed_twice_and_used_afterwards_it_touches_no_file_of_others() -> None
     waker = Waker()
     waker.close()
     waker.close()
-    other = Waker()  # has the number of the first one now
+    other = Waker()  # it gets the file descriptor of the first one
 
     with pytest.raises(OSError, match="closed"):
         waker.send(b"\0")

@@ -1,4 +1,4 @@
-"""Finding Java, with fake executables that print what real ones do."""
+"""Finding Java, with fake executables that print the output of real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPENJDK_11 = 'openjdk version "11.0.22" 2024-01-16'
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No Java anywhere until a test puts one there."""
+    """There is no Java until a test creates one."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

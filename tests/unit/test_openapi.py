@@ -1,4 +1,4 @@
-"""The API's document: names of operations, and nothing of v1 that goes."""
+"""The API's document: names of operations, and no removals in v1."""
 
 from __future__ import annotations
 

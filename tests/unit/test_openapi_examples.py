@@ -1,4 +1,4 @@
-"""The examples in the API's document: all bodies have one, and each is what the API takes or answers."""
+"""The examples in the API's document: all bodies have one, and each is a valid request or answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_example_is_valid_by_its_schema_and_by_its_model(document: Any, name: st
 
     assert [error.message for error in Draft202012Validator(whole).iter_errors(example)] == []
     read = model.model_validate(example)
-    if not isinstance(read, RequestBody):  # an answer's model takes unknown fields, and drops them
+    if not isinstance(read, RequestBody):  # models of answers accept unknown fields, and drop them
         assert read.model_dump(mode="json", exclude_unset=True) == example
 
 

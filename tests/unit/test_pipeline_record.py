@@ -1,4 +1,4 @@
-"""Pipelines as bytes: what release 0.1 wrote is read, what it reads is written, and all is bounded."""
+"""Pipelines as bytes: records of release 0.1 are read, release 0.1 can read ours, and sizes are limited."""
 
 from __future__ import annotations
 

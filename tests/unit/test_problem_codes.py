@@ -1,4 +1,4 @@
-"""The codes of problems: docs/api.md lists all that the API can answer."""
+"""The codes of problems: docs/api.md lists all codes that the API can answer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("nimbus/api", "nimbus/access", "nimbus/engine", "nimbus/definition")
-"""What raises errors that become answers, or outcomes of commands."""
+"""Packages whose errors become answers, or outcomes of commands."""
 WITH_CODE = {"NotFoundError": 0, "RefusedError": 0, "AccessDeniedError": 0, "problem": 1}
-"""Where a call has its code."""
+"""Position of the code in a call."""
 
 
 def codes_of(tree: ast.AST) -> Iterator[str]:
-    """The codes that a module spells."""
+    """The codes in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WITH_CODE:
             at = WITH_CODE[node.func.id]
@@ -26,7 +26,7 @@ def codes_of(tree: ast.AST) -> Iterator[str]:
 
 
 def spelled() -> dict[str, str]:
-    """Each code, and a module that spells it."""
+    """Each code, and a module that contains it."""
     modules = (path for place in PLACES for path in sorted((ROOT / place).rglob("*.py")))
     return {code: path.name for path in modules for code in codes_of(ast.parse(path.read_text()))}
 

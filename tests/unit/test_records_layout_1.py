@@ -1,4 +1,4 @@
-"""Runs of layout 1 are written as release 0.1 wrote them: it had one word for skipped and for not run."""
+"""Runs of layout 1 are written like in release 0.1, which had one word for skipped and for not run."""
 
 from __future__ import annotations
 

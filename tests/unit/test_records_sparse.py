@@ -1,4 +1,4 @@
-"""Records of attempts and runs leave defaults out, so a default must mean what it has always meant."""
+"""Records of attempts and runs leave out defaults, so the meaning of a default must never change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_header_holds_no_defaults_but_the_state_which_lists_read() -> None:
 
 
 def test_release_0_1_has_the_same_defaults() -> None:
-    """It reads orders, CLAIMs and ENDs of this release, and the other way round."""
+    """It reads orders, CLAIMs and ENDs of this release, and this release reads its records."""
     assert SPEC.retries == RetryPolicy(
         limit=0, delay=timedelta(seconds=10), factor=2.0, max_delay=timedelta(minutes=10)
     )

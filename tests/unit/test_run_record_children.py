@@ -1,4 +1,4 @@
-"""Runs that start child runs, as nodes: what is written reads back, and no node grows too large."""
+"""Runs that start child runs, as nodes: written runs are read back, and no node grows too large."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_NODE = 128 * 1024
 
 
 def begun(count: int, tasks: int = 1) -> Run:
-    """A run whose tasks have begun. `count`: of their items."""
+    """A run whose tasks have begun. `count`: number of their items."""
     spec = parent(starting(for_each={"shard": tuple(range(count))}, max_items=count, parameters={}))
     fan = spec.tasks[0]
     many = tuple(replace(fan, name=TaskName(f"fan{number}")) for number in range(tasks))

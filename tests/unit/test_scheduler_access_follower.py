@@ -1,4 +1,4 @@
-"""The follower of tokens: what the gate learns, and what it keeps when something cannot be read."""
+"""The follower of tokens: updates of the gate, and its state when something cannot be read."""
 
 from __future__ import annotations
 

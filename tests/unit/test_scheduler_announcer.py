@@ -1,4 +1,4 @@
-"""What a scheduler says in the bucket of the releases that it has."""
+"""A scheduler's replica records in the bucket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HeldClock:
 
 
 class CountingBoard(ReplicaBoard):
-    """A real one over a store in memory, which counts."""
+    """A real board with a store in memory, which counts."""
 
     def __init__(self, store: MemoryObjectStore) -> None:
         super().__init__(store)
@@ -76,7 +76,7 @@ class World:
         self.announcer.changed()
 
     def passes(self, seconds: float) -> None:
-        """Let time pass, and wake the thread: it waits by a clock that a test cannot turn."""
+        """Advance the time, and wake the thread, which waits with a clock that the test cannot move."""
         self.clock.time_s += seconds
         self.announcer.changed()
 
@@ -130,7 +130,7 @@ def test_bucket_that_is_away_is_tried_again_when_the_pause_is_over(
     world.announcer.start()
     eventually(lambda: world.board.tries == 1)
     world.store.unavailable = False
-    world.set(a=ReleaseState.READY)  # not before the pause is over, however much changes
+    world.set(a=ReleaseState.READY)  # not before the end of the pause, for any changes
 
     world.passes(31)
     eventually(lambda: world.board.holders(A) == {"s1"})

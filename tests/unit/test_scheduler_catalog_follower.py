@@ -1,4 +1,4 @@
-"""The catalog follower: what it wants of the syncer, and how it takes changes and trouble."""
+"""The catalog follower: the releases that it wants, and its reactions to changes and failures."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_many_signals_that_came_together_cost_one_look(world: World, eventually:
     world.gate.clear()
     world.follower.start()
     eventually(lambda: world.reads == 1)
-    for _ in range(100):  # as when the connection drops: each watch fires
+    for _ in range(100):  # like after the loss of a connection: each watch fires
         world.follower.look()
     world.gate.set()
     eventually(lambda: world.changes == 1)

@@ -1,4 +1,4 @@
-"""When garbage is collected, and that nobody collects in the bucket who does not lead."""
+"""When garbage is collected; only the leader collects in the bucket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeldClock:
 
 
 class World:
-    """A collector whose time stands still unless told, with one task for leaders and one for all."""
+    """A collector with a clock that the test moves, with one task for leaders and one for all."""
 
     def __init__(self) -> None:
         self.clock = HeldClock()
@@ -61,7 +61,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def rounds(world: World, eventually: Eventually, count: int = 3) -> None:
-    """Let it look a few times."""
+    """Let it check a few times."""
     until = world.rounds + count
     eventually(lambda: world.rounds >= until)
 

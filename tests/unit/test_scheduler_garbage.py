@@ -1,4 +1,4 @@
-"""One collection of garbage: what it keeps, when it does not begin, and that it ends with the leadership."""
+"""One collection of garbage: kept objects, refusals to begin, and its end with the leadership."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class World:
         return ReleaseRef("p", made.digest)
 
     def know(self, ref: ReleaseRef) -> None:
-        """Put it into the catalog as the active release."""
+        """Make it the active release in the catalog."""
         spec = PipelineSpec(name=PipelineName("p"))
         digest = ReleaseDigest(ref.digest)
         self.cluster.put(active(spec, published=digest, release=digest, updated_at=START))
@@ -87,7 +87,7 @@ class World:
         self.garbage.collect(threading.Event())
 
     def condemn(self) -> None:
-        """The first collection, and the time until the next may delete."""
+        """Run the first collection, and advance the time until the next may delete."""
         self.clock.forward(2 * DAY)
         self.collect()
         self.clock.forward(DAY)
@@ -123,7 +123,7 @@ def test_leader_deletes_the_old_release_and_keeps_the_one_in_use(world: World) -
 def test_who_does_not_lead_does_not_even_look(world: World) -> None:
     world.condemn()
     world.leads = False
-    world.store.unavailable = True  # any call would fail, and be counted
+    world.store.unavailable = True  # any call fails, and is counted
     world.cluster.set_down(True)
 
     world.collect()
@@ -133,7 +133,7 @@ def test_who_does_not_lead_does_not_even_look(world: World) -> None:
 
 
 def test_nothing_is_deleted_once_leadership_is_lost(world: World) -> None:
-    """At whichever question the leadership turns out to be over, nothing was deleted since."""
+    """For each check that may find the leadership over, nothing is deleted after it."""
     world.condemn()
     world.asked = 0
     world.collect()
@@ -172,10 +172,10 @@ def watch_deletions(world: World, lost_at: int, seen: list[str]) -> None:
 
 
 def test_nothing_is_deleted_when_leadership_is_lost_while_the_state_is_read(world: World) -> None:
-    """At whichever reading of the state it is lost, nothing was deleted since."""
+    """For each read of the state at which leadership may be lost, nothing is deleted after it."""
 
     def deletions_after(lost_at: int) -> tuple[int, list[str]]:
-        """How often the state was read, and what was deleted after that reading."""
+        """Number of reads of the state, and the deletions after the chosen read."""
         other, deleted = World(world.folder), list[str]()
         other.condemn()
         all_runs, delete_many, reads = other.cluster.all_runs, other.store.delete_many, 0
@@ -272,7 +272,7 @@ def local(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def on_disk(world: World, local: LocalStore) -> LocalGarbage:
-    """Collections of a daemon that has prepared both releases, and does not restart."""
+    """Collections of a daemon that has fetched both releases, and does not restart."""
     syncer = Syncer(world.store, local, retry=RetryPolicy())
     for ref in (world.old, world.new):
         LocalReleases(syncer).prepare(ReleaseOf(PipelineName(ref.name), ReleaseDigest(ref.digest)))

@@ -1,4 +1,4 @@
-"""The guard: it reads the catalog itself, and judges the releases of its own scheduler."""
+"""The guard reads the catalog itself, and judges the releases of its own scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bench:
         )
 
     def readiness(self) -> Readiness:
-        """Pipeline q is complete; p stands as said, or was not looked at."""
+        """Pipeline q is complete. p has the given state; None: not examined."""
         found = {"q": ReleaseState.READY} | ({} if self.state is None else {"p": self.state})
         releases = (
             ReleaseReadiness(ref=ReleaseRef(name, DIGEST), state=state) for name, state in found.items()

@@ -1,4 +1,4 @@
-"""What a scheduler says of itself."""
+"""A scheduler's report about itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DIGEST = "a" * 64
 REQUIRED = frozenset({ReleaseOf(PipelineName("p"), ReleaseDigest(DIGEST))})
 QUEUE = {"a": 0, "b": 2, "c": 0}
-"""How unready each participant is."""
+"""The value `unready` in the rank of each participant."""
 
 
 @dataclass

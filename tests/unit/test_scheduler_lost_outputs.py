@@ -1,4 +1,4 @@
-"""Which outputs in a bucket are deleted, when, and which never."""
+"""Which outputs in a bucket are deleted and when, and which are never deleted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T0 = datetime(2026, 3, 1, tzinfo=UTC)
 GRACE = timedelta(hours=24)
 WINNER, LOSER, OPEN = (f"sums/run1/load/{number}-{number:016x}" for number in (2, 1, 3))
 TWIN = f"sums/run1/load/2-{9:016x}"
-"""Of the winner's number, by another runner."""
+"""An output with the winner's attempt number, by another runner."""
 
 
 class HeldClock:
-    """A clock that is set."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
@@ -74,7 +74,7 @@ WON = an_attempt(2, Outcome.SUCCEEDED, manifest_of(WINNER))
 
 
 class Stage:
-    """A bucket, runs, and a collection that is asked for."""
+    """A bucket, runs, and a collection."""
 
     def __init__(self) -> None:
         self.store, self.clock = MemoryObjectStore(), HeldClock()
@@ -102,7 +102,7 @@ class Stage:
         return self.runs.get(run)
 
     def collect(self, after: timedelta = timedelta(0)) -> set[str]:
-        """The prefixes that are left."""
+        """Collect. Returns the remaining prefixes."""
         self.clock.at_s += after.total_seconds()
         self.lost.collect(threading.Event())
         return {info.key.rpartition("/")[0].removesuffix("/data") for info in self.store.list("")}

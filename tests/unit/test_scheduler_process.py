@@ -1,4 +1,4 @@
-"""The limit on a shutdown holds from the signal to the very end of the process. Real processes."""
+"""The time limit of a shutdown holds from the signal until the end of the process. Real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is purged of runs, what stays, and what a purge that ends anywhere leaves."""
+"""Purges of runs: deleted and kept parts, and the state after a purge that ends at any step."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ALL = (Part.HISTORY,)
 
 
 class KilledError(BaseException):
-    """The leader died. Not an Exception, so that nothing in it can go on."""
+    """The leader died. Not an Exception, so that the engine cannot catch it."""
 
 
 class MortalStore(MemoryObjectStore):
-    """A store whose caller dies once so many calls that change it were done."""
+    """A store that kills its caller after a number of changing calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def a_run(run_id: str, age: timedelta, *, reuses: str | None = None, **changes: 
 
 
 class Stage:
-    """History, logs and outputs in buckets, and what ZooKeeper holds."""
+    """History, logs and outputs in buckets, and the records in ZooKeeper."""
 
     def __init__(self) -> None:
         self.store, self.data = MortalStore(), MortalStore()
@@ -134,7 +134,7 @@ class Stage:
         return tuple(self.live)
 
     def keep(self, *runs: Run) -> None:
-        """A run as it is in storage once it has ended."""
+        """Store a run like one that has ended."""
         for run in runs:
             self.history.store_results(run.id, {LOAD: {"rows": 1}})
             self.history.store(run)
@@ -317,7 +317,7 @@ def test_purge_keeps_outputs_that_a_rerun_comes_to_use_between_its_two_looks(
 
     assert stage.has_outputs("old")
     assert stage.history.read(RunId("old")) is not None
-    assert stage.history.purged(RunId("old")) is None  # the note is taken back: it can be reused
+    assert stage.history.purged(RunId("old")) is None  # the note is deleted, so the id can be used again
 
 
 def test_order_purges_runs_of_a_pipeline_in_a_state(stage: Stage) -> None:
@@ -415,7 +415,7 @@ def test_purge_does_not_note_a_run_whose_rerun_is_older_but_is_not_taken(
 
     stage.order(*ALL, pipeline=P, before=NOW - MONTH, states=(RunState.FAILED,))
 
-    assert noted == []  # a leader that ended now would leave what is not purged
+    assert noted == []  # a leader that ends now has not purged these
 
 
 def test_folder_that_cannot_be_deleted_holds_up_no_other_run(
@@ -517,7 +517,7 @@ def test_purge_passes_over_a_record_that_cannot_be_read(stage: Stage) -> None:
 
 
 def is_whole(stage: Stage, run: RunId) -> None:
-    """Nobody who reads sees a half: what is not whole is said to be purged, or cannot be found at all."""
+    """Check that readers see no partial run: it is complete, reported as purged, or not found."""
     gone = stage.history.purged(run)
     parts = set() if gone is None else gone.parts.keys()
     known = stage.history.read(run)
@@ -535,7 +535,7 @@ def is_whole(stage: Stage, run: RunId) -> None:
 
 
 def purged_until(calls: int | None, store: str, by_order: bool) -> tuple[Stage, bool]:
-    """A purge whose leader dies after so many calls; whether it died."""
+    """Run a purge whose leader dies after a number of calls. Returns whether it died."""
     stage = Stage()
     stage.keep(a_run("old", OLD), a_run("older", OLD * 2))
     if by_order:

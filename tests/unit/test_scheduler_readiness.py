@@ -1,4 +1,4 @@
-"""Which required releases are missing, and which of them nobody can get."""
+"""Which required releases are missing, and which of them storage does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def release(name: str, state: ReleaseState, missing: int = 0) -> ReleaseReadines
 
 
 def readiness(state: ReleaseState | None, missing: int = 0) -> Readiness:
-    """Pipeline q is complete; p stands as said, or was not looked at."""
+    """Pipeline q is complete. p has the given state; None: not examined."""
     found = [release("q", ReleaseState.READY)]
     if state is not None:
         found.append(release("p", state, missing))

@@ -1,4 +1,4 @@
-"""The registrar: what it publishes, whom it tells, and what it makes of outages."""
+"""The registrar: its reports, its notifications, and outages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEADER = replace(INFO, role=Role.LEADER, epoch=3)
 
 
 class Board:
-    """Registrations, and everybody whom the registrar tells something."""
+    """Registrations, and all receivers of the registrar's notifications."""
 
     def __init__(self) -> None:
         self.info = INFO
@@ -68,7 +68,7 @@ class Board:
         self.withdrawn += 1
 
     def now(self, **changes: object) -> int:
-        """Change what is reported; the number of reports until then."""
+        """Change the report. Returns the number of reports until then."""
         self.info = replace(self.info, **changes)  # type: ignore[arg-type]  # a test's own words
         seen = len(self.published)
         self.registrar.changed()
@@ -104,7 +104,7 @@ def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eve
 def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
     board: Board, eventually: Eventually
 ) -> None:
-    """A forced takeover quarantines what is still coming: who leads must say when it has come."""
+    """A forced takeover quarantines incomplete pipelines; the leader must report when they are complete."""
     eventually(lambda: board.published)
     assert board.quarantines == [], "who does not lead has nothing to say"
     board.info = LEADER

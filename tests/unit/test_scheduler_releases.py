@@ -1,4 +1,4 @@
-"""Definitions of the releases on a scheduler's disk: read once, and never waited for."""
+"""Definitions of the releases on a scheduler's disk: read once, without waits."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_definition_knows_which_sql_files_need_a_data_interval(
     local, release = LocalReleases(cast("Syncer", disk)), disk.put("p")
     text = "schema: 1\nname: p\ntasks:\n  a: {type: sql, script: a.sql}\n  b: {type: sql, script: b.sql}\n"
     (disk.root / "p" / DEFINITION_FILE).write_text(text)
-    (disk.root / "p" / "a.sql").write_text(sql)  # there is no b.sql: the task says so when it runs
+    (disk.root / "p" / "a.sql").write_text(sql)  # there is no b.sql: the task reports this when it runs
 
     assert local.definition(release).interval_files == (("a.sql",) if names_it else ())
 

@@ -1,4 +1,4 @@
-"""Signals that wake a thread: several are one, and a request to end is not lost among them."""
+"""Signals that wake a thread: several count as one, and a request to end is not lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_signals_that_came_together_wake_once() -> None:
     signals.look()
 
     assert not signals.asked_to_end(LONG_S)
-    assert not signals.asked_to_end(0.001)  # the wait ended by itself: nothing was left
+    assert not signals.asked_to_end(0.001)  # the wait ended by itself, without a signal
 
 
 def test_a_request_to_end_is_heard_among_other_signals() -> None:

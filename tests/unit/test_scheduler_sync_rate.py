@@ -1,4 +1,4 @@
-"""How long a scheduler says that its sync still takes."""
+"""A scheduler's estimate of the remaining time of its sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The id of an attempt's Spark application: from what a driver tells to the link to its history."""
+"""The id of an attempt's Spark application: from the driver's report to the link to its history."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def a_run(*, layout: int = 2, target: str | None = None) -> Run:
-    """A run with its one attempt open."""
+    """A run with one open attempt."""
     place = None if target is None else SparkPlace(target=target)
     spec = TaskSpec(name=ATTEMPT.task, kind=TaskKind.PYSPARK, script="x.py", spark_place=place)
     run = Run(
@@ -92,7 +92,7 @@ def closed(run: Run, application: str | None = APPLICATION) -> Run:
 
 
 def shown(run: Run, progress: Mapping[str, Any] | None = None) -> AttemptModel:
-    """What the API says of the one attempt."""
+    """The attempt in the API."""
     claim = Claim(attempt=str(ATTEMPT), worker=WORKER, claimed_at=NOW)
     slots = {} if progress is None else {ATTEMPT: Slots(claim=claim, progress=progress)}
     around = Surroundings(now=NOW, leader="s1", capacity=lambda: CAPACITY)
@@ -191,7 +191,7 @@ def test_bootstrap_reads_no_progress_from_a_pipe_or_through_a_link(tmp_path: Pat
 
 
 class _Context:
-    """As much of a Spark context as is asked for its names and its progress."""
+    """The part of a Spark context that gives its names and its progress."""
 
     applicationId = APPLICATION  # noqa: N815 - Spark's name
     uiWebUrl = None  # noqa: N815

@@ -1,4 +1,4 @@
-"""The calls in SQLite are complete: what another store answers, they answer themselves."""
+"""The calls in SQLite are complete: they implement every call of the other store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of tasks: what is taken, what is refused, and how they come to a worker and into END."""
+"""Checkpoints of tasks: accepted and refused ones, and their way to the worker and into END."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of tasks: what is taken, what is refused, and how they come from the task into END."""
+"""Results of tasks: accepted and refused ones, and their way from the task into END."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_files_of_an_input_are_those_that_were_committed_and_are_not_hidden(
 
 
 class Elsewhere(dict[str, Path]):
-    """Inputs that are on another host, which knows their files."""
+    """Inputs on another host, which knows their files."""
 
     def files(self, task: str) -> list[PurePosixPath]:
         assert task == "clean"

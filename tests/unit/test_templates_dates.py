@@ -36,11 +36,11 @@ def rendered(text: str, context: dict[str, Any] | None = None) -> str:
             "{{ data_interval_start }} {{ data_interval_end }}",
             "2026-03-29 06:00:00+02:00 2026-03-30 06:00:00+02:00",
         ),
-        # the same local time, in the zone's offset of that day
+        # the same local time, with the zone's offset of that day
         ("{{ days(logical_date, -1) }}", "2026-03-29 06:00:00+02:00"),
         ("{{ days(logical_date, -2) }}", "2026-03-28 06:00:00+01:00"),
         ("{{ days('2026-03-29T00:30:00+00:00', 0) }}", "2026-03-29 01:30:00+01:00"),
-        # 02:30 on 29 March is not there
+        # 02:30 on 29 March does not exist
         ("{{ days('2026-03-28T02:30:00+01:00', 1) }}", "2026-03-29 03:30:00+02:00"),
         ("{{ months(logical_date, -1) }}", "2026-02-28 06:00:00+01:00"),
         ("{{ months('2026-01-31', 1) }} {{ months('2026-01-31', -14) }}", "2026-02-28 2024-11-30"),

@@ -1,4 +1,4 @@
-"""Parts of the program of drivers in clusters: files that a task leaves, and what is said at the end."""
+"""Parts of the program of drivers in clusters: files of a task, and the report at its end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.bootstrap import RefusedError
 
-pytestmark = pytest.mark.timeout(20)  # a pipe that is opened to read waits for ever
+pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
 
 
 class FakeDoor:
-    """Keeps what it is told."""
+    """Records its requests."""
 
     def __init__(self, *, stored: bool = True, refusals: int = 0) -> None:
         self.stored, self.refusals = stored, refusals

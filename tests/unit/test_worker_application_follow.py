@@ -1,4 +1,4 @@
-"""What is decided about an attempt that was submitted to a cluster, case by case."""
+"""Decisions about an attempt that was submitted to a cluster, case by case."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_driver_that_does_not_obey_a_stop_is_killed_and_counts_as_stopped() -> N
 def test_stopped_attempt_is_closed_when_its_driver_is_not_heard_whatever_the_cluster_says(
     report: DriverReport | None,
 ) -> None:
-    """The API server calls a pod on a dead node `Running` for ever."""
+    """The API server reports a pod on a dead node as `Running` without end."""
     silent = replace(CLAIMED, report=report, heard_for_s=HEARD_S, stopping_for_s=80.1)
 
     answer = decide(silent)

@@ -1,4 +1,4 @@
-"""What is remembered of a driver from one look to the next."""
+"""The state of a driver that is kept between two checks."""
 
 from __future__ import annotations
 

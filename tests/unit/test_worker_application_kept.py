@@ -1,4 +1,4 @@
-"""Figures that are kept for a while."""
+"""Cached figures."""
 
 from __future__ import annotations
 

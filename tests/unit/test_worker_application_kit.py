@@ -1,4 +1,4 @@
-"""The kit for hosts of a cluster, where neither Nimbus nor what it needs is installed."""
+"""The kit for hosts of a cluster, on which neither Nimbus nor its dependencies are installed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_kit_is_all_that_a_driver_and_its_upload_import(tmp_path: Path) -> None:
     kit.write_bytes(build_kit())
 
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", IMPORTS, str(kit)],  # -S: no package that is installed
+        [sys.executable, "-I", "-S", "-c", IMPORTS, str(kit)],  # -S: without installed packages
         text=True,
         capture_output=True,
         timeout=60,

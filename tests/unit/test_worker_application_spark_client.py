@@ -1,4 +1,4 @@
-"""Submission by Spark's own client: what it is given, and how it is ended. The client is a script here."""
+"""Submission by Spark's own client: its arguments, and its end. The client is a script here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def client(root: Path, script: str, *, timeout_s: float = 30) -> SparkClient:
 
 
 def properties(file: Path) -> dict[str, str]:
-    """As Java reads them."""
+    """Properties, parsed like in Java."""
     pairs = (line.split("=", 1) for line in file.read_text("ascii").splitlines())
     return {read(name): read(value) for name, value in pairs}
 
@@ -146,7 +146,7 @@ def test_what_a_killed_worker_left_is_deleted_by_the_next_submission(tmp_path: P
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or a zombie that nobody has reaped yet, within ten seconds."""
+    """Whether a process has ended within ten seconds, reaped or not."""
     until_s = time.monotonic() + 10
     while time.monotonic() < until_s:
         try:

@@ -1,4 +1,4 @@
-"""The REST gateway of Spark's standalone masters: what they answer, and what is made of it."""
+"""The REST gateway of Spark's standalone masters: their answers, and the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STANDBY = {"message": "Current state is not alive: STANDBY", "success": False}
 
 @contextmanager
 def master(answer: Answer) -> Iterator[str]:
-    """A master's gateway; it hangs up where `answer` gives None."""
+    """A master's gateway. It closes the connection if `answer` returns None."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""Managers whose token cannot be read or sent: nothing was asked, and the token is not told to anybody."""
+"""Managers whose token cannot be read or sent: no request is made, and the token is not shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBMISSION = Submission(name="nimbus-c-r.t.1", bootstrap_url="", startup="{}", c
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A place that takes connections, and never answers."""
+    """A server that accepts connections, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""YARN's manager, against the REST of the test ResourceManager and a client that only says what it would."""
+"""YARN's manager, with the REST of the test ResourceManager and a simulated client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AT_CREATION = (
 
 @dataclass
 class Client:
-    """In place of Spark's: submits straight to the ResourceManager."""
+    """Replaces Spark's client: submits directly to the ResourceManager."""
 
     manager: ResourceManager
     result: ClientResult = field(default_factory=lambda: ClientResult(0, ""))
@@ -271,7 +271,7 @@ def test_refusal_to_kill_is_told(stage: Stage) -> None:
 
 @pytest.mark.parametrize("foreign", ["user", "name", "tag"])
 def test_application_of_somebody_else_is_never_ours(stage: Stage, foreign: str) -> None:
-    """One that carries our tag, or whose id a task has printed."""
+    """One with our tag, or whose id a task has printed."""
     made = application(
         stage.manager,
         "their job" if foreign == "name" else NAME,

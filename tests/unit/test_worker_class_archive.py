@@ -1,4 +1,4 @@
-"""Which class-data archive a driver gets, and when one is made."""
+"""The class-data archive of a driver, and when one is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAITS = "import sys\nsys.stdin.read()\n"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """With a Java that says its version, and a Spark of two jars."""
+    """An environment with a Java that prints its version, and a Spark of two jars."""
     java = tmp_path / "jre" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA)

@@ -1,4 +1,4 @@
-"""Spark Connect without a server: who is told what, and which servers are ended."""
+"""Spark Connect without a server: settings of each process, and the end of servers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SOON = timedelta(seconds=10)
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """Stands for a server: it has a session of its own, and a child."""
+    """Replaces a server. It has its own session, and a child."""
     with subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True) as started:
         yield started
         with suppress(ProcessLookupError):
@@ -144,7 +144,7 @@ def test_remote_session_is_reached_again_only_on_the_server_that_is_configured()
 
 
 def test_session_is_not_released_when_nobody_listens() -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody else gets the port
+    with socket.socket() as taken:  # bound and not listening, so no other process gets the port
         taken.bind(("127.0.0.1", 0))
         line = SessionLine(ConnectPlan(url=f"sc://localhost:{taken.getsockname()[1]}", token="t"))
         try:
@@ -239,7 +239,7 @@ def test_use_of_a_server_that_was_ended_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Of a driver, before its first request."""
+    """The session of a driver, before its first request."""
     for name, value in driver_variables(replace(PLAN, session_id=SESSION_ID)).items():
         monkeypatch.setenv(name, value)
     made = connect_client.make_session(tmp_path)
@@ -302,7 +302,7 @@ def test_server_that_does_not_answer_a_release_is_killed_if_it_is_ours(
 
 
 def test_fork_server_has_all_that_a_channel_needs() -> None:
-    """A driver drops at its end what was imported after its fork, while gRPC's thread still uses it."""
+    """At its end, a driver unloads modules imported after its fork, while gRPC's thread still uses them."""
     program = (
         "import sys\n"
         "from nimbus.worker import connect_client\n"

@@ -1,4 +1,4 @@
-"""Outputs in a bucket: what is verified, what is refused, and what nobody reads."""
+"""Outputs in a bucket: checks, refusals, and parts that are not read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, place: BucketPlace) -> AttemptFolder:
 
 
 def a_part(store: MemoryObjectStore, prefix: str, path: str, data: bytes = b"part") -> OutputFile:
-    """Do what Spark's writer does."""
+    """Write a part like Spark's writer."""
     store.write(f"{prefix}/{path}", data)
     return OutputFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
@@ -274,7 +274,7 @@ def test_copy_is_read_only(place: BucketPlace, output: Path) -> None:
     top = place.input(reference)
     modes = {path.stat().st_mode & 0o777 for path in (top, *top.rglob("*"))}
     assert modes == {0o700, 0o400}
-    assert top.parent.stat().st_mode & 0o777 == 0o711  # users of tasks pass through, and list nothing
+    assert top.parent.stat().st_mode & 0o777 == 0o711  # users of tasks can enter it, but not list it
 
 
 def test_copies_that_no_order_needs_are_removed_an_hour_after_their_last_use(
@@ -289,7 +289,7 @@ def test_copies_that_no_order_needs_are_removed_an_hour_after_their_last_use(
     for reference in (needed, old):
         os.utime(place.input(reference), (time.time() - 3700,) * 2)
 
-    place.remove_unused([needed, "sums/run1/load/1"])  # an order of before the bucket
+    place.remove_unused([needed, "sums/run1/load/1"])  # an order from before the bucket was configured
 
     assert [place.is_here(reference) for reference in (needed, old, fresh)] == [True, False, True]
 

@@ -1,4 +1,4 @@
-"""The bucket of outputs by signed addresses: what is refused before a scheduler is asked, what may heal."""
+"""The bucket of outputs through signed addresses: refusals without a request, and temporary errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nimbus.worker.data import bucket, signed
 from nimbus.worker.data.bucket import BucketPlace
 
 ACCESS: dict[str, Any] = {
-    "endpoints": ["http://127.0.0.1:9"],  # nobody listens
+    "endpoints": ["http://127.0.0.1:9"],  # no server listens there
     "attempt": "run1.load.1",
     "pipeline": "sums",
     "release": "0" * 64,
@@ -37,7 +37,7 @@ ACCESS: dict[str, Any] = {
 def _log() -> Any:
     yield
     signed._stores.clear()
-    log_all()  # the store drops lines below an error, in drivers
+    log_all()  # in drivers, the store drops log lines below an error
 
 
 def test_file_that_one_request_cannot_carry_is_refused_with_what_to_do(
@@ -66,7 +66,7 @@ def test_inputs_can_be_named_and_looked_for_before_they_are_copied(tmp_path: Pat
     assert (list(inputs), len(inputs)) == (["load"], 1)
     assert "load" in inputs
     assert "other" not in inputs
-    place.mkdir()  # as if it were copied
+    place.mkdir()  # like a copied folder
     assert inputs["load"] == place
 
 
@@ -128,7 +128,7 @@ class SlowStore(MemoryObjectStore):
 
 @pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SlowStore, signed.CopiedInputs]:
-    """Of an attempt in a cluster: one, with two files."""
+    """The inputs of an attempt in a cluster: one, with two files."""
     store = SlowStore()
     place = BucketPlace("s3://b/p", tmp_path, lambda: store)
     output = tmp_path / "output"

@@ -1,4 +1,4 @@
-"""The data source for Spark, called as Spark calls it: which parts count, and which are read."""
+"""The data source for Spark, called like Spark does: counted parts, and parts that are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTPUT = "sums/run1/load/1"
 
 
 class Site:
-    """A place, the source that writes one output, and the one that reads it."""
+    """A place, the source that writes an output, and the one that reads it."""
 
     def __init__(self, place: DataPlace, tmp_path: Path) -> None:
         self.place, self.noted = place, tmp_path / "parts"
@@ -46,13 +46,13 @@ class Site:
         )
 
     def rows(self, folder: str = "table") -> list[int]:
-        """Commit the attempt; what a task that needs it reads."""
+        """Commit the attempt. Returns the rows that a later task reads."""
         reference = self.place.commit(self.output, self.prefix, self.noted)
         uri = f"{self.place.uri}/{self.prefix}/{folder}"
         return self._rows(self._source({"load": reference}), uri)
 
     def own_rows(self, folder: str = "table") -> list[int]:
-        """What the task reads before its end."""
+        """The rows that the task itself reads before its end."""
         return self._rows(self.writes, f"{self.place.uri}/{self.prefix}/{folder}")
 
     def _rows(self, source: type[NimbusSource], uri: str) -> list[int]:
@@ -119,7 +119,7 @@ def test_times_are_read_in_the_zone_that_spark_takes_whatever_the_writers_was(si
 
 def test_parts_of_spark_tasks_that_failed_are_not_read(site: Site) -> None:
     writer = site.writer()
-    writer.write(batches(99))  # its message was lost with the executor
+    writer.write(batches(99))  # its message is lost with the executor
 
     writer.commit([writer.write(batches(1))])
 

@@ -1,4 +1,4 @@
-"""What a driver gets to see, and how Spark is set up."""
+"""The environment of a driver, and the settings of Spark."""
 
 from __future__ import annotations
 

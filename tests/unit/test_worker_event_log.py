@@ -1,4 +1,4 @@
-"""Spark's event log of an attempt: where Spark writes it, and what of it is stored."""
+"""Spark's event log of an attempt: where Spark writes it, and which part is stored."""
 
 from __future__ import annotations
 

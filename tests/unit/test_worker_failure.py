@@ -1,4 +1,4 @@
-"""Classes of failure: the real ends of logs of tasks that failed, as `tests/failures/record.py` made them."""
+"""Classes of failure: real ends of logs of failed tasks, recorded by `tests/failures/record.py`."""
 
 # ruff: noqa: E501 - one row of a table is one line
 

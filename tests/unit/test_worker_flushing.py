@@ -1,4 +1,4 @@
-"""What is on the disk before an attempt counts as a success, shown by the calls of fsync."""
+"""Data that are flushed before an attempt counts as a success, shown by the calls of fsync."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUCCESS = Verdict(Outcome.SUCCEEDED, "", 0)
 
 
 class Disk:
-    """Stands for `os.fsync`: notes what is flushed, and fails for one file if told to."""
+    """Replaces `os.fsync`: records flushed files, and can fail for one file."""
 
     def __init__(self, fails: str = "", error: int = errno.EIO) -> None:
         self.flushed: set[Path] = set()

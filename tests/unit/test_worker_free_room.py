@@ -1,4 +1,4 @@
-"""When a worker has too little memory or disk to be given more."""
+"""When a worker has too little memory or disk for more attempts."""
 
 from __future__ import annotations
 

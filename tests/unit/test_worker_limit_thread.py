@@ -16,7 +16,7 @@ from nimbus.worker.testing_bench import eventually
 
 
 class _Watch(LimitWatch):
-    """Answers from a list; raises what is an error."""
+    """Returns answers from a list, and raises those that are errors."""
 
     def __init__(self, *answers: str | Exception | None) -> None:
         super().__init__(Limits(), processes=list, folders=())
@@ -31,7 +31,7 @@ class _Watch(LimitWatch):
 
 
 class _Log(LimitedLog):
-    """On a file system that cannot free what is in the middle of a file, if `trouble` is set."""
+    """With `trouble`, on a file system that cannot free the middle of a file."""
 
     def __init__(self, trouble: OSError | None = None) -> None:
         super().__init__(Path("/none"), 64 << 10)

@@ -1,4 +1,4 @@
-"""The log of an attempt within its limit: what others read of it, and what it takes on the disk."""
+"""The log of an attempt within its limit: its content for readers, and its size on the disk."""
 
 from __future__ import annotations
 

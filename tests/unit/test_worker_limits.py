@@ -1,4 +1,4 @@
-"""What an attempt uses, and what is said when that is more than it may."""
+"""Resource use of an attempt, and the messages when a limit is exceeded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ signal.pause()
 
 @pytest.fixture
 def holder() -> Iterator[Callable[..., int]]:
-    """Starts a process that holds MiB, and children that share them; its pid."""
+    """Starts a process that uses some MiB, and children that share them. Returns its pid."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(mib: int, children: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""When a driver is a fork of its runner, and when it gets an interpreter of its own."""
+"""When a driver is a fork of its runner, and when it gets its own interpreter."""
 
 from __future__ import annotations
 

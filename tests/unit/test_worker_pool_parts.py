@@ -1,4 +1,4 @@
-"""Parts of an executor: its line to the board, its logs, and what it reads of user code."""
+"""Parts of an executor: its queue to the board, its logs, and its analysis of user code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ END = End(attempt=ATTEMPT, outcome=Outcome.SUCCEEDED, written_by="executor", end
 
 
 class Board(FileBoard):
-    """A board that answers when it is told to."""
+    """A board that answers when the test allows it."""
 
     def __init__(self, root: Path, lost_replies: int = 0) -> None:
         super().__init__(root)
@@ -132,7 +132,7 @@ def test_line_that_was_not_written_to_its_end_is_no_exit_record(tmp_path: Path) 
 
 
 class Archive:
-    """Stores, and loses replies."""
+    """Stores logs, and loses replies."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

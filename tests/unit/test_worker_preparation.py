@@ -1,4 +1,4 @@
-"""What is brought together before a runner is launched."""
+"""Preparation before a runner is launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that does not start what it is given is given nothing for a while, if there are others."""
+"""A worker that does not start its attempts gets none for some time, if there are other workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_of(run: str) -> AttemptId:
 
 
 def started(bench: Bench, run: str) -> str | None:
-    """Start a run; the worker that it went to."""
+    """Start a run. Returns the worker that got it."""
     bench.submit(replace(START, run_id=RunId(run)))
     bench.decide()
     return worker_of(bench, run)

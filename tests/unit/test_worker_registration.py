@@ -1,4 +1,4 @@
-"""What a worker says of itself."""
+"""A worker's report about itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nimbus.worker.testing import RecordingRegistrations
 
 
 def test_only_a_worker_that_is_alone_does_not_look_for_java_at_its_start(tmp_path: Path) -> None:
-    """The probe is a JVM; and a task that needs Java would come to it in any case."""
+    """The check starts a JVM; and a single worker gets tasks that need Java in any case."""
     looks: list[bool] = []
     for is_alone in (False, True):
 

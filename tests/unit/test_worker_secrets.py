@@ -1,4 +1,4 @@
-"""Secrets of tasks: where a worker finds them, and how they are kept out of a log."""
+"""Secrets of tasks: their providers, and how they are removed from logs."""
 
 from __future__ import annotations
 

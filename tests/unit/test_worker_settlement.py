@@ -1,4 +1,4 @@
-"""What a worker says of attempts whose runner is gone, and what a leader makes of it meanwhile."""
+"""A worker's reports about attempts whose runner has ended, and a leader that acts in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKER = WorkerId("w1")
 
 
 class WatchedBoard(FileBoard):
-    """A board with a leader that looks after each write and closes what it finds fenced but not ended."""
+    """A board with a leader that reads after each write, and closes fenced attempts without END."""
 
     def claim(self, claim: Claim) -> Claim:
         standing = super().claim(claim)
@@ -101,7 +101,7 @@ def test_dead_runner_is_reported_lost_under_its_own_claim(bench: Bench) -> None:
 
 
 def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Bench) -> None:
-    """As after a lost answer, or a worker that was killed between the slots and its folder."""
+    """For example after a lost answer, or a kill of the worker between the slots and its folder."""
     folder = bench.folder()
     folder.create(bench.order("task.py"))
     settlement.refuse(bench.board, folder.order(), WORKER, "no Java", NOW)
@@ -115,7 +115,7 @@ def test_refusal_that_was_written_before_bears_the_nonce_that_stands(bench: Benc
 
 
 def _left_by(bench: Bench, **claim: Any) -> tuple[Assignment, AttemptFolder]:
-    """An attempt of worker w9, whose runner and worker are gone; and the order to reap it."""
+    """An attempt of worker w9, whose runner and worker have ended; and the order to reap it."""
     order = bench.order("task.py")
     folder = bench.folder(worker="w9")
     folder.create(order)
@@ -196,7 +196,7 @@ input()
 
 @dataclass(frozen=True)
 class Untagged:
-    """A runner whose tag does not show, as for a moment after a fork, and what it has started."""
+    """A runner whose tag is not visible, as right after a fork, and its child processes."""
 
     process: subprocess.Popen[str]
     started: ProcessId
@@ -228,7 +228,7 @@ def untagged() -> Iterator[Untagged]:
 
 
 def _claimed_by(untagged: Untagged, bench: Bench) -> Assignment:
-    """The order to reap an attempt that it has claimed, as the attempt's folder says."""
+    """The order to reap an attempt that the worker has claimed, according to the attempt's folder."""
     order, folder = _left_by(bench, pid=1, start_ticks=1)
     ticks = procfs.start_ticks(untagged.process.pid)
     assert ticks is not None

@@ -1,4 +1,4 @@
-"""What is known of a declarative pipeline without Spark: how far it is, and how its Spark is set."""
+"""Declarative pipelines without Spark: progress, and the settings of Spark."""
 
 from __future__ import annotations
 

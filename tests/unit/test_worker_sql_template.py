@@ -1,4 +1,4 @@
-"""Dates as a task sees them: in the template of a SQL file, in the environment, in its context."""
+"""Dates of a task: in the template of a SQL file, in the environment, in its context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: what a worker makes of an order that has one, and what it says of its own."""
+"""Targets: how a worker handles an order with a target, and its report of its own targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which users tasks may run as, and what is refused at a worker's start; files that tasks may have made."""
+"""Allowed users of tasks, refusals at a worker's start, and files that tasks may have created."""
 
 from __future__ import annotations
 

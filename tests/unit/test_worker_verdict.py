@@ -1,4 +1,4 @@
-"""What is said of an attempt's end."""
+"""The report of an attempt's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attempts a warm driver fits, and when one is warmed."""
+"""The attempts that a warm driver fits, and when a driver is warmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wheels from outside: unpacked where they may be, refused where they may not."""
+"""Wheels from outside: safe ones are unpacked, others are refused."""
 
 from __future__ import annotations
 

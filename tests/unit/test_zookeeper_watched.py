@@ -1,4 +1,4 @@
-"""Nodes that are remembered until they change, on calls that a test plays."""
+"""Nodes that are cached until they change, with simulated calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nimbus.ports import Enqueue, StoreUnavailableError
 
 
 class Nodes:
-    """Some nodes with their watches. Plays the calls, too."""
+    """Some nodes with their watches. It also simulates the calls."""
 
     def __init__(self) -> None:
         self.data = {"a": 1, "b": 2}
@@ -26,7 +26,7 @@ class Nodes:
         self.watched = WatchedNodes(self._calls(), self._read, lambda: self.told.append("changed"))
 
     def values(self, *names: str) -> tuple[dict[str, int], list[str]]:
-        """What is known, and what was read for that."""
+        """The cached values, and the reads for them."""
         self.read = []
         return self.watched.values(names), self.read
 
@@ -39,7 +39,7 @@ class Nodes:
         return self
 
     def await_watches(self) -> None:
-        """They are called at once."""
+        """Does nothing: watches are called at once."""
 
     def _read(self, changed: Mapping[str, Enqueue]) -> Mapping[str, int]:
         self.read += changed
@@ -121,7 +121,7 @@ def test_a_look_beside_one_that_hangs_gives_up(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_watches_on_one_node_are_equal_however_often_it_is_read() -> None:
-    """kazoo keeps a set of them for a path; a record that cannot be read is read again at each look."""
+    """kazoo keeps a set of watches for a path. An unreadable record is read again at each check."""
     nodes = Nodes()
     del nodes.data["a"]
     given: set[Enqueue] = set()

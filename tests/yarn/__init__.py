@@ -1,5 +1,5 @@
 """A YARN cluster for tests: its ResourceManager and NodeManager speak Hadoop's own RPC, and start processes.
 
-Spark's client, ApplicationMaster and executors are the real ones. What decides here is a stand-in, in
-Python: Hadoop's servers are in none of the packages that can be installed.
+Spark's client, ApplicationMaster and executors are real. The ResourceManager and NodeManager are replaced by
+Python code, because no installable package contains Hadoop's servers.
 """

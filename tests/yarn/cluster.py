@@ -1,4 +1,4 @@
-"""A whole cluster: Hadoop's RPC, REST at two addresses, a host; and what goes wrong with them, on demand."""
+"""A whole cluster: Hadoop's RPC, REST at two addresses, a host; with faults on demand."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class YarnCluster:
     """See the module. Start and stop it on the main thread.
 
     Attributes:
-        manager: The ResourceManager's state, and its limits.
-        rest: Its addresses; the second stands by.
-        conf_dir: For clients, as HADOOP_CONF_DIR.
+        manager: The ResourceManager's state and limits.
+        rest: Its REST addresses; the second is a standby.
+        conf_dir: HADOOP_CONF_DIR for clients.
     """
 
     def __init__(self, root: Path) -> None:
@@ -43,7 +43,7 @@ class YarnCluster:
 
     @property
     def conf(self) -> dict[str, str]:
-        """Properties with which Spark uploads little."""
+        """Properties with which Spark uploads few files."""
         return {"spark.yarn.jars": f"local:{spark_home()}/jars/*"}
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class YarnCluster:
         self._jvm.stop()
 
     def go_away(self) -> None:
-        """Refuse connections to the ResourceManager. Containers go on."""
+        """Refuse connections to the ResourceManager. Containers continue."""
         for rest in self.rest:
             rest.stop()
         self._servers.pop().stop()
@@ -80,7 +80,7 @@ class YarnCluster:
             server.stop()
 
     def come_back(self) -> None:
-        """Be there, with the state it had: as one that recovers, and keeps containers."""
+        """Accept connections again, with the same state, like a ResourceManager that keeps containers."""
         client = ClientProtocol(self._jvm.jvm, self.manager, getpass.getuser())
         self._servers.append(self._jvm.serve("ApplicationClientProtocol", client, self._port))
         for application, (port, _) in list(self._services.items()):

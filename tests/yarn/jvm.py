@@ -1,4 +1,4 @@
-"""Hadoop's RPC servers, from PySpark's jars, in a JVM that asks Python objects through py4j."""
+"""Hadoop's RPC servers, from PySpark's jars, in a JVM that calls Python objects through py4j."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class HadoopJvm(ManagedProcess):
         self.port = free_port()
         self._gateway: JavaGateway | None = None
         self._configuration: Any = None
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # of each callback that raises
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs each callback that raises
 
     @property
     def jvm(self) -> Any:
-        """What py4j calls the JVM: its packages are attributes."""
+        """The JVM view of py4j, whose attributes are packages."""
         return self._opened().jvm
 
     def _opened(self) -> JavaGateway:
@@ -61,7 +61,7 @@ class HadoopJvm(ManagedProcess):
         return self._gateway
 
     def serve(self, protocol: str, answers: object, port: int) -> Any:
-        """Serve a protocol of `org.apache.hadoop.yarn.api` on a port; the server, started."""
+        """Serve a protocol of `org.apache.hadoop.yarn.api` on a port. Returns the started server."""
         jvm = self.jvm
         server = jvm.org.apache.hadoop.yarn.ipc.YarnRPC.create(self._configuration).getServer(
             jvm.java.lang.Class.forName(f"org.apache.hadoop.yarn.api.{protocol}"),
@@ -76,7 +76,7 @@ class HadoopJvm(ManagedProcess):
 
     def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
         if self._gateway is not None:
-            # Else py4j would tell the JVM of each object that is garbage, when it is not there any more.
+            # Otherwise py4j would send messages about garbage objects to a JVM that has ended.
             ThreadSafeFinalizer.clear_finalizers(clear_all=True)
             self._gateway.shutdown_callback_server()
             self._gateway.close()

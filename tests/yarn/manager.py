@@ -1,6 +1,6 @@
 """The ResourceManager: applications, their attempts and containers, and one queue of limited size.
 
-It has no Java and no network: `protocols` and `rest` let others ask it.
+It has no Java and no network: `protocols` and `rest` serve it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 
 
 class RefusedError(Exception):
-    """The ResourceManager does not do what was asked."""
+    """The ResourceManager refuses a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a container."""
+    """Size of a container."""
 
     memory_mb: int
     cores: int
@@ -34,7 +34,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What kind of container an ApplicationMaster wants."""
+    """A kind of container that an ApplicationMaster requests."""
 
     priority: int
     size: Size
@@ -80,15 +80,15 @@ class Application:
     heard_at_s: float = 0.0
     wanted: dict[Ask, int] = field(default_factory=dict)
     containers: dict[str, Size] = field(default_factory=dict)
-    """Those that hold resources, the ApplicationMaster's included."""
+    """Containers that hold resources, with that of the ApplicationMaster."""
     granted: list[Granted] = field(default_factory=list)
     completed: list[Completed] = field(default_factory=list)
     ending: tuple[str, str] | None = None
-    """State and final status to take when the ApplicationMaster is gone."""
+    """State and final status after the end of the ApplicationMaster."""
 
     @property
     def used(self) -> Size:
-        """What its containers hold."""
+        """The resources of its containers."""
         held = self.containers.values()
         return Size(sum(one.memory_mb for one in held), sum(one.cores for one in held))
 
@@ -97,11 +97,11 @@ class ResourceManager:
     """See the module. Any thread.
 
     Attributes:
-        capacity: Of the queue. Containers wait for room.
+        capacity: Capacity of the queue. Containers wait until they fit.
         submitters: Users who may submit; None: all.
-        expiry_s: For so long an ApplicationMaster may be silent.
-        before_taking: Called when a submission arrives. It may keep the client waiting.
-        before_reply: Called when a submission is taken. It may raise, or keep the client waiting.
+        expiry_s: Longest time without contact to an ApplicationMaster.
+        before_taking: Called when a submission arrives. It may delay the answer.
+        before_reply: Called when a submission is accepted. It may raise, or delay the answer.
     """
 
     def __init__(self, make_node: Callable[[Callable[[str, int, str], None]], Node]) -> None:
@@ -114,7 +114,7 @@ class ResourceManager:
         self.applications: dict[str, Application] = {}
         self.node = make_node(self._container_ended)
         self.open_service: Callable[[str], int] = lambda _: 0
-        """Opens the port that an application's master talks to."""
+        """Opens the port for an application's master."""
         self.close_service: Callable[[str], None] = lambda _: None
         self._lock = threading.RLock()
         self._numbers = 0
@@ -122,26 +122,26 @@ class ResourceManager:
         self._thread = threading.Thread(target=self._run, name="resource-manager")
 
     def start(self) -> None:
-        """Let it schedule."""
+        """Start scheduling."""
         self._thread.start()
 
     def close(self) -> None:
-        """End all."""
+        """End all containers and threads."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(10)
         self.node.close()
 
-    # Of clients.
+    # Requests of clients.
 
     def new_id(self) -> int:
-        """Number of an application that may be submitted."""
+        """Number of a new application, which may be submitted."""
         with self._lock:
             self._numbers += 1
             return self._numbers
 
     def submit(self, application: Application) -> None:
-        """Take an application. The same one again is taken as the first. Raises RefusedError."""
+        """Accept an application. A repeated submission is the same application. Raises RefusedError."""
         self.before_taking()
         with self._lock:
             if application.id in self.applications:
@@ -161,14 +161,14 @@ class ResourceManager:
         self.before_reply()
 
     def reject(self, application: Application, words: str) -> None:
-        """Keep an application that was refused, as one that has failed: as YARN does after placing it."""
+        """Keep a refused application as a failed one, like YARN after placing it."""
         application.state = application.final_status = "FAILED"
         application.words = words
         with self._lock:
             self.applications[application.id] = application
 
     def kill(self, application: str, words: str) -> None:
-        """End an application, as a user who may."""
+        """End an application, for a user with permission."""
         with self._lock:
             found = self.applications[application]
             if found.state in ENDED:
@@ -182,15 +182,15 @@ class ResourceManager:
 
     @property
     def used(self) -> Size:
-        """What all containers hold."""
+        """The resources of all containers."""
         with self._lock:
             held = [one.used for one in self.applications.values()]
         return Size(sum(one.memory_mb for one in held), sum(one.cores for one in held))
 
-    # Of ApplicationMasters.
+    # Requests of ApplicationMasters.
 
     def register(self, application: str, tracking_url: str) -> None:
-        """The ApplicationMaster is there."""
+        """Register an ApplicationMaster."""
         with self._lock:
             found = self.applications[application]
             found.registered, found.state, found.tracking_url = True, "RUNNING", tracking_url
@@ -199,7 +199,7 @@ class ResourceManager:
     def allocate(
         self, application: str, wanted: dict[Ask, int], released: list[str]
     ) -> tuple[list[Granted], list[Completed]]:
-        """Take what an ApplicationMaster wants; what it gets, and what of its own has ended."""
+        """Receive the requests of an ApplicationMaster. Returns its new and its ended containers."""
         with self._lock:
             found = self.applications[application]
             found.heard_at_s = time.monotonic()
@@ -212,25 +212,25 @@ class ResourceManager:
         return granted, completed
 
     def unregister(self, application: str, final_status: str, words: str) -> None:
-        """The ApplicationMaster says how it ends."""
+        """Record the final status that an ApplicationMaster reports."""
         with self._lock:
             found = self.applications[application]
             found.final_status, found.words = final_status, words
             found.ending = ("FINISHED", final_status)
 
     def launch(self, container: str, launch: Launch) -> None:
-        """Start a container that was granted."""
+        """Start a granted container."""
         found = self._owner(container)
         self.node.start(container, found.id, launch)
 
     def stop_container(self, container: str) -> None:
-        """End a container, or give back one that was never started."""
+        """End a container, or release one that was never started."""
         if self.node.runs(container):
             self.node.kill(container)
         else:
             self._container_ended(container, -100, "Container released by application")
 
-    # Of itself.
+    # Internal.
 
     def _run(self) -> None:
         while not self._stopping.wait(_TICK_S):
@@ -258,7 +258,7 @@ class ResourceManager:
         except (OSError, ValueError) as exc:
             self._container_ended(container, -1000, str(exc))
         else:
-            if one.ending is not None:  # killed meanwhile
+            if one.ending is not None:  # it was killed
                 self.node.kill(container)
 
     def _has_room(self, size: Size) -> bool:

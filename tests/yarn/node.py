@@ -1,7 +1,7 @@
-"""The NodeManager: starts containers as processes of this host, as Hadoop's DefaultContainerExecutor does.
+"""The NodeManager: starts containers as processes of this host, like Hadoop's DefaultContainerExecutor.
 
-Its launch script exports variables in double quotes and does not escape them, as Hadoop's does: what a quote,
-a dollar or a backslash in a value does there, it does here.
+Like Hadoop's, its launch script exports variables in double quotes without escaping, so quotes, dollars and
+backslashes in values have the same effects.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _TERM_S = 0.25
-"""As `yarn.nodemanager.sleep-delay-before-sigkill.ms`."""
+"""Like `yarn.nodemanager.sleep-delay-before-sigkill.ms`."""
 KILLED = 143
 _VARIABLE = re.compile(r"\{\{(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A file that a container finds in its folder."""
+    """A file in the folder of a container."""
 
     place: Path
     is_archive: bool
@@ -36,13 +36,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a container is to do."""
+    """The command and files of a container."""
 
     commands: Sequence[str]
     environment: Mapping[str, str]
     resources: Mapping[str, Resource]
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Written into the Hadoop configuration that Spark has packed."""
+    """Properties that are added to the Hadoop configuration that Spark has packed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,15 +52,15 @@ class _Container:
 
 
 class Node:
-    """One host. Any thread."""
+    """One host. Any thread may call it."""
 
     def __init__(self, root: Path, java_home: Path, ended: Callable[[str, int, str], None]) -> None:
-        """Make it.
+        """Create the node.
 
         Args:
             root: Folder of all containers.
-            java_home: Of the runtime that containers use.
-            ended: Hears of each container that has ended: its id, exit status and diagnostics.
+            java_home: Java runtime of the containers.
+            ended: Called for each ended container, with its id, exit status and diagnostics.
         """
         self._root, self._java_home, self._ended = root, java_home, ended
         self._containers: dict[str, _Container] = {}
@@ -68,7 +68,7 @@ class Node:
         self._threads: list[threading.Thread] = []
 
     def start(self, container: str, application: str, launch: Launch) -> None:
-        """Start a container. OSError, ValueError: it cannot be localized."""
+        """Start a container. Raises OSError or ValueError if its files cannot be localized."""
         folder = self._root / application / container
         logs = folder / "logs"
         (folder / "tmp").mkdir(parents=True)
@@ -115,7 +115,7 @@ class Node:
         )
 
     def kill(self, container: str) -> None:
-        """End a container, politely first. Its end is heard of as any other's."""
+        """End a container with SIGTERM, later SIGKILL. `ended` is called as usual."""
         with self._lock:
             found = self._containers.get(container)
         if found is None or found.process.poll() is not None:
@@ -127,13 +127,13 @@ class Node:
             os.killpg(found.process.pid, signal.SIGKILL)
 
     def runs(self, container: str) -> bool:
-        """Whether a container's process is there."""
+        """Whether a container's process runs."""
         with self._lock:
             found = self._containers.get(container)
         return found is not None and found.process.poll() is None
 
     def log(self, container: str) -> str:
-        """What a container has written."""
+        """The output of a container."""
         with self._lock:
             folder = self._containers[container].folder
         return "".join((folder / "logs" / name).read_text() for name in ("stdout", "stderr"))

@@ -1,7 +1,7 @@
-"""YARN's three protocols over Hadoop's RPC: its records in, the ResourceManager's answers out.
+"""YARN's three protocols over Hadoop's RPC, which convert Hadoop's records for the ResourceManager.
 
-An ApplicationMaster says nowhere who it is: Hadoop knows it by its token. Here each has a port of its own.
-Authentication is simple: a client is believed its name.
+Requests of an ApplicationMaster do not contain its id: Hadoop identifies it by its token. Here each has its
+own port. Authentication is simple: the name of a client is not checked.
 """
 
 # ruff: noqa: N802 - names are those of Hadoop's interfaces
@@ -38,7 +38,7 @@ class _Records:
         self.kinds = jvm.org.apache.hadoop.yarn.api.records
 
     def new(self, name: str, values: Mapping[str, object] | None = None) -> Any:
-        """A record with these values."""
+        """A record with the given values."""
         kind = self.jvm.java.lang.Class.forName(name)
         made = self.jvm.org.apache.hadoop.yarn.util.Records.newRecord(kind)
         for key, value in (values or {}).items():
@@ -216,7 +216,7 @@ class MasterProtocol:
 
 
 class ContainerProtocol:
-    """`ContainerManagementProtocol`. A container's token names it."""
+    """`ContainerManagementProtocol`. A container is identified by its token."""
 
     def __init__(self, jvm: Any, manager: ResourceManager) -> None:
         self._records, self._manager = _Records(jvm), manager

@@ -1,4 +1,4 @@
-"""The ResourceManager's REST, as its documentation describes it. No Java: enough for tests without Spark."""
+"""The ResourceManager's REST, as documented. It needs no Java, so it is enough for tests without Spark."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Rest:
     """One ResourceManager's address.
 
     Attributes:
-        standby: It does not lead; `leader` is told where it is known.
-        broken: It answers 500.
+        standby: Whether it is a standby. It redirects to `leader`, if that is known.
+        broken: Whether it answers 500.
     """
 
     def __init__(self, manager: ResourceManager) -> None:
@@ -42,7 +42,7 @@ class Rest:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Listen; at the port it had before, if any."""
+        """Listen, on the same port as before."""
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="rest")
@@ -89,7 +89,7 @@ class Rest:
         return Handler
 
     def elsewhere(self, path: str) -> tuple[int, str, dict[str, str]]:
-        """What a standby says. It redirects to the leader, or to itself while there is none."""
+        """The answer of a standby: a redirect to the leader, or to itself while there is none."""
         if self.leader is not None:
             words = f"This is standby RM. The redirect url is: {path}"
             return 307, words, {"Location": f"{self.leader}{path}"}
@@ -97,7 +97,7 @@ class Rest:
         return 307, words, {"Refresh": f"1;url={self.url}{path}"}
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Answer:
-        """What a leader says."""
+        """The answer of a leader."""
         if path == "/ws/v1/cluster/info":
             state = "STANDBY" if self.standby else "ACTIVE"
             return 200, {"clusterInfo": {"haState": state, "resourceManagerVersion": "3.5.0"}}

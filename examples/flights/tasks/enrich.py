@@ -33,7 +33,7 @@ def main() -> None:
         .fillna(False, ["with_weather", "with_plane", "with_destination"])
     )
     written = write_table(joined, ctx)
-    # As many rows as flights: no join lost one or made one two.
+    # As many rows as flights: no join has lost or duplicated one.
     verify("enriched flights", written, rows=flights.count(), unique=KEY, always=ALWAYS)
     log.info("columns: %s", ", ".join(written.columns))
 

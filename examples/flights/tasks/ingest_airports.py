@@ -1,4 +1,4 @@
-"""Take in the airports by their FAA code."""
+"""Read the airports by their FAA code."""
 
 from flightlib import schemas, sources
 from flightlib.expectations import verify

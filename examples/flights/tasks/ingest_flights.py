@@ -1,4 +1,4 @@
-"""Take in the flights of the asked months."""
+"""Read the flights of the requested months."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Take in the planes by their tail number."""
+"""Read the planes by their tail number."""
 
 from flightlib import schemas, sources
 from flightlib.expectations import verify
@@ -22,7 +22,7 @@ def main() -> None:
     ctx = context()
     spark = SparkSession.builder.getOrCreate()
     raw = parse_csv(spark, sources.csv_rows("planes"), schemas.PLANES)
-    # The speed is known of 23 planes only, so it is left out.
+    # The speed is known for only 23 planes, so it is left out.
     planes = raw.selectExpr("tailnum", "year AS built", "manufacturer", "model", "engines", "seats", "engine")
     verify("planes", write_table(planes, ctx), rows=ROWS, unique=("tailnum",), always=ALWAYS)
 

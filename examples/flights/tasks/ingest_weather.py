@@ -1,4 +1,4 @@
-"""Take in the hourly weather of New York's airports, and say in which bucket each measurement falls."""
+"""Read the hourly weather of New York's airports, and find the bucket of each measurement."""
 
 from flightlib import buckets, schemas, sources
 from flightlib.expectations import verify
@@ -11,7 +11,7 @@ from nimbus.task import TaskContext, context
 
 ROWS = 26_115
 HURRICANE_MPH = 200.0
-"""No wind blew faster: one row says 1,048 miles an hour. Such a measurement is dropped, its hour kept."""
+"""Faster wind is wrong: one row has 1,048 miles an hour. That value is dropped, and its hour is kept."""
 ALWAYS = {
     "weather is measured at one of New York's three airports": "origin IN ('EWR', 'JFK', 'LGA')",
     "the temperature is between -30 and 120 degrees Fahrenheit": "temp IS NULL OR temp BETWEEN -30 AND 120",
@@ -22,11 +22,11 @@ ALWAYS = {
 
 
 class FlakyWeatherError(RuntimeError):
-    """The failure that the parameter `flaky` asks for."""
+    """The failure that the parameter `flaky` causes."""
 
 
 def fail_if_asked(ctx: TaskContext) -> None:
-    """With `flaky` set the first attempt fails, so that the retry can be watched."""
+    """Fail the first attempt if `flaky` is set, to show a retry."""
     if ctx.parameters["flaky"] and ctx.attempt == 1:
         raise FlakyWeatherError("the parameter flaky is set: attempt 1 fails, attempt 2 will go through")
 
@@ -38,7 +38,7 @@ def main() -> None:
     spark = SparkSession.builder.getOrCreate()
     raw = parse_csv(spark, sources.csv_rows("weather"), schemas.WEATHER)
     cleaned = raw.withColumn("wind_speed", F.when(F.col("wind_speed") < HURRICANE_MPH, F.col("wind_speed")))
-    # In Spark's Python workers, which find flightlib through the pipeline's python_path.
+    # Runs in Spark's Python workers, which find flightlib through the pipeline's python_path.
     named = {f"{column}_bucket": F.udf(kind.label)(column) for column, kind in buckets.WEATHER.items()}
     weather = cleaned.withColumns(named).drop("year", "month", "day", "hour")
     verify(

@@ -27,20 +27,20 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add("--runs", type=int, default=5, help="counted runs of each contender in each case")
     add("--only", nargs="+", default=[], help="contenders, such as ours-host s5cmd-cp")
     add("--scale", choices=sorted(SCALES), default="full")
-    add("--noise", type=float, default=3.0, help="percent of the machine that others may take in a run")
-    add("--patience", type=int, default=20, help="disturbed runs thrown away before one is counted")
+    add("--noise", type=float, default=3.0, help="percent of CPU time that other processes may use in a run")
+    add("--patience", type=int, default=20, help="disturbed runs that are discarded before one is counted")
     add(
         "--data",
         type=Path,
         default=Path("build"),
-        help="the disk that is measured, and where S3 keeps its data",
+        help="folder on the measured disk; S3 has its data there, too",
     )
     add("--json", type=Path, default=Path("build/bench-blobsync.json"))
     return parser.parse_args(words)
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     options = _arguments(words)
     tools, skipped = find_tools()
     for name, tool in tools.items():
@@ -62,11 +62,11 @@ def main(words: list[str] | None = None) -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1))
     if options.scale != "full":
-        _say("\nthe goals are those of the full scale; at this one they only show that everything runs")
+        _say("\nthe goals are for the full scale; this scale only shows that everything runs")
     _say(f"\nall figures: {options.json}")
     return 1 if result["failed"] else 0
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all child processes are ended
     sys.exit(main())

@@ -16,7 +16,7 @@ from nimbus.localstack.s3 import S3Server
 from tests.benchmark.blobsync.line_process import BenchFailedError
 
 PLAIN, RELEASES = "plain", "releases"
-"""Buckets: files as they are, for the others; and what we publish."""
+"""Buckets: plain files for the other tools, and our releases."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BenchServer:
     """A running server.
 
     Args:
-        server: `rclone serve s3` with the flags of `nimbus.localstack.s3`, which help everybody.
+        server: `rclone serve s3` with the flags of `nimbus.localstack.s3`, which help all contenders.
         folder: New, on the disk that is measured; removed at the end.
     """
 
@@ -33,7 +33,7 @@ class BenchServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment of every contender: endpoint and keys, without settings of this user."""
+        """Environment of every contender: endpoint and keys, without the user's own settings."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         return {
@@ -62,12 +62,12 @@ class BenchServer:
         }
 
     def upload(self, source: Path, place: str) -> float:
-        """Put a folder, or one file, at `bucket/key` and warm what the server remembers of it.
+        """Upload a folder, or one file, to `bucket/key`, and fill the server's cache for it.
 
-        The first listing of a place makes the server hash what lies there; no contender should pay for it.
+        The first listing of a prefix makes the server hash its files. That must not count for any contender.
 
         Returns:
-            How long the first part took, in seconds.
+            How long the upload took, in seconds, without the listing.
         """
         began_s = time.monotonic()
         word = "copyto" if source.is_file() else "copy"

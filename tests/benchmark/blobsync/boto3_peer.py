@@ -1,7 +1,7 @@
 """A simple boto3 program with 32 threads: `python boto3_peer.py BUCKET PREFIX FOLDER`.
 
-Small objects by `get_object`, large ones by ranges of 16 MiB, so that all threads have work. Nothing is
-verified and nothing is flushed.
+It fetches small objects with `get_object` and large ones in ranges of 16 MiB, so that all threads have work.
+It verifies nothing and flushes nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _TURN_S = 0.2
 
 
 class ByteCounter:
-    """Counts what goes up (requests) and down (answers), headers included, until `close`."""
+    """Counts the bytes of requests and responses, headers included, until `close`."""
 
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
@@ -28,7 +28,7 @@ class ByteCounter:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def taken(self) -> int:
-        """Bytes since the last time."""
+        """Bytes since the last call."""
         with self._lock:
             found, self._bytes = self._bytes, 0
         return found

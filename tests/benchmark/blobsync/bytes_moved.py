@@ -1,4 +1,4 @@
-"""How many bytes publish and sync move, all of them and for a change, as a proxy counts them."""
+"""How many bytes publish and sync transfer, for all files and for a change. A proxy counts them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.benchmark.blobsync.our_process import OurHost
 
 
 def bytes_moved(lab: Lab) -> dict[str, int]:
-    """Bytes of both directions, headers included, and of the files themselves.
+    """Bytes in both directions, headers included, and the size of the files.
 
-    The files are like those of the cases, but others: those are in the bucket already.
+    The files are similar to those of the cases, but not the same: those are already in the bucket.
     """
     place = lab.bench.folder / "counted"
     old, new, only = place / "old", place / "new", place / "only"

@@ -1,4 +1,4 @@
-"""Everything is in S3 and nothing is here."""
+"""Cases in which all files are in S3, and none is on this host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITH_TAR = {"small", "medium"}
 
 
 def cold_case(lab: Lab, name: str) -> Case:
-    """One of `COLD`. Large files are verified by BLAKE3, and in runs of their own by SHA-256, too."""
+    """One of `COLD`. Large files are verified by BLAKE3, and in separate runs by SHA-256 as well."""
     files = getattr(lab.scale, name)
     source = lab.source(name, files)
     lab.renew_host()

@@ -1,4 +1,4 @@
-"""Contenders that are commands, run by the launcher."""
+"""Runs contenders that are commands, through the launcher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CommandSide:
         return self._launcher.pid
 
     def run(self, *commands: Command) -> Work:
-        """One after the other; what all of them cost together. BenchFailedError if one fails."""
+        """Run commands one after the other. Returns their total cost; BenchFailedError if one fails."""
         question = {
             "commands": [[str(word) for word in command] for command in commands],
             "environment": self._bench.environment,

@@ -20,7 +20,7 @@ _BLOCK = 4 << 20
 
 
 def make(folder: Path, files: Files, seed: int = 1) -> None:
-    """Write them below `folder`, which is made."""
+    """Create `folder`, and write the files there."""
     rng = random.Random(seed)
     for number in range(files.folders):
         (folder / f"part_{number:03d}").mkdir(parents=True, exist_ok=True)
@@ -32,12 +32,12 @@ def make(folder: Path, files: Files, seed: int = 1) -> None:
 
 
 def change(old: Path, new: Path, only_changed: Path, count: int) -> list[Path]:
-    """Copy `old` to `new` and change so many files there; these are in `only_changed` too.
+    """Copy `old` to `new`, and change `count` files there. The changed files are in `only_changed`, too.
 
-    Each grows by a line: `aws s3 sync` does not see that a file has changed which keeps its size.
+    Each changed file grows by a line, because `aws s3 sync` does not notice a changed file of the same size.
 
     Returns:
-        Their paths, relative.
+        Relative paths of the changed files.
     """
     shutil.copytree(old, new)
     every = sorted(path.relative_to(new) for path in new.rglob("*") if path.is_file())
@@ -78,7 +78,7 @@ def _blocks(files: Files, rng: random.Random) -> Iterator[bytes]:
 
 
 def _text(size: int, rng: random.Random) -> bytes:
-    """Lines that look like a program: zstd makes them about a quarter."""
+    """Lines that look like a program. zstd compresses them to about a quarter."""
     lines, length = [], 0
     while length < size:
         indent = " " * (4 * rng.randrange(4))

@@ -1,7 +1,6 @@
-"""Who used the CPU: processes by their own clocks, to the nanosecond, and the machine as a whole.
+"""Measures who used the CPU: each process by its own clock, in ns, and the machine as a whole.
 
-Of an undisturbed run, only our processes and the kernel's own threads (which write back what was written)
-have used it.
+In an undisturbed run, only our processes and the kernel's own threads (which write to the disk) used it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _SAMPLED_SLACK_S = 0.03
 
 
 def process_cpu_s(pid: int) -> float:
-    """CPU time of a process with all its threads, ended ones too; its children's is not in it.
+    """CPU time of a process with all its threads, ended threads included, without its children.
 
     Source: clock_getcpuclockid(3): the clock of process `pid` has the number `~pid << 3 | 2`.
     """
     try:
         return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0.0
 
 
@@ -34,11 +33,11 @@ class Usage:
     """CPU time since boot, in seconds.
 
     Args:
-        ours: Of our processes that go on.
-        others: By process, with what its ended children used; kernel threads are in none.
-        kernel: Of the kernel's threads.
-        busy: Of the whole machine.
-        stolen: Taken by the machine beneath this one.
+        ours: CPU time of our running processes.
+        others: CPU time of each other process and of its ended children, by pid; without kernel threads.
+        kernel: CPU time of the kernel's threads.
+        busy: CPU time of the whole machine.
+        stolen: CPU time that the hypervisor gave to other machines.
     """
 
     taken_s: float
@@ -71,17 +70,17 @@ def usage(our_pids: Iterable[int]) -> Usage:
 
 
 def others_share(before: Usage, after: Usage, children_s: float) -> float:
-    """Share of the machine's CPU time that others took.
+    """Share of the machine's CPU time that other processes used.
 
     Args:
-        children_s: What those of our processes used that began and ended meanwhile.
+        children_s: CPU time of our processes that started and ended between the two readings.
     """
-    # A process that ended meanwhile is found again, with its whole life, in its parent: too much rather
-    # than too little.
+    # If a process ended between the readings, its parent's figure contains all the time it ever used. So the
+    # share may be too high, but never too low.
     seen = sum(max(0.0, used_s - before.others.get(pid, 0.0)) for pid, used_s in after.others.items())
     seen += after.stolen - before.stolen
     ours = after.ours - before.ours + children_s + after.kernel - before.kernel
-    unseen = after.busy - before.busy - ours - _SAMPLED_SLACK_S  # such as another container's
+    unseen = after.busy - before.busy - ours - _SAMPLED_SLACK_S  # for example of another container
     took_s = max(after.taken_s - before.taken_s, _TICK_S)
     return max(0.0, seen, unseen) / (took_s * (os.cpu_count() or 1))
 

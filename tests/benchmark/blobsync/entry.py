@@ -15,16 +15,16 @@ def _nothing(_place: Path) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """See the module. All are given the place of the run, which is new and does not exist.
+    """See the module. Each function gets the path of the run's folder, which is new and does not exist yet.
 
     Args:
-        name: For options and figures.
-        label: For the table.
-        run: Timed, by itself or by the process that works.
-        is_command: It starts processes, whose CPU time is theirs and not that of a process we know.
-        prepare: Before, untimed; written back to the disk before the run.
-        finish: Afterwards, untimed.
-        tree: Where its files are then, to be compared once; None: nothing to compare.
+        name: Its name in options and in the JSON file.
+        label: Its name in the table.
+        run: The timed part. It measures itself, or the process that does the work measures it.
+        is_command: Whether it starts new processes, so that no long-lived process shows its CPU time.
+        prepare: Called before, not timed. What it writes is flushed to the disk before the run.
+        finish: Called afterwards, not timed.
+        tree: Returns the folder of its files, which are compared once; None: nothing to compare.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Case:
     """Contenders that are compared with one another.
 
     Args:
-        expected: SHA-256 by path of the files that must be there afterwards; None: not compared.
-        run_bytes: What one run writes, roughly.
+        expected: SHA-256 by path of the files that must exist afterwards; None: not compared.
+        run_bytes: Roughly how many bytes one run writes.
     """
 
     name: str

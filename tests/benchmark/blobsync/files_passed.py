@@ -1,6 +1,7 @@
-"""Count the files of `blobsync` that one small file passes from `publish` to ready: its reader opens them.
+"""Counts the files of `blobsync` whose code runs for one small file, from `publish` until it is ready.
 
-`python -m tests.benchmark.blobsync.files_passed` prints them, with the calls in each.
+A reader who follows that path must open these files. `python -m tests.benchmark.blobsync.files_passed` prints
+them, with the number of calls in each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def passed(*, awaited: bool) -> Counter[str]:
     """Calls in each file of the package.
 
     Args:
-        awaited: Have it brought by `ensure`, which makes a folder of it, too; else by `want`.
+        awaited: Fetch with `ensure`, which also creates a folder of the release; otherwise with `want`.
     """
     calls: Counter[str] = Counter()
 
@@ -60,7 +61,7 @@ def passed(*, awaited: bool) -> Counter[str]:
                 syncer.close(_LIMIT)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
     return +calls
 
 

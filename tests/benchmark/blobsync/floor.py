@@ -1,7 +1,7 @@
-"""The floor: the objects that we fetch, received, hashed, written and flushed, with nothing around it.
+"""The floor: the same objects that we fetch, received, hashed, written and flushed, and nothing else.
 
-Two threads, plain sockets, requests signed beforehand. No manifest, no unpacking, no check of single files,
-no resuming. What we take above it is what a release costs us.
+Two threads, plain sockets, requests signed in advance. No manifest, no unpacking, no check of single files,
+no resuming. The difference between our time and the floor is the cost of a release.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Part:
 
 
 class Floor:
-    """See the module. Requests are signed when it is made.
+    """See the module. The constructor signs the requests.
 
     Args:
         objects: Size by key, in the bucket.
@@ -41,7 +41,7 @@ class Floor:
     """
 
     def __init__(self, bucket: str, objects: Mapping[str, int], digest: str) -> None:
-        import boto3  # here, since the process whose memory is measured imports this module, too
+        import boto3  # not at the top: the process whose memory is measured imports this module, too
         from botocore.config import Config
 
         config = Config(signature_version="s3v4", s3={"addressing_style": "path"})
@@ -58,7 +58,7 @@ class Floor:
                 self._parts.append(_Part(f"{url.path}?{url.query}", self._names[-1], start, part))
 
     def run(self, folder: Path) -> None:
-        """Everything into `folder`, durably."""
+        """Fetch all objects into `folder`, durably."""
         folder.mkdir()
         left: queue.SimpleQueue[_Part] = queue.SimpleQueue()
         for part in self._parts:

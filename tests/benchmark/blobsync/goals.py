@@ -10,7 +10,7 @@ from tests.benchmark.blobsync.sample import Found, counted
 
 @dataclass(frozen=True)
 class _Ratio:
-    """A limit of our median wall time, as a share of another contender's in the same case."""
+    """Upper limit for our median wall time, divided by that of another contender in the same case."""
 
     case: str
     ours: str
@@ -23,8 +23,8 @@ class Verdict:
     """One goal.
 
     Args:
-        value: In the unit of the words; None: it was not measured.
-        note: Why not.
+        value: In the unit that `words` names; None: not measured.
+        note: Why it was not measured.
     """
 
     words: str
@@ -58,22 +58,22 @@ def verdicts(cases: Mapping[str, Found], moved: Mapping[str, int], bare_bytes: i
     """All goals, in the order in which they were set.
 
     Args:
-        cases: What was measured, by case.
-        moved: As of `bytes_moved`; empty: not measured.
+        cases: The measurements of each case, by its name.
+        moved: The result of `bytes_moved`; empty: not measured.
         bare_bytes: Peak memory of an interpreter that does nothing.
     """
     return [
         *(_ratio(cases, goal) for goal in _RATIOS),
-        Verdict("readiness asked again, us", _READINESS_US, _wall(cases, "readiness", "ours-host", 1e6)),
+        Verdict("second query of readiness, us", _READINESS_US, _wall(cases, "readiness", "ours-host", 1e6)),
         Verdict("a store of 100,000 opened, ms", _OPEN_MS, _wall(cases, "open", "ours-open", 1e3)),
         Verdict(
-            "a store of 100,000 opened, until all is said ready, ms",
+            "a store of 100,000 opened, until all is reported ready, ms",
             _OPEN_MS,
             _wall(cases, "open", "ours-open-ready", 1e3),
         ),
         *(
             Verdict(
-                f"bytes that {word} moves for 1 % changed / bytes of the files",
+                f"bytes that {word} transfers for 1 % changed / bytes of the files",
                 _MOVED_SHARE,
                 moved[f"{word}_changed"] / moved["files"] if moved else None,
             )
@@ -95,7 +95,7 @@ def _wall(cases: Mapping[str, Found], case: str, name: str, factor: float) -> fl
 
 
 def _peaks(cases: Mapping[str, Found], bare_bytes: int) -> Iterator[Verdict]:
-    """The largest of each of our ways, over all cases."""
+    """The largest peak of our commands, and of our process, over all cases."""
     for kind, words in (("ours-command", "a command"), ("ours-host", "a process")):
         peaks = [
             (series.peak_bytes - bare_bytes) / (1 << 20)

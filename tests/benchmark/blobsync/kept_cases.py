@@ -1,4 +1,4 @@
-"""Cases with existing local files: nothing to do, hashing everything again, and one percent changed."""
+"""Cases with existing local files: nothing to do, hash all files again, and 1 % of the files changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = ("nothing", "rehash", "changed")
 
 @dataclass(frozen=True)
 class _Bases:
-    """The copies that each tool made itself, so that it finds its own times and names."""
+    """A copy of the files for each tool, made by the tool itself: it finds its own times and names there."""
 
     lab: Lab
     source: Source
@@ -34,7 +34,7 @@ class _Bases:
         return base
 
     def updating(self) -> list[Peer]:
-        """The tools that can bring a folder up to date, and do so by size and time."""
+        """The tools that can update a folder, and detect changes by size and time."""
         able = [peer for peer in self.lab.peers() if peer.again is not None]
         return [peer for peer in able if peer.name != "rclone-checksum"]
 
@@ -51,7 +51,7 @@ class _Bases:
 
 
 def kept_cases(lab: Lab, wanted: set[str]) -> Iterator[Case]:
-    """Those of `KEPT` that are wanted, in this order: the last one changes what is in S3."""
+    """The wanted cases of `KEPT`, in this order, because the last one changes the files in S3."""
     source = lab.source("kept", lab.scale.small)
     bases = _Bases(lab, source, lab.bench.folder / "bases")
     if "nothing" in wanted:
@@ -92,18 +92,18 @@ def _rehash(bases: _Bases) -> Case:
         verifying(with_tree, "ours-host-tree", "ours, in a process, and its tree"),
         *(_again(bases, peer) for peer in lab.peers() if peer.name == "rclone-checksum"),
     ]
-    return Case("rehash", f"all hashed anew, {lab.scale.small.words}", lab.takes_part(entries))
+    return Case("rehash", f"all hashed again, {lab.scale.small.words}", lab.takes_part(entries))
 
 
 def _changed(bases: _Bases) -> Case:
-    """All have the old files; some change in S3, in place; then each brings its copy up to date."""
+    """Every tool has the old files; some change in S3, in place; then each tool updates its copy."""
     lab, old = bases.lab, bases.source
     updating = bases.updating()
     for peer in updating:
         bases.of(peer)
     new, only = lab.bench.folder / "sources" / "new", lab.bench.folder / "sources" / "only-changed"
     content.change(old.folder, new, only, lab.scale.changed)
-    time.sleep(2)  # what was changed is newer than every copy, by clocks that count seconds, too
+    time.sleep(2)  # so that changed files are newer than copies, also in whole seconds
     lab.bench.upload(only, old.key)
     ref, _ = lab.publish(old.ref.name, new)
     lab.renew_host()
@@ -128,7 +128,7 @@ def _changed(bases: _Bases) -> Case:
 
 
 def _again(bases: _Bases, peer: Peer) -> Entry:
-    """The tool looks at its own copy, of which nothing has changed."""
+    """The tool checks its own copy, in which nothing has changed."""
     again = peer.again
     assert again is not None
     base, side, key = bases.of(peer), bases.lab.side, bases.source.key
@@ -136,7 +136,7 @@ def _again(bases: _Bases, peer: Peer) -> Entry:
 
 
 def _update(bases: _Bases, peer: Peer) -> Entry:
-    """The tool brings a copy of its old copy up to date."""
+    """The tool updates a copy of its old copy."""
     again, base, side, key = peer.again, bases.of(peer), bases.lab.side, bases.source.key
     assert again is not None
 

@@ -22,16 +22,16 @@ from tests.benchmark.blobsync.tools import Tool, system_tool
 
 @dataclass(frozen=True)
 class Source:
-    """Files that are in S3, in every form.
+    """Files that are in S3, as plain objects and as our release.
 
     Args:
-        files: What they are.
-        folder: Where they were made.
-        key: Bucket and prefix of the files as plain objects.
-        ref: Our release of them.
-        objects: Size by key of what publishing put into the bucket.
-        uploaded_s: How long it took to put the files there as they are, with rclone.
-        published: What publishing cost us; None: nothing was published.
+        files: Number, size and kind of the files.
+        folder: The local folder in which they were created.
+        key: Bucket and prefix of the plain objects.
+        ref: Our release of the files.
+        objects: Size by key of the objects that `publish` put into the bucket.
+        uploaded_s: How long rclone took to upload the plain objects; None: they were not uploaded.
+        published: The cost of `publish`; None: nothing was published.
     """
 
     files: Files
@@ -69,28 +69,28 @@ class Lab:
 
     @property
     def ours(self) -> bool:
-        """Whether we take part."""
+        """Whether blobsync takes part."""
         return not self.only or any(name.startswith(("ours", "floor")) for name in self.only)
 
     def takes_part(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        """Those that were asked for."""
+        """The contenders that `--only` selects."""
         return tuple(entry for entry in entries if not self.only or entry.name in self.only)
 
     def peers(self) -> list[Peer]:
-        """The other tools that are here and were asked for."""
+        """The other tools that are installed and that `--only` selects."""
         return [peer for peer in peers(self.tools) if not self.only or peer.name in self.only]
 
     def renew_host(self) -> None:
-        """A new process, so that a case's memory is not that of the case before."""
+        """Start a new process, so that the memory of a case does not contain that of the previous case."""
         self.host.close()
         self.host = OurHost(self.bench)
 
     def pids(self) -> list[int]:
-        """Of all our processes that go on."""
+        """Pids of all our running processes."""
         return [self.bench.server.pid, self.side.pid, self.publisher.pid, self.host.pid]
 
     def sources(self) -> Mapping[str, Source]:
-        """All that were asked for."""
+        """All sources made so far, by name."""
         return self._sources
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Lab:
             process.close()
 
     def source(self, name: str, files: Files, *, upload: bool = True) -> Source:
-        """Make, upload and publish files, the first time that they are asked for."""
+        """Make, upload and publish files. Later calls with the same name return the same source."""
         if name not in self._sources:
             folder = self.bench.folder / "sources" / name
             content.make(folder, files)
@@ -111,7 +111,7 @@ class Lab:
         return self._sources[name]
 
     def publish(self, name: str, folder: Path) -> tuple[Ref, Work | None]:
-        """Make a release of ours, if we take part."""
+        """Publish a folder as a release, if blobsync takes part."""
         return self.publisher.publish(name, folder) if self.ours else (Ref(name, ""), None)
 
     def _objects(self) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Lab:
         return {path.relative_to(root).as_posix(): path.stat().st_size for path in files}
 
     def archive(self, source: Source) -> tuple[str, Path]:
-        """One tar of a source in S3: its key, and a file of SHA-256 sums as `sha256sum` wants it."""
+        """Upload a source as one tar. Returns its key, and a file of SHA-256 sums for `sha256sum`."""
         work = self.bench.folder / "sources"
         archive, sums = work / f"{source.folder.name}.tar", work / f"{source.folder.name}.sums"
         subprocess.run([system_tool("tar"), "-cf", archive, "-C", source.folder, "."], check=True)
@@ -133,7 +133,7 @@ class Lab:
 
 @contextmanager
 def lab(place: Path, scale: Scale, tools: Mapping[str, Tool], only: Sequence[str]) -> Iterator[Lab]:
-    """Start all of it, and end all of it."""
+    """Start the server and all processes, and end them afterwards."""
     with ExitStack() as stack:
         bench = stack.enter_context(bench_server(place))
         side = CommandSide(bench)

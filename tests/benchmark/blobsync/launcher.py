@@ -1,8 +1,8 @@
 """Starts commands and reports the cost of each: a script, not a module to import.
 
-A process of its own because Linux counts, in a child's peak memory, that of the process which started it:
-this one is smaller than any interpreter with its libraries. One JSON document a line on standard input
-(`commands`, `environment`, `log`), one a line as answer. Standard library only, started with `-I -S`.
+It is a separate process because Linux includes the parent's memory in the peak memory of a child, and this
+process is smaller than any interpreter with libraries. Requests are lines of JSON on standard input
+(`commands`, `environment`, `log`); each gets one line as answer. Standard library only, started with `-I -S`.
 """
 
 import json

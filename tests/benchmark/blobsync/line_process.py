@@ -1,4 +1,4 @@
-"""A child process with requests and responses as lines of JSON."""
+"""A child process that gets requests and returns responses as lines of JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class BenchFailedError(Exception):
 
 
 class LineProcess:
-    """See the module. Ends when its standard input does, so it cannot outlive us.
+    """See the module. It ends when its standard input ends, so it cannot outlive this process.
 
     Args:
-        log: Takes its standard error.
+        log: File for its standard error.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LineProcess:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 list(command),
-                cwd=PROJECT,  # where `tests` is found
+                cwd=PROJECT,  # so that it can import `tests`
                 env=None if environment is None else dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -44,7 +44,7 @@ class LineProcess:
         return self._process.pid
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one, wait for its answer. BenchFailedError if it dies or says that it failed."""
+        """Send a request, wait for the answer. BenchFailedError if the process dies or reports a failure."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""A description of the machine, on which the figures depend."""
+"""Describes the machine, because the figures depend on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def file_system(folder: Path) -> str:
-    """Type and mount point of what `folder` lies on, such as `ext4 on /`."""
+    """Type and mount point of the file system of `folder`, such as `ext4 on /`."""
     best, kind = Path("/"), "?"
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _device, mount, found, *_ = line.split()
@@ -19,7 +19,7 @@ def file_system(folder: Path) -> str:
 
 
 def machine(folder: Path) -> dict[str, object]:
-    """CPUs, versions, file system, load."""
+    """CPUs, memory, versions, file system and load."""
     return {
         "cpus": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1),

@@ -1,4 +1,4 @@
-"""Our part in the cases: as a command, and inside a process that runs."""
+"""Blobsync as a contender: as a command, and in a running process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _IN_PROCESS, _COMMAND, _TREE, _SHA256 = (
 
 @dataclass(frozen=True)
 class OurEntries:
-    """Makes them, for one release.
+    """Makes our contenders for one release.
 
     Args:
-        host: The process that runs.
+        host: The running process.
         side: Starts commands.
-        root: The store of every run; None: a new one for each.
+        root: The store that every run uses; None: a new store for each run.
     """
 
     host: OurHost
@@ -39,12 +39,12 @@ class OurEntries:
     root: Path | None = None
 
     def process(self, *, tree: bool = False, digests: str = "blake3", before: Before | None = None) -> Entry:
-        """In the process that runs: from `want` until all is ready, or until the tree is there.
+        """In the running process: from `want` until all files are ready, or until the tree exists.
 
         Args:
-            tree: As a folder of files, too.
-            digests: What verifies large files; `sha256` is that as well.
-            before: Opens the store, and what else is to be done before; without it, it is opened.
+            tree: Whether it also makes a folder of the files.
+            digests: How large files are verified: `blake3`, or `sha256` for both.
+            before: Opens the store and does all other preparation; None: only opens the store.
         """
         word = "tree" if tree else "want"
         return self.process_doing(
@@ -55,7 +55,7 @@ class OurEntries:
         )
 
     def process_doing(self, run: Callable[[], Work], *, name: str, label: str, before: Before) -> Entry:
-        """In the process that runs, with a store that is open: something else."""
+        """Another operation in the running process, whose store is open."""
 
         def prepare(place: Path) -> None:
             before(place)
@@ -74,7 +74,7 @@ class OurEntries:
         )
 
     def command(self, *, tree: bool = False, digests: str = "blake3", before: Before | None = None) -> Entry:
-        """As a command, from an interpreter that has loaded nothing. Arguments as of `process`."""
+        """As a command, from the start of a new interpreter. The arguments are those of `process`."""
 
         def prepare(place: Path) -> None:
             if before is not None:
@@ -82,7 +82,7 @@ class OurEntries:
                 self.host.do("close")
 
         def tree_of(place: Path) -> Path:
-            self.open(place)  # by the process, to see what the command has brought
+            self.open(place)  # in the running process, to check the files that the command fetched
             try:
                 return self.host.tree(self.ref)
             finally:
@@ -98,7 +98,7 @@ class OurEntries:
         )
 
     def floor(self, publisher: OurHost, objects: Mapping[str, int], digest: str) -> Entry:
-        """The floor of a cold case, see `floor`. Not in the host, whose memory is measured."""
+        """The floor of a cold case, see `floor`. It does not run in `host`, whose memory is measured."""
 
         def prepare(_place: Path) -> None:
             publisher.do("prepare_floor", bucket=RELEASES, objects=dict(objects), digest_by=digest)
@@ -112,7 +112,7 @@ class OurEntries:
         )
 
     def open(self, place: Path, digests: str = "blake3") -> None:
-        """Open the store in the process that runs."""
+        """Open the store in the running process."""
         self.host.do("open", path=str(self.root or place), digests=digests)
 
     def _words(self, root: Path, tree: bool, digests: str) -> Command:

@@ -1,7 +1,7 @@
-"""A running process of ours, with a warm client: `python -m tests.benchmark.blobsync.our_host`.
+"""A running process that uses blobsync with a warm client: `python -m tests.benchmark.blobsync.our_host`.
 
-Reads one JSON document a line: `do` names what to do, the rest says with what. Answers with what it cost:
-wall time, CPU time, peak memory and its growth.
+Reads requests as lines of JSON: `do` names the operation, the other fields are its arguments. Each answer has
+the cost of the operation: wall time, CPU time, peak memory and growth of memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def _status_kib(field: str) -> int:
 
 
 def _measured(work: Callable[[], object]) -> dict[str, Any]:
-    """Do it; what it cost."""
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    """Run an operation, and return its cost."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the recorded peak
     before_kib, cpu_s = _status_kib("VmRSS"), time.process_time()
     began_ns = time.monotonic_ns()
     result = work()
@@ -47,7 +47,7 @@ def _measured(work: Callable[[], object]) -> dict[str, Any]:
 
 
 class _Host:
-    """What this process holds: our side, and the floor that it is compared with."""
+    """The objects of this process: blobsync, and the floor that it is compared with."""
 
     def __init__(self) -> None:
         self.side = OurSide()
@@ -82,7 +82,7 @@ def _work(host: _Host, asked: dict[str, Any]) -> Callable[[], object]:
 
 
 def main() -> int:
-    # Answers alone go to standard output; what anything else prints, such as log lines, does not.
+    # Only answers go to standard output. Everything else, such as log lines, goes to standard error.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
@@ -90,12 +90,12 @@ def main() -> int:
         answers.write(json.dumps(document) + "\n")
         answers.flush()
 
-    give_back_large_blocks()  # as a program of ours does at its start
+    give_back_large_blocks()  # as Nimbus's own programs do when they start
     host = _Host()
     for line in sys.stdin:
         try:
             answer(_measured(_work(host, json.loads(line))))
-        except Exception as failed:  # noqa: BLE001 - whoever asked is told, whatever it was
+        except Exception as failed:  # noqa: BLE001 - every failure is sent to the requesting process
             answer({"error": f"{type(failed).__name__}: {failed}"})
     host.side.close()
     return 0

@@ -1,4 +1,4 @@
-"""Our processes that run: the one that is measured, and the one that publishes. See `our_host`."""
+"""Our running processes: the one that is measured, and the one that publishes. See `our_host`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OurHost:
     """Our running process. See `our_host`.
 
     Args:
-        endpoint: Where it thinks that the server is; None: where it is.
+        endpoint: The S3 endpoint that it uses, such as a proxy; None: the server's own.
     """
 
     def __init__(self, bench: BenchServer, endpoint: str | None = None) -> None:
@@ -41,11 +41,11 @@ class OurHost:
         return self._process.pid
 
     def do(self, what: str, ref: Ref | None = None, **more: object) -> Work:
-        """One thing, and what it cost."""
+        """Run one operation, and return its cost."""
         return self._ask(what, ref, more)[0]
 
     def tree(self, ref: Ref) -> Path:
-        """The release as a folder, of the store that is open."""
+        """The release as a folder, made from the open store."""
         return Path(self._ask("tree", ref, {})[1])
 
     def publish(self, name: str, folder: Path) -> tuple[Ref, Work]:

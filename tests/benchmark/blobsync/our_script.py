@@ -1,6 +1,6 @@
-"""Ours as a command: `our_script store|tree blake3|sha256 ROOT NAME DIGEST`.
+"""Blobsync as a command: `our_script store|tree blake3|sha256 ROOT NAME DIGEST`.
 
-What `python -m blobsync sync` does, without the reading of options.
+It does the same as `python -m blobsync sync`, without parsing options.
 """
 
 from __future__ import annotations

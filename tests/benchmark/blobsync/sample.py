@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Work:
-    """What the client says of one run.
+    """The cost of one run, as the client measured it.
 
     Args:
-        wall_s: From just before it was asked until it was done.
-        cpu_s: Of the client, and of what it started.
+        wall_s: Time from just before the request until the work was done.
+        cpu_s: CPU time of the client and of its child processes.
         peak_bytes: Largest resident memory of one of its processes.
-        grown_bytes: Peak above what it had before, for a process that was there already.
-        parts: Named parts of the time, in seconds, where the contender tells them.
+        grown_bytes: For a running process: the peak minus the memory before the run.
+        parts: Named parts of the time, in seconds, if the contender reports them.
     """
 
     wall_s: float
@@ -31,7 +31,7 @@ class Sample:
     """One counted run.
 
     Args:
-        others_share: Of the machine's CPU time that went to processes which are not ours, 0..1.
+        others_share: Share of the machine's CPU time that other processes used, 0..1.
     """
 
     work: Work
@@ -44,8 +44,8 @@ class Series:
     """All counted runs of one contender in one case.
 
     Args:
-        disturbed: How many runs were thrown away because others used the machine.
-        accepted_disturbed: How many were counted although disturbed, since patience ran out.
+        disturbed: Number of runs that were discarded because other processes used the machine.
+        accepted_disturbed: Number of disturbed runs that were counted because `patience` was used up.
     """
 
     label: str
@@ -81,9 +81,9 @@ class Series:
 
 
 Found = dict[str, Series]
-"""Of one case, by the contender's name."""
+"""The series of one case, by the contender's name."""
 
 
 def counted(found: Found) -> Sequence[Series]:
-    """Those that have samples."""
+    """The series that have samples."""
     return [series for series in found.values() if series.samples]

@@ -1,4 +1,4 @@
-"""The sizes of all cases: the real ones, and small ones for a test of the benchmark itself."""
+"""The sizes of all cases: full ones, and small ones that test the benchmark itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Files:
     """Files of one size, in folders.
 
     Args:
-        is_text: Content like program text, which zstd makes smaller; else random bytes.
+        is_text: Content similar to program text, which zstd compresses; otherwise random bytes.
     """
 
     count: int
@@ -31,7 +31,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the cases; `many` is the store that is opened, `changed` how many of `small` change."""
+    """Sizes of the cases. `many` is for the store that is opened; `changed` files of `small` change."""
 
     small: Files
     medium: Files

@@ -14,7 +14,7 @@ STORE = ("readiness", "open")
 
 
 def readiness_case(lab: Lab) -> Case:
-    """Readiness asked again when nothing has changed: the time of one call."""
+    """The time of one query of readiness when nothing has changed."""
     ref = lab.source("small", lab.scale.small).ref
     lab.renew_host()
     calls = lab.scale.readiness_calls
@@ -30,11 +30,11 @@ def readiness_case(lab: Lab) -> Case:
         return replace(work, wall_s=work.wall_s / calls, cpu_s=work.cpu_s / calls)
 
     entry = ours.process_doing(ask, name="ours-host", label="ours, in a process", before=ready)
-    return Case("readiness", f"readiness of {lab.scale.small.count:,} artifacts asked again", (entry,))
+    return Case("readiness", f"second query of readiness, {lab.scale.small.count:,} artifacts", (entry,))
 
 
 def open_case(lab: Lab) -> Case:
-    """A store of many artifacts is opened: alone, and until it has said that all is there."""
+    """Opening a store of many artifacts: alone, and until all of them are reported ready."""
     ref = lab.source("many", lab.scale.many, upload=False).ref
     root = lab.bench.folder / "bases" / "many"
     root.parent.mkdir(exist_ok=True)
@@ -62,6 +62,6 @@ def open_case(lab: Lab) -> Case:
 
     entries = (
         Entry("ours-open", "ours, opened", opened, False, finish=finish),
-        Entry("ours-open-ready", "ours, opened, and all said ready", opened_and_ready, False, finish=finish),
+        Entry("ours-open-ready", "ours, until all is reported ready", opened_and_ready, False, finish=finish),
     )
     return Case("open", f"a store of {lab.scale.many.count:,} artifacts", entries)

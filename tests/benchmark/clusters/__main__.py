@@ -15,7 +15,7 @@ from tests.benchmark.clusters.submit import Submitted, submitted
 
 
 def main() -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.clusters", description=__doc__)
     parser.add_argument("--drivers", type=int, default=500)
     parser.add_argument(
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _follow(rows: list[Followed]) -> list[dict[str, float]]:
-    _say("| drivers followed | of a core | threads | looks at the cluster, 1/s |")
+    _say("| drivers followed | of a core | threads | requests to the cluster, 1/s |")
     for row in rows:
         _say(f"| {row.drivers} | {row.core:.2%} | {row.threads} | {row.looks_a_second:.1f} |")
     return [{"drivers": row.drivers, "core": row.core, "threads": row.threads} for row in rows]

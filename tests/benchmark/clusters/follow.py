@@ -81,7 +81,7 @@ def followed(root: Path, drivers: int, seconds: float) -> Followed:
         stack.wait_ready(timedelta(seconds=120))
         (worker,) = stack.workers
         worker.kill()
-        stack.scheduler(1).stop()  # it would act on attempts of no run
+        stack.scheduler(1).stop()  # it would act on these attempts, which belong to no run
         config = stack.folder / f"{worker.name}.yaml"
         document = yaml.safe_load(config.read_text())
         target = {
@@ -94,7 +94,7 @@ def followed(root: Path, drivers: int, seconds: float) -> Followed:
         _claim(stack.zookeeper.hosts, stack.folder / worker.name / "worker", drivers)
         worker.spawn()
         worker.wait_ready(timedelta(seconds=60))
-        until("each driver to be looked at", 120, lambda: len(gateway.asked) == drivers)
+        until("requests about all drivers", 120, lambda: len(gateway.asked) == drivers)
         moment(_WARM_UP_S)
         process, before = psutil.Process(worker.pid), sum(gateway.asked.values())
         used = _cpu_s(process)
@@ -110,7 +110,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _claim(hosts: str, work_dir: Path, drivers: int) -> None:
-    """Create submitted and claimed attempts, as of an earlier worker."""
+    """Create submitted and claimed attempts, as an earlier worker leaves them."""
     records = SubmissionRecords(work_dir)
     with _session(hosts) as session:
         board, calls, paths = ZooKeeperAttemptBoard(session, ROOT), Calls(session), Paths(ROOT)

@@ -1,4 +1,4 @@
-"""How long a program on a real standalone cluster waits for its first line: by hand, and as a task."""
+"""Time until the first line of a program runs on a real standalone cluster: by hand, and as a task."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Submitted:
 
 
 class _Bare(RealStandalone):
-    """Tasks make no Spark context."""
+    """A real standalone cluster whose tasks make no Spark context."""
 
     work = ""
 
 
 def submitted(root: Path, times: int) -> Submitted:
-    """Submit in turns, one after the other; the first of each kind is not counted."""
+    """Submit by hand and as a task, in turns. The first submission of each kind is not counted."""
     root.mkdir(parents=True)
     with stage(root, _Bare()) as on:
         pairs = [(_by_hand(on, root, number), _as_task(on, f"r{number}")) for number in range(times + 1)]
@@ -76,5 +76,5 @@ def _as_task(on: Stage, run: str) -> float:
     opened_at = datetime.fromisoformat(on.task(run)["attempts"][0]["opened_at"]).timestamp()
     lines = (json.loads(line) for line in on.journal.read_text().splitlines())
     (began_at,) = (line["at"] for line in lines if line["run"] == run)
-    until("the driver to be forgotten", _LONG_S, lambda: not on.submissions())
+    until("the end of the submission", _LONG_S, lambda: not on.submissions())
     return float(began_at) - opened_at

@@ -30,19 +30,22 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.engine", description=__doc__)
     add = parser.add_argument
     add("--only", type=lambda text: text.split(","), default=list(MEASURES), help=f"of {','.join(MEASURES)}")
-    add("--before", metavar="REV", help="a commit to compare with; without it nothing is compared")
-    add("--before-live", type=int, default=1_000, help="most live runs with it: its cost may grow with them")
+    add("--before", metavar="REV", help="a commit to compare with; by default, none")
     add(
-        "--quick", action="store_true", help="small counts, to see that it works; the goals mean nothing then"
+        "--before-live",
+        type=int,
+        default=1_000,
+        help="most live runs for that commit, whose costs may grow with them",
     )
-    add("--live", type=int, help="live runs of the crowded cluster and of the largest turn, not 10,000")
-    add("--pipelines", type=int, help="in the catalog, not 1,000")
-    add("--tasks", type=int, help="no-op tasks for the tasks per second, not 20,000; half of them fan out")
-    add("--large", type=int, help="tasks of the large runs and of the one that is logged")
-    add("--fan-out", type=int, help="tasks of each run that fans out, not 1,000")
-    add("--events", type=int, help="turns of each kind that are measured, not 1,000")
-    add("--patience-s", type=float, help="for anything that is waited for")
-    add("--data", type=Path, default=Path("build"), help="where ZooKeeper's data go, such as /dev/shm")
+    add("--quick", action="store_true", help="small counts, to check that it works; the goals do not apply")
+    add("--live", type=int, help="live runs of the crowded cluster and for `turn`, default 10,000")
+    add("--pipelines", type=int, help="pipelines in the catalog, default 1,000")
+    add("--tasks", type=int, help="tasks for the tasks per second, default 20,000; half of them fan out")
+    add("--large", type=int, help="tasks of the large runs, and of the run whose log is measured")
+    add("--fan-out", type=int, help="tasks of each run that fans out, default 1,000")
+    add("--events", type=int, help="measured turns of each kind, default 1,000")
+    add("--patience-s", type=float, help="timeout of each wait")
+    add("--data", type=Path, default=Path("build"), help="folder for ZooKeeper's data, such as /dev/shm")
     add("--json", type=Path, default=Path("build/bench-engine.json"))
     options = parser.parse_args(words)
     if unknown := set(options.only) - set(MEASURES):
@@ -77,7 +80,7 @@ def _scale(options: argparse.Namespace) -> Scale:
 
 
 def _comparable(scale: Scale, most: int) -> Scale:
-    """The limits of the older engine."""
+    """The scale for the older engine, with at most `most` live runs."""
     crowds = tuple(live for live in scale.crowds if live <= most) or (most,)
     turns = tuple(live for live in scale.turn_live if live <= most)
     runs, tasks = scale.small_runs
@@ -92,7 +95,7 @@ def _comparable(scale: Scale, most: int) -> Scale:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     options = _arguments(words)
     scale = _scale(options)
     options.data.mkdir(parents=True, exist_ok=True)
@@ -140,5 +143,5 @@ def _place(data: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all child processes are ended
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Measure 8: the API beside many live runs, over HTTP on loopback."""
+"""Measure 8: the API with many live runs, over HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ONE_MS, _PAGE_MS = 10.0, 50.0
 _PAGE = 50
 _TIMEOUT_S = 120.0
 _LONGEST_S = 60.0
-"""One kind of request is not repeated for longer than that."""
+"""Requests of one kind are not repeated after this time."""
 
 
 def api(lab: Lab, scale: Scale, runs: Sequence[str]) -> Iterator[Row]:
-    """One run, a page of the list, a page of one state, and the counts of all runs by state."""
+    """Measure one run, a page of the list, a page of one state, and the counts of all runs by state."""
     child = lab.child("api")
     beside = f"{len(runs):,} live runs"
     with httpx.Client(base_url=f"{child.ask('url')}/api/v1", timeout=_TIMEOUT_S) as client:
@@ -34,7 +34,7 @@ def api(lab: Lab, scale: Scale, runs: Sequence[str]) -> Iterator[Row]:
     for words, took, goal in (
         ("one run", ones, _ONE_MS),
         (f"a page of {_PAGE}", pages, _PAGE_MS),
-        ("a page of a state in which no run is", stopping, _PAGE_MS),
+        ("a page of a state that no run has", stopping, _PAGE_MS),
         ("status", status, None),
     ):
         found = summary(took)
@@ -50,7 +50,7 @@ def api(lab: Lab, scale: Scale, runs: Sequence[str]) -> Iterator[Row]:
 
 
 def _took_ms(client: httpx.Client, paths: Sequence[str]) -> list[float]:
-    client.get(paths[0]).raise_for_status()  # warm
+    client.get(paths[0]).raise_for_status()  # fills the caches
     took, until = [], time.monotonic() + _LONGEST_S
     for path in paths:
         began = time.perf_counter()

@@ -25,7 +25,7 @@ LONG = timedelta(seconds=30)
 
 
 class _Health:
-    """A fake leader, which is not measured here."""
+    """A fake scheduler that leads. It is not measured."""
 
     def readiness(self) -> Sequence[Check]:
         return ()

@@ -27,13 +27,13 @@ def _answer(role: Any, line: str) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """Play one role of the benchmark."""
+    """Run one role of the benchmark."""
     name, *rest = words
     return play(getattr(importlib.import_module(f"tests.benchmark.engine.{name}_role"), _ROLES[name])(*rest))
 
 
 def play(role: Any) -> int:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     try:
         for line in sys.stdin:
             sys.stdout.write(json.dumps(_answer(role, line)) + "\n")

@@ -45,7 +45,7 @@ _POLL_S = 0.002
 
 
 class SteppedClock(SystemClock):
-    """The machine's clock, some time ahead."""
+    """The machine's clock plus `ahead`."""
 
     ahead = timedelta(0)
 
@@ -54,7 +54,7 @@ class SteppedClock(SystemClock):
 
 
 class TracedMetrics(EngineMetrics):
-    """Notes when decisions of each name were written: how many, and the first and the last."""
+    """Records, for each name of a decision, how many were written, and when the first and the last."""
 
     def __init__(self) -> None:
         super().__init__(CollectorRegistry())
@@ -69,7 +69,7 @@ class TracedMetrics(EngineMetrics):
 
 
 class EngineRole:
-    """See the module. Asked by the main thread."""
+    """See the module. The main thread calls its public methods."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class EngineRole:
         )
         self.engine.start()
 
-    # The electable.
+    # Called by the election, as its electable.
 
     def elected(self, leadership: Leadership) -> None:
         self._elected_ns = now_ns()
@@ -114,14 +114,14 @@ class EngineRole:
     def revoked(self, leadership: Leadership, reason: str) -> None:
         self.engine.revoked(leadership, reason)
 
-    # What can be asked.
+    # Requests.
 
     def define(self, pipelines: Sequence[dict[str, Any]]) -> None:
-        """Know the definitions of these releases."""
+        """Add definitions, which the simulated effects look up by release."""
         self._specs |= {digest_of(what): spec_of(what) for what in pipelines}
 
     def lead(self, within_s: float) -> None:
-        """Queue, and wait until the first turn is over."""
+        """Join the election, and wait until the first turn of this leader is over."""
         self.election.add_to_leader_lock_queue()
         until = time.monotonic() + within_s
         while not self._recovered_ns:
@@ -130,7 +130,7 @@ class EngineRole:
             time.sleep(_POLL_S)
 
     def trace(self) -> dict[str, Any]:
-        """When what happened, and how often."""
+        """Times and counts of what has happened so far."""
         return {
             "elected_ns": self._elected_ns,
             "recovered_ns": self._recovered_ns,
@@ -138,7 +138,7 @@ class EngineRole:
         }
 
     def session_id(self) -> int:
-        """In the transaction log."""
+        """The session's id in the transaction log."""
         return self.session.session_id or 0
 
     def usage(self) -> dict[str, float]:
@@ -146,12 +146,12 @@ class EngineRole:
         return usage()
 
     def step_clock(self, until: float) -> float:
-        """Step the engine's wall clock to a Unix time. How far ahead it is now, in seconds."""
+        """Set the engine's wall clock to a Unix time. Returns by how many seconds it is ahead now."""
         self._clock.ahead = timedelta(seconds=until - time.time())
         return self._clock.ahead.total_seconds()
 
     def close(self) -> None:
-        """Hand over and end."""
+        """Close the election, and end."""
         self.election.close(LONG)
         self.engine.stop(LONG)
         self._builder.shutdown()
@@ -159,7 +159,7 @@ class EngineRole:
             self._templates.close()
         self.session.close(LONG)
 
-    # The engine's thread.
+    # Called by the engine's thread.
 
     def _store(self, leadership: Leadership) -> LeaderStore:
         return ZooKeeperLeaderStore(self.session, self._root, leadership.token)
@@ -176,7 +176,7 @@ class EngineRole:
             self._recovered_ns = now_ns()
 
     def _build(self, effect: Any) -> None:
-        """As `nimbus.engine.effects` does, on a thread of its own, with the real helper process."""
+        """Build a run as `nimbus.engine.effects` does: on its own thread, with the real helper process."""
         self.engine.tell(built(effect, self._specs, self._templates.render))
 
     def _effect(self, effect: Any) -> None:

@@ -1,4 +1,4 @@
-"""The store's own floor: the node writes of a task's life, by one client that does nothing else."""
+"""The floor of the store: the node writes of a task's life, by one client that does nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Write(NamedTuple):
     """`create`, `set` or `delete`."""
     node: str
     record: str = ""
-    """Whose size the data have: `run`, `order`, `claim`, `end`; empty: none."""
+    """The record whose size the data have: `run`, `order`, `claim`, `end`; empty: no data."""
 
 
 LIFE = (
@@ -24,18 +24,18 @@ LIFE = (
     (_Write("create", "attempt/end", "end"),),
     (_Write("set", "run", "run"), _Write("delete", "order")),
 )
-"""Opened, claimed, ended, closed: each waits for the one before."""
+"""Open, claim, end, close. Each step waits for the previous one."""
 
 
 def floor(client: Any, sizes: Mapping[str, int], tasks: int, batch: int) -> float:
-    """Tasks per second.
+    """Measure the floor, in tasks per second.
 
     Args:
         client: A kazoo client.
         sizes: Bytes of each record.
-        tasks: How many lives.
-        batch: How many advance together, in one transaction for each step; 0: one, and each write is a
-            request of its own.
+        tasks: Number of tasks.
+        batch: Number of tasks that advance together, with one transaction for each step; 0: one task at a
+            time, with one request for each write.
     """
     root = f"/floor-{uuid.uuid4().hex}"
     client.create(root)
@@ -58,7 +58,7 @@ def floor(client: Any, sizes: Mapping[str, int], tasks: int, batch: int) -> floa
 
 
 def _path(root: str, slot: int, first: int, node: str) -> str:
-    # The names are as long as those of the engine.
+    # The names are as long as those that the engine uses.
     return f"{root}/{slot}-run" if node == "run" else f"{root}/pipeline-000-run-00.t{first + slot}-f0.{node}"
 
 

@@ -42,7 +42,7 @@ class Child:
 
 
 class Lab:
-    """See the module. The engine does not lead before `elect`."""
+    """See the module. The engine does not lead before `elect` is called."""
 
     def __init__(self, revision: Revision, folder: Path) -> None:
         self.revision, self.folder = revision, folder
@@ -57,7 +57,7 @@ class Lab:
         self.operator = self.child("operator")
 
     def child(self, role: str) -> Child:
-        """One more process on this ZooKeeper."""
+        """Start another process on this ZooKeeper."""
         made = Child(self.revision, self.folder, role, self.server.hosts, ROOT)
         self._children.append(made)
         return made
@@ -69,40 +69,40 @@ class Lab:
         self.server.stop()
 
     def elect(self, within_s: float) -> None:
-        """Have the engine lead."""
+        """Let the engine lead."""
         self.engine.ask("lead", within_s=within_s)
 
     def succeed(self, within_s: float) -> None:
-        """Replace the engine's process by a new one, which leads."""
+        """Replace the engine's process by a new process, which leads."""
         self.engine.close()
         self.engine = self.child("engine")
         self.elect(within_s)
 
     def publish(self, pipelines: Sequence[dict[str, Any]], within_s: float) -> list[str]:
-        """Have the leader know pipelines; the refusals."""
+        """Publish pipelines and activate them. Returns the refusals."""
         self.engine.ask("define", pipelines=pipelines)
         refused: list[str] = self.operator.ask("publish", pipelines=pipelines, within_s=within_s)
         return refused
 
     def hold(self, runs: Sequence[tuple[str, str]], workers: int, within_s: float) -> None:
-        """Start runs whose first tasks are claimed and never end; they fill the slots of their workers."""
+        """Start runs whose first tasks are claimed and do not end. They fill the slots of their workers."""
         slots = -(-len(runs) // workers)
         self.workers.ask("register", prefix="hold", count=workers, slots=slots, holding=True)
         self.operator.ask("start", runs=runs)
         must(self.operator.ask("answers", within_s=within_s))
         held = self.workers.ask("await_held", count=len(runs), within_s=within_s)
         if held < len(runs):
-            raise TimeoutError(f"{held} of {len(runs)} attempts are held after {within_s} s")
+            raise TimeoutError(f"{held} of {len(runs)} attempts are claimed after {within_s} s")
 
     def zxid(self) -> int:
-        """Of the last transaction."""
+        """The id of the last transaction."""
         for line in self.server.ask("srvr").decode().splitlines():
             if line.startswith("Zxid:"):
                 return int(line.split()[1], 16)
-        raise RuntimeError("ZooKeeper does not say its zxid")
+        raise RuntimeError("ZooKeeper does not report its zxid")
 
     def log(self, after_zxid: int = 0) -> Iterator[Entry]:
-        """The transaction log."""
+        """The entries of the transaction log after `since`."""
         return entries(self.server.data_dir / "data", after_zxid)
 
     def cpu_s(self) -> dict[str, float]:
@@ -116,14 +116,14 @@ class Lab:
 
 
 def must(refused: Sequence[str]) -> None:
-    """Nothing was refused."""
+    """Check that no command was refused."""
     if refused:
         raise RuntimeError(f"{len(refused)} commands were refused, the first: {refused[0]}")
 
 
 @contextmanager
 def lab(revision: Revision, place: Path) -> Iterator[Lab]:
-    """A lab with its data in a new folder below `place`, which is removed afterwards."""
+    """Start a lab with its data in a new folder below `place`. The folder is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="lab-", dir=place))
     made = Lab(revision, folder)
     try:

@@ -1,4 +1,4 @@
-"""Measure 6: large runs with failures and retries end, and none of their writes grows."""
+"""Measure 6: large runs with failures and retries end, and their writes do not grow."""
 
 from __future__ import annotations
 

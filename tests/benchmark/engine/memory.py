@@ -12,5 +12,5 @@ IDLE_MIB, CROWDED_MIB = 90.0, 300.0
 
 
 def memory(lab: Lab, words: str, goal: float) -> Iterator[Row]:
-    """The current memory of the engine's process."""
+    """Measure the memory of the engine's process now."""
     yield Row(measure=MEASURE, words=words, unit="MiB", value=lab.engine.ask("usage")["pss_mib"], goal=goal)

@@ -1,7 +1,7 @@
-"""The process that measures turns: the real engine over a store in memory, and the CPU time of its thread.
+"""The process that measures turns: the real engine with a store in memory, and the CPU time of its thread.
 
-A turn is all that the engine does from an event until it waits for the next one: it takes the news, reads
-what changed, decides, and looks when it must wake. The CPU time of the store's own methods is left out.
+A turn is everything that the engine does from an event until it waits for the next one: it takes the news,
+reads what changed, decides, and computes when it must wake. CPU time of the store's methods is not counted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,11 @@ _LEADERSHIP = Leadership(
     schema=NEWEST_SCHEMA,
 )
 _CATCH_UP = 100
-"""Commands that wait together while the state is being made."""
+"""Most commands that wait at the same time while the state is prepared."""
 
 
 class Uncounted:
-    """Passes all calls on, and sums up the CPU time of its thread in them."""
+    """Forwards all calls, and adds up the CPU time that its thread uses in them."""
 
     def __init__(self, inner: Any, spent: list[int]) -> None:
         self._inner, self._spent = inner, spent
@@ -72,14 +73,14 @@ class Uncounted:
 
 
 class MemoryRole:
-    """See the module. Asked by the main thread."""
+    """See the module. The main thread calls its public methods."""
 
     def __init__(self) -> None:
         configure(stream=sys.stderr)
         self._cluster = MemoryCluster()
         self._spent = [0]
         self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """The engine asks whether it still leads: it has begun to look at news."""
+        """Whether it leads. The engine asks this when it begins to process news."""
         self._open: deque[AttemptId] = deque()
         self._asked = 0
         what = described(_PIPELINE, "chain", TASKS)
@@ -95,7 +96,7 @@ class MemoryRole:
         )
 
     def prepare(self, live: int, workers: int) -> None:
-        """Make a state: so many runs of a chain of ten tasks, and workers with ten slots each."""
+        """Create `live` runs of a chain of ten tasks, and workers with ten slots each."""
         self._cluster.world = replace(
             self._cluster.world,
             workers={WorkerId(f"w{n}"): _worker(f"w{n}") for n in range(workers)},
@@ -115,25 +116,25 @@ class MemoryRole:
         self._settle(lambda: len(self._open) >= wanted)
 
     def turns(self, events: int) -> dict[str, list[float]]:
-        """CPU time in ms of turns: for an END that opens the next task, for a new run, for nothing."""
+        """CPU times of turns in ms: an END that opens the next task, a new run, and nothing to do."""
         took: dict[str, list[float]] = {"end": [], "nothing": []}
         while len(took["end"]) < events:
             attempt = self._open.popleft()
-            cost = self._turn(lambda attempt=attempt: self._finish(attempt))
-            if place_of(attempt.task) + 1 == TASKS:  # its run has ended: another one takes its place
+            cost = self._turn(partial(self._finish, attempt))
+            if place_of(attempt.task) + 1 == TASKS:  # its run has ended: start another one
                 self._turn(self._start_run)
             else:
                 took["end"].append(cost)
-            took["nothing"].append(self._turn(self._nudge))
+            took["nothing"].append(self._turn(self._wake))
             if not self._open:
                 self._settle(lambda: len(self._open) > 0)
         took["command"] = [self._turn(self._start_run) for _ in range(max(1, events // 10))]
         return took
 
     def close(self) -> None:
-        """The engine's thread is a daemon."""
+        """Does nothing: the engine's thread is a daemon."""
 
-    # The engine's thread.
+    # Called by the engine's thread.
 
     def _begin(self) -> bool:
         self._begun.put(None)
@@ -148,10 +149,11 @@ class MemoryRole:
             case _ if asks_for_a_run(effect):
                 self._engine.tell(built(effect, {self._digest: self._spec}))
 
-    # The main thread. The world is changed in place and in silence, so that only what is meant is told.
+    # Called by the main thread. It changes the stored records in place and without news, so that the engine
+    # gets only the news whose turn is measured.
 
     def _turn(self, cause: Callable[[], None]) -> float:
-        """CPU time in ms from an event until the engine waits again."""
+        """CPU time in ms, from an event until the engine waits again."""
         began = self._rested()
         cause()
         self._begun.get(timeout=_ANSWER_S)
@@ -160,11 +162,11 @@ class MemoryRole:
         return took_ms
 
     def _rested(self) -> int:
-        """Wait until the engine's thread waits; its CPU time in ns, without the store's."""
+        """Wait until the engine's thread is idle. Returns its CPU time in ns, without that of the store."""
         until, before = time.monotonic() + _ANSWER_S, -1
         while (now := time.clock_gettime_ns(self._cpu)) != before or not self._sleeps():
             if time.monotonic() > until:
-                raise TimeoutError("the engine does not come to rest")
+                raise TimeoutError("the engine does not become idle")
             before = now
             time.sleep(_REST_S)
         while not self._begun.empty():
@@ -175,14 +177,14 @@ class MemoryRole:
         return self._stat.read_text().rpartition(")")[2].split()[0] == "S"
 
     def _settle(self, done: Callable[[], bool]) -> None:
-        """Let the engine go on until something is so."""
+        """Let the engine work until a condition is true."""
         until = time.monotonic() + _ANSWER_S
         while not done():
             if time.monotonic() > until:
-                raise TimeoutError("the engine does not get so far")
-            self._turn(self._nudge)
+                raise TimeoutError("the engine does not reach the expected state")
+            self._turn(self._wake)
 
-    def _nudge(self) -> None:
+    def _wake(self) -> None:
         self._engine.tell(RunArchived(RunId("nothing")))
 
     def _command(self, command: Command) -> None:

@@ -31,27 +31,27 @@ class OperatorRole:
         self._asked: list[CommandId] = []
 
     def publish(self, pipelines: Sequence[dict[str, Any]], within_s: float) -> list[str]:
-        """Publish and activate; what was refused, in words."""
+        """Publish and activate pipelines. Returns the texts of the refusals."""
         self._submit([_publication(what) for what in pipelines])
         return self.answers(within_s)
 
     def start(self, runs: Sequence[tuple[str, str]]) -> int:
-        """Ask for runs, as pairs of pipeline and id, without waiting; when the first was asked for."""
+        """Request runs, given as pairs of pipeline and id. Returns the time of the first request, at once."""
         began = now_ns()
         self._submit([StartRun(pipeline=PipelineName(name), run_id=RunId(run)) for name, run in runs])
         return began
 
     def answers(self, within_s: float) -> list[str]:
-        """Wait for the answers to all that was asked; the refusals."""
+        """Wait for the answers to all requests. Returns the refusals."""
         asked, self._asked = self._asked, []
         limit = timedelta(seconds=within_s)
         outcomes = list(self._pool.map(lambda command: await_outcome(self._queue, command, limit), asked))
         if (silent := outcomes.count(None)) > 0:
-            raise TimeoutError(f"{silent} of {len(asked)} commands have no answer within {within_s} s")
+            raise TimeoutError(f"{silent} of {len(asked)} commands have no answer after {within_s} s")
         return [f"{o.code}: {o.message}" for o in outcomes if o is not None and not o.accepted]
 
     def state(self, run: str) -> str:
-        """Of a run in ZooKeeper."""
+        """The state of a run, as ZooKeeper has it."""
         found = self._reader.run(RunId(run))
         return "absent" if found is None else found.state.value
 

@@ -1,4 +1,4 @@
-"""Which code a child process runs: that of this checkout, or that of an older commit."""
+"""Selects the code that a child process runs: this checkout, or an older commit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PACKAGES = ("nimbus", "leader", "blobsync")
 
 @dataclass(frozen=True)
 class Revision:
-    """A checkout of the packages.
+    """The packages of one checkout.
 
     Args:
         label: `after` or `before`.
-        folder: Where `nimbus`, `leader` and `blobsync` lie.
-        commit: For the record.
+        folder: Contains `nimbus`, `leader` and `blobsync`.
+        commit: Shown with the figures.
     """
 
     label: str
@@ -33,23 +33,23 @@ class Revision:
     commit: str
 
     def environment(self) -> Mapping[str, str]:
-        """In which a child imports these packages, and `tests` from this checkout."""
+        """Environment in which a child imports these packages, and `tests` from this checkout."""
         paths = os.pathsep.join(map(str, (self.folder, PROJECT)))
-        # Without PYTHONSAFEPATH, `python -m` puts the working folder, which is this checkout, first.
+        # Without PYTHONSAFEPATH, `python -m` imports from the working folder first, which is this checkout.
         return {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
 def this_checkout() -> Revision:
-    """The code beside this file, committed or not."""
+    """The code that this file belongs to, committed or not."""
     dirty = "+" if _git("status", "--porcelain", "--", *_PACKAGES).strip() else ""
     return Revision("after", PROJECT, _git("rev-parse", "--short", "HEAD").strip() + dirty)
 
 
 @contextmanager
 def checkout_of(rev: str, place: Path) -> Iterator[Revision]:
-    """The packages of a commit, unpacked below `place`.
+    """Unpack the packages of a commit below `place`.
 
-    `git archive` and not `git worktree`: it leaves nothing in the repository if we are killed.
+    It uses `git archive`: `git worktree` would leave a record in the repository if this process is killed.
     """
     commit = _git("rev-parse", "--short", "--verify", f"{rev}^{{commit}}").strip()
     folder = place / "before"
@@ -63,7 +63,7 @@ def checkout_of(rev: str, place: Path) -> Iterator[Revision]:
 
 
 def interpreter(revision: Revision, place: Path) -> str:
-    """A Python that finds the revision's packages first, also where it is started isolated."""
+    """A Python that finds the revision's packages first, even if it is started in isolated mode."""
     venv.create(place, symlinks=True)
     paths = f"{revision.folder}\n{sysconfig.get_path('purelib')}\n"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

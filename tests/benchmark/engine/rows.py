@@ -1,4 +1,4 @@
-"""Figures with their goals, as tables and as JSON."""
+"""Formats figures with their goals, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.benchmark.leader.table import aligned
 
 Found = Mapping[str, Sequence["Row"]]
-"""Rows of each revision, by its label."""
+"""The rows of each revision, by its label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +17,13 @@ class Row:
     """One figure.
 
     Args:
-        measure: Which measure it belongs to.
-        words: What it is; the same for all revisions that are compared.
-        unit: Of value and goal.
+        measure: The measure that it belongs to.
+        words: The name of the figure; the same for all compared revisions.
+        unit: Unit of `value` and `goal`.
         value: None: it could not be measured, and `note` says why.
-        goal: At most that; None: it is shown for information.
-        least: The goal is the least that is good, not the most.
-        note: What else is to be said.
+        goal: Upper limit; None: the figure has no goal.
+        least: Whether the goal is a lower limit instead.
+        note: Additional text.
     """
 
     measure: str
@@ -44,7 +44,7 @@ class Row:
 
 
 def table(measure: str, found: Found) -> str:
-    """The rows of one measure; with the ratio of before to after where both are there."""
+    """The rows of one measure, with the ratio of before to after if both are measured."""
     after = [row for row in found.get("after", ()) if row.measure == measure]
     before = {row.words: row for row in found.get("before", ()) if row.measure == measure}
     shown = [[measure, "goal", "measured", "", *(("before", "before / this") if before else ()), "notes"]]

@@ -10,21 +10,21 @@ class Scale:
     """Counts of one run.
 
     Args:
-        turn_live: Live runs at which a turn is measured.
-        events: Turns of each kind.
-        quiet: Live runs beside the tasks of a quiet cluster.
-        crowds: Live runs of crowded clusters.
-        pipelines: In the catalog of a crowded cluster, and due in the same second.
+        turn_live: Numbers of live runs with which a turn is measured.
+        events: Number of turns of each kind.
+        quiet: Live runs of the quiet cluster.
+        crowds: Numbers of live runs of the crowded clusters.
+        pipelines: Pipelines in the catalog of a crowded cluster; also those that are due in the same second.
         small_crowd: Live runs for the takeover with few of them.
-        fan_out: Runs, and tasks of each, for the tasks per second.
-        small_runs: The same.
+        fan_out: Number of runs that fan out, and of tasks of each, for the tasks per second.
+        small_runs: The same for small runs.
         chain: Tasks of the chain whose gaps are measured.
-        floor_tasks: For the store's floor.
+        floor_tasks: Tasks for the floor of the store.
         logged: Tasks of the run whose bytes in the log are counted.
         large: Tasks of the large runs.
         large_chain: Tasks of the large chain.
-        requests: To the API, of each kind.
-        patience_s: For anything that is waited for.
+        requests: Requests of each kind to the API.
+        patience_s: Timeout of each wait.
     """
 
     turn_live: tuple[int, ...] = (10, 1_000, 10_000)

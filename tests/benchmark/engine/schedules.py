@@ -16,14 +16,14 @@ MEASURE = "schedules"
 _TASKS = 10
 _GOAL_S = 3.0
 _AHEAD_S = 6.0
-"""The engine's clock is stepped to so long before the minute: an idle engine looks at it each 5 s."""
+"""The engine's clock is set to this time before the minute, because an idle engine reads it every 5 s."""
 _LATER = timedelta(minutes=30)
-"""They are published by then."""
+"""From now until that minute. The pipelines must be published before it."""
 _POLL_S = 0.2
 
 
 def schedules(lab: Lab, scale: Scale) -> Iterator[Row]:
-    """Publish them for one minute of the day, and step the engine's clock to shortly before it."""
+    """Publish pipelines that are due in the same minute, and set the engine's clock shortly before it."""
     minute = datetime.now(UTC).replace(second=0, microsecond=0) + _LATER
     cron = f"{minute.minute} {minute.hour} * * *"
     due = [described(f"due-{n}", "chain", _TASKS, cron=cron) for n in range(scale.pipelines)]
@@ -42,7 +42,7 @@ def schedules(lab: Lab, scale: Scale) -> Iterator[Row]:
 
 
 def _lateness_s(lab: Lab, since: int, minute: datetime, ahead_s: float) -> list[float]:
-    """From the fire time until the run's record was written, on the engine's clock, by the server's stamp."""
+    """From the fire time until the server wrote the run's record, on the engine's clock."""
     suffix = f"-{minute:%Y%m%dt%H%M%Sz}"
     return [
         entry.at_ms / 1000 + ahead_s - minute.timestamp()

@@ -1,4 +1,4 @@
-"""Pipelines of a few shapes, made from a small description, the same in every process."""
+"""Makes pipelines of a few shapes from a small description, equal in every process."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from nimbus.domain.pipeline import PipelineSpec, RetryPolicy, Schedule, TaskKind
 
 _NEEDS = 3
 _WINDOW = 50
-"""A task of a random graph needs up to so many of so many before it."""
+"""In a random graph, a task needs at most `_NEEDS` of the `_WINDOW` tasks before it."""
 
 
 def described(
     name: str, shape: str, tasks: int, *, fails: int = 0, every: int = 1, cron: str | None = None
 ) -> dict[str, Any]:
-    """A pipeline as a description.
+    """Describe a pipeline.
 
     Args:
-        name: Of the pipeline.
+        name: Name of the pipeline.
         shape: `wide`, `chain` or `dag`.
-        tasks: How many.
-        fails: How often a task fails before it succeeds.
-        every: Only each so manieth task does so.
-        cron: When it starts by itself.
+        tasks: Number of tasks.
+        fails: How often a failing task fails before it succeeds.
+        every: Only one in `every` tasks fails.
+        cron: Its schedule.
     """
     return {"name": name, "shape": shape, "tasks": tasks, "fails": fails, "every": every, "cron": cron}
 
 
 def attempts_of(what: Mapping[str, Any]) -> int:
-    """How many attempts one run of it takes."""
+    """Number of attempts that one run has."""
     return sum(1 + _fails(what, place) for place in range(what["tasks"]))
 
 
 def digest_of(what: Mapping[str, Any]) -> str:
-    """Of the release, which is this description."""
+    """Digest of the release, which is this description."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
 def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
-    """The definition that a description stands for."""
+    """The definition of a described pipeline."""
     name, count = what["name"], what["tasks"]
     names = [TaskName(f"t{place}-f{_fails(what, place)}") for place in range(count)]
     draw = random.Random(name)
@@ -64,7 +64,7 @@ def spec_of(what: Mapping[str, Any]) -> PipelineSpec:
 
 
 def failures_of(task: str) -> int:
-    """How often a task fails before it succeeds: its name says so."""
+    """How often a task fails before it succeeds. The number is in its name."""
     return int(task.rpartition("-f")[2])
 
 

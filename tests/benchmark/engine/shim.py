@@ -11,7 +11,7 @@ from leader import ElectionConfig
 try:
     from nimbus.engine.policy import Policy
 except ImportError:  # before the rules were asked about one subject at a time
-    from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from nimbus.engine.facts import Policy  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
 
 try:
     from nimbus.domain.drafts import new_run
@@ -41,46 +41,47 @@ __all__ = [
 
 
 def election_config(root: str) -> ElectionConfig:
-    """As that of a scheduler: a new cluster begins with the newest schema."""
-    return ElectionConfig(root=root, **({"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}))
+    """The configuration of a scheduler: a new cluster begins with the newest schema."""
+    schema: dict[str, Any] = {"newest_schema": NEWEST_SCHEMA} if NEWEST_SCHEMA > 1 else {}
+    return ElectionConfig(root=root, **schema)
 
 
 def asks_for_a_run(effect: Any) -> bool:
-    """Whether `built` answers it."""
+    """Whether it is an effect that `built` answers."""
     return BuildRun is not None and isinstance(effect, BuildRun)
 
 
 def built(effect: Any, specs: Mapping[str, Any], render: Callable[[Any], Any] = lambda run: run) -> Any:
-    """The news that follows an effect which asks for a run.
+    """The news that answers an effect which asks for a run.
 
     Args:
         effect: See `asks_for_a_run`.
-        specs: Definitions by the digest of their release.
-        render: Fills in the arguments; without it they are as they were written.
+        specs: Definitions, by the digest of their release.
+        render: Renders the arguments; by default, they stay unchanged.
     """
     run = render(new_run(specs[effect.draft.release], effect.draft))
     return RunBuilt(effect.subject, Built(effect.draft, run))
 
 
 def template_helper() -> Any:
-    """What renders arguments; None where the engine does it."""
+    """The helper that renders arguments; None for revisions in which the engine does it."""
     return None if TemplateHelper is None else TemplateHelper()
 
 
 def definitions() -> dict[str, Any]:
-    """What the API needs to know definitions and releases, where it needs that: nobody asks it for one."""
-    from nimbus.api.services import ApiServices  # the leader's process has no API, and its memory is measured
+    """Arguments of `ApiServices` for definitions and releases, if the revision has them; never used."""
+    from nimbus.api.services import ApiServices  # not at the top: it would increase the leader's memory
 
     return {name: None for name in ("definitions", "releases") if name in ApiServices.__dataclass_fields__}
 
 
 def run_of(effect: Any) -> Any:
-    """The id of the run that an `ArchiveRun` is about; once it carried the whole run."""
+    """The id of the run of an `ArchiveRun`. In older revisions the effect contains the whole run."""
     return getattr(effect.run, "id", effect.run)
 
 
 def await_outcome(queue: Any, command: Any, within: timedelta) -> Any:
-    """What became of a command; once the queue itself waited for it."""
+    """Wait for the outcome of a command. In older revisions the queue itself waits."""
     if hasattr(queue, "await_outcome"):
         return queue.await_outcome(command, within)
     from tests.outcomes import await_outcome as wait

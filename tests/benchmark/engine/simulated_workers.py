@@ -1,4 +1,4 @@
-"""Many workers on one session and one thread, which claim and end their attempts, many in one request."""
+"""Simulates many workers with one session and one thread. They claim and end many attempts in one request."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.benchmark.engine.shapes import failures_of
 from tests.benchmark.leader.clock import now_ns
 
 BATCH = 20
-"""Attempts that are claimed, or ended, in one transaction."""
+"""Number of attempts that one transaction claims or ends."""
 _ANSWER_S = 60.0
 _HOST = HostId("bench")
 
 
 @dataclass
 class Tally:
-    """What happened since it was made; times of the clock that all processes share."""
+    """Counts and times since it was created, on the clock that all processes share."""
 
     ended: int = 0
     closed: int = 0
@@ -62,7 +62,7 @@ class SimulatedWorkers:
         self._thread.start()
 
     def register(self, prefix: str, count: int, slots: int, *, holding: bool) -> None:
-        """Add workers. Those that hold claim what they get and beat, and do not end it."""
+        """Add workers. Holding workers claim their attempts and write beats, but do not end them."""
         for number in range(count):
             worker = WorkerId(f"{prefix}-{number}")
             info = WorkerInfo(
@@ -76,14 +76,14 @@ class SimulatedWorkers:
             self._dirty.put(worker)
 
     def end_held(self, count: int) -> int:
-        """Write END for some of those that are held, spread evenly. How many."""
+        """Write END for `count` of the held attempts, spread evenly. Returns how many were ended."""
         step = max(1, len(self.held) // count)
         chosen = self.held[::step][:count]
         self._end(chosen)
         return len(chosen)
 
     def release_held(self) -> None:
-        """Write END for all that are held, and hold nothing more."""
+        """Write END for all held attempts. From now on, no worker holds attempts."""
         self._holding.clear()
         self._end(self.held)
 
@@ -93,17 +93,17 @@ class SimulatedWorkers:
             self.tally = Tally()
 
     def wait_for(self, reached: Callable[[], bool], within_s: float) -> None:
-        """Wait until something of the tally is so, or for that long. RuntimeError if the thread has ended."""
+        """Wait until `reached` is true, or until the timeout. RuntimeError if the thread has ended."""
         with self.changed:
             self.changed.wait_for(lambda: reached() or self._ended, within_s)
             if self._ended and not reached():
-                raise RuntimeError("the workers' thread has ended; its log says why")
+                raise RuntimeError("the workers' thread has ended; see its log")
 
     def close(self) -> None:
         self._dirty.put(None)
         self._thread.join(_ANSWER_S)
 
-    # The thread.
+    # Called by the workers' thread.
 
     def _work(self) -> None:
         try:
@@ -111,13 +111,13 @@ class SimulatedWorkers:
                 began = time.perf_counter()
                 self._look(dirty)
                 self.tally.busy_s += time.perf_counter() - began
-        finally:  # also when ZooKeeper is gone
+        finally:  # also if the connection to ZooKeeper is lost
             with self.changed:
                 self._ended = True
                 self.changed.notify_all()
 
     def _collect(self) -> set[WorkerId] | None:
-        """Workers whose orders changed; None: end."""
+        """Wait for workers whose orders have changed; None: the thread must end."""
         found = [self._dirty.get()]
         while not self._dirty.empty():
             found.append(self._dirty.get_nowait())
@@ -151,7 +151,7 @@ class SimulatedWorkers:
             self._end([attempt for _, attempt in some])
 
     def _read(self, orders: Iterable[tuple[WorkerId, str]]) -> None:
-        """As a worker does; what the order says is not needed here."""
+        """Read orders as a worker does. Their content is not used."""
         asked = [self._client.get_async(f"{self._paths.orders(worker)}/{name}") for worker, name in orders]
         for answer in asked:
             answer.wait(_ANSWER_S)

@@ -17,7 +17,7 @@ _RETRIES = 3
 
 
 def tree(lab: Lab, live: int, pipelines: int) -> Iterator[Row]:
-    """Size of all nodes, and the largest that was ever written."""
+    """Measure the size of all nodes, and the largest node that was ever written."""
     of = f"{pipelines:,} pipelines, {live:,} live runs"
     said = dict(line.split("\t") for line in lab.server.ask("mntr").decode().splitlines() if "\t" in line)
     yield Row(
@@ -28,7 +28,7 @@ def tree(lab: Lab, live: int, pipelines: int) -> Iterator[Row]:
 
 
 def largest_node(lab: Lab, since: int, of: str) -> Row:
-    """The largest node that was written since a transaction."""
+    """The largest node that was written after a transaction."""
     found = max(
         (write for entry in lab.log(since) for write in entry.writes), key=lambda write: write.size_bytes
     )
@@ -39,7 +39,7 @@ def largest_node(lab: Lab, since: int, of: str) -> Row:
 
 
 def logged(lab: Lab, scale: Scale) -> Iterator[Row]:
-    """Bytes in the transaction log for each task of one large run, without and with retries."""
+    """Measure bytes in the transaction log for each task of one large run, without and with retries."""
     plain = described("logged", "wide", scale.logged)
     again = described("logged-again", "wide", scale.logged, fails=_RETRIES)
     for what, words in ((plain, "no retries"), (again, f"{_RETRIES} retries each")):

@@ -1,4 +1,4 @@
-"""Measure 2: durable no-op tasks per second, and the gap in a chain, beside the store's own floor."""
+"""Measure 2: durable no-op tasks per second, and the gap in a chain, compared with the floor of the store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KINDS = {"runs": "run", "assignments": "order", "claim": "claim", "end": "end"}
 
 
 def register_fast(lab: Lab) -> None:
-    """Workers that end at once what they are given."""
+    """Add workers that end their attempts at once."""
     lab.workers.ask("register", prefix="fast", count=FAST_WORKERS, slots=FAST_SLOTS, holding=False)
 
 
 def tasks(lab: Lab, scale: Scale, live: int) -> Iterator[Row]:
-    """All rows, beside so many live runs. The fast workers are registered."""
+    """Measure all rows, with `live` runs in the background. The fast workers must be registered."""
     beside = f"{live:,} live runs"
     since = lab.zxid()
     small = _speed(lab, scale, "small", scale.small_runs, beside)
@@ -86,7 +86,7 @@ def _speed_row(what: dict[str, Any], beside: str, per_s: float | None, note: str
 
 
 def _check(lab: Lab, runs: Sequence[str], scale: Scale) -> None:
-    """What was counted is true: the leader says so."""
+    """Check that the leader reports the counted runs as succeeded."""
     until = time.monotonic() + scale.patience_s
     for run in runs:
         while (state := lab.operator.ask("state", run=run)) != "succeeded":
@@ -96,7 +96,7 @@ def _check(lab: Lab, runs: Sequence[str], scale: Scale) -> None:
 
 
 def _record_sizes(lab: Lab, since: int) -> dict[str, int]:
-    """Bytes of each record of a task's life, p50, as they were written."""
+    """Bytes of each record of a task's life, p50, read from the transaction log."""
     found: dict[str, list[float]] = {kind: [] for kind in _KINDS.values()}
     for entry in lab.log(since):
         for write in entry.writes:

@@ -1,4 +1,4 @@
-"""Reads ZooKeeper's transaction log: evidence that does not depend on an adapter.
+"""Reads ZooKeeper's transaction log, which does not depend on an adapter.
 
 Source: ZooKeeper 3.9, `FileTxnLog` and `zookeeper.jute` (FileHeader, TxnHeader, MultiTxn, CreateTxn,
 SetDataTxn).
@@ -34,9 +34,9 @@ class Entry:
     """One committed transaction.
 
     Args:
-        session: Who asked for it.
-        at_ms: The server's wall clock.
-        size_bytes: In the log.
+        session: Id of the session that requested it.
+        at_ms: Time on the server's wall clock.
+        size_bytes: Size in the log.
     """
 
     session: int
@@ -47,7 +47,7 @@ class Entry:
 
 
 def entries(data_dir: Path, after_zxid: int = 0) -> Iterator[Entry]:
-    """All transactions after one, oldest first. The server may go on writing."""
+    """All transactions after `since`, oldest first. The server may write at the same time."""
     logs = sorted(data_dir.glob("version-2/log.*"), key=lambda log: int(log.suffix[1:], 16))
     for log in logs:
         yield from (entry for entry in _read(log.read_bytes()) if entry.zxid > after_zxid)
@@ -57,7 +57,7 @@ def _read(data: bytes) -> Iterator[Entry]:
     place = _FILE_HEADER
     while place + _ENTRY.size <= len(data):
         _checksum, length = _ENTRY.unpack_from(data, place)
-        if length <= 0:  # allocated ahead, not written yet
+        if length <= 0:  # allocated in advance, not written yet
             return
         begin = place + _ENTRY.size
         session, _cxid, zxid, at_ms, kind = _HEADER.unpack_from(data, begin)

@@ -1,4 +1,4 @@
-"""Measure 1: the cost of one event on the engine's thread, by live runs. In memory, without the commit."""
+"""Measure 1: the cost of one event on the engine's thread, by number of live runs. The store is in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RATIO = 1.5
 
 
 def turn(revision: Revision, place: Path, scale: Scale) -> Iterator[Row]:
-    """CPU time of a turn at each number of live runs."""
+    """Measure the CPU time of a turn, for each number of live runs."""
     ends: list[float] = []
     for live in scale.turn_live:
         child = Child(revision, place, "memory")

@@ -32,19 +32,19 @@ from tests.benchmark.engine.turn import turn
 
 MEASURES = (TURN, TASKS, TAKEOVER, MEMORY, STORE, LARGE, SCHEDULES, API)
 Stage = Callable[["Plan", Lab], Iterator[Row]]
-"""What is measured on one cluster."""
+"""The measures that share one cluster."""
 _HOLDERS = 100
 _TASKS = 10
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured of one revision.
+    """The measures for one revision.
 
     Args:
         place: Folder for all data.
         wanted: Some of `MEASURES`.
-        say: Told what comes next.
+        say: Called with the name of each part before it starts.
     """
 
     revision: Revision
@@ -55,7 +55,7 @@ class Plan:
 
 
 def whole_run(plan: Plan) -> Iterator[Row]:
-    """All measures. One cluster that breaks down harms only what was still to be measured on it."""
+    """Run all measures. If a cluster breaks down, only its remaining measures are lost."""
     if TURN in plan.wanted:
         plan.say("turns in memory")
         yield from _guarded({TURN}, turn(plan.revision, plan.place, plan.scale))
@@ -85,7 +85,7 @@ def _guarded(measures: Set[str], rows: Iterator[Row]) -> Iterator[Row]:
     except BenchFailedError as exc:
         why = str(exc).splitlines()[0]
         for measure in sorted(measures):
-            yield Row(measure=measure, words="what was left on this cluster", unit="", value=None, note=why)
+            yield Row(measure=measure, words="the rest of this cluster", unit="", value=None, note=why)
 
 
 def _quiet(plan: Plan, made: Lab) -> Iterator[Row]:
@@ -117,7 +117,7 @@ def _small_crowd(plan: Plan, made: Lab) -> Iterator[Row]:
     _populate(made, scale, scale.pipelines, scale.small_crowd)
     if TAKEOVER in plan.wanted:
         yield from takeover(made, scale, scale.small_crowd, scale.pipelines, SMALL)
-    if SCHEDULES in plan.wanted:  # the last: the tasks of its runs would disturb what follows
+    if SCHEDULES in plan.wanted:  # the last one, because the tasks of its runs would disturb other measures
         register_fast(made)
         yield from schedules(made, scale)
 
@@ -129,7 +129,7 @@ def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
     if STORE in plan.wanted:
         yield from tree(made, live, scale.pipelines)
     if MEMORY in plan.wanted:
-        yield from memory(made, f"{live:,} live runs, which this leader has started", CROWDED_MIB)
+        yield from memory(made, f"{live:,} live runs, started by this leader", CROWDED_MIB)
     if TAKEOVER in plan.wanted:
         yield from takeover(made, scale, live, scale.pipelines, CROWDED)
         if MEMORY in plan.wanted:
@@ -142,7 +142,7 @@ def _crowd(plan: Plan, made: Lab, live: int) -> Iterator[Row]:
 
 
 def _populate(made: Lab, scale: Scale, pipelines: int, live: int) -> list[str]:
-    """Pipelines, and live runs of them that stand still; the runs."""
+    """Publish pipelines, and start runs that do not advance. Returns the runs."""
     known = [described(f"pipeline-{number:03}", "chain", _TASKS) for number in range(pipelines)]
     must(made.publish(known, scale.patience_s))
     runs = [(known[n % pipelines]["name"], f"{known[n % pipelines]['name']}-run-{n}") for n in range(live)]

@@ -1,4 +1,4 @@
-"""The process of the workers. They are one thread: see `simulated_workers`."""
+"""The process of the workers, which share one thread: see `simulated_workers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG = timedelta(seconds=30)
 
 
 class WorkersRole:
-    """See the module. Asked by the main thread."""
+    """See the module. The main thread calls its public methods."""
 
     def __init__(self, hosts: str, root: str) -> None:
         config = ZooKeeperConfig(hosts=hosts, session_timeout=timedelta(seconds=60))
@@ -32,16 +32,16 @@ class WorkersRole:
         self.workers.forget()
 
     def await_held(self, count: int, within_s: float) -> int:
-        """Wait until so many attempts are claimed and held; how many are."""
+        """Wait until `count` attempts are claimed and held. Returns how many are."""
         self.workers.wait_for(lambda: len(self.workers.held) >= count, within_s)
         return len(self.workers.held)
 
     def end_held(self, count: int) -> int:
-        """Write END for some of those that are held."""
+        """Write END for `count` of the held attempts."""
         return self.workers.end_held(count)
 
     def await_closed(self, count: int, within_s: float) -> dict[str, Any]:
-        """Wait until the leader has taken in so many ENDs since `forget`; the tally."""
+        """Wait until the leader has processed `count` ENDs since `forget`. Returns the tally."""
         self.workers.wait_for(lambda: self.workers.tally.closed >= count, within_s)
         tally = self.workers.tally
         return {
@@ -53,7 +53,7 @@ class WorkersRole:
         }
 
     def gaps_ms(self, run: str) -> list[float]:
-        """Of a chain: from a task's END until its successor's order was seen."""
+        """For a chain: times from the END of a task until the order for its successor was seen."""
         tally = self.workers.tally
         ends = {place_of(a.task): ns for a, ns in tally.end_ns.items() if a.run == run}
         seen = {place_of(a.task): ns for a, ns in tally.seen_ns.items() if a.run == run}
@@ -64,7 +64,7 @@ class WorkersRole:
         return floor(self.session.client, sizes, tasks, batch)
 
     def session_id(self) -> int:
-        """In the transaction log."""
+        """The session's id in the transaction log."""
         return self.session.session_id or 0
 
     def usage(self) -> dict[str, float]:

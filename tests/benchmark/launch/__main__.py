@@ -15,11 +15,11 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.benchmark.engine.revision import Revision, checkout_of, interpreter, this_checkout
 
 _PATIENCE_S = 60 + 5.0
-"""For the start, and for an attempt."""
+"""Timeout of the start, and of an attempt."""
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.launch", description=__doc__)
     parser.add_argument("--attempts", type=int, default=50)
     parser.add_argument("--board", choices=("zookeeper", "files"), default="zookeeper")

@@ -1,7 +1,7 @@
 """Runs attempts one after the other through the launcher of its revision: `child.py ATTEMPTS FOLDER [HOSTS]`.
 
-With addresses of a ZooKeeper the runners report there, otherwise to a board in files. Prints a line of JSON.
-What is started here is adopted, so that its processor time is counted when it ends.
+If HOSTS has addresses of ZooKeeper, the runners report there, otherwise to a board in files. It prints a line
+of JSON. This process adopts orphans, so that the processor time of every started process is counted.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def _await_end(pid: int) -> None:
     ended = poll.poll(_PATIENCE_S * 1000)
     os.close(handle)
     if not ended:
-        raise TimeoutError(f"runner {pid} goes on for more than {_PATIENCE_S:.0f} s")
+        raise TimeoutError(f"runner {pid} is still running after {_PATIENCE_S:.0f} s")
 
 
 def _below(launcher: Any) -> float:
-    """Processor time of everything that has ended below us, and of the fork server, in seconds."""
+    """Processor time in seconds of all ended descendants of this process, and of the fork server."""
     try:
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             os.waitpid(-1, os.WNOHANG)

@@ -1,8 +1,8 @@
-"""The cost of a SQL task with its own Spark, and in a session on a warm Connect server.
+"""Measures a SQL task with its own Spark, and in a session on a warm Connect server.
 
 `python -m tests.benchmark.launch.connect [--warm N] [--rounds N]`: through a real worker, runner and driver,
 with the board in a folder. Each round runs one task in `mode: classic`, then six in `mode: connect`, so that
-whatever else the machine does disturbs both.
+other work on the machine disturbs both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECT_A_ROUND = 6
 
 
 class _Line:
-    """One worker, and tasks one after the other."""
+    """One worker, which runs tasks one after the other."""
 
     def __init__(self, root: Path) -> None:
         java_home = find_java().java_home
@@ -46,7 +46,7 @@ class _Line:
         self._count = 0
 
     def took_s(self, mode: SparkMode) -> float:
-        """Run a task; seconds from its order to its END."""
+        """Run a task. Returns the seconds from its order to its END."""
         self._count += 1
         attempt = f"r{self._count}.sum.1"
         order = self._bench.order("sum.sql", attempt=attempt, task_kind=TaskKind.SQL, spark_mode=mode)
@@ -84,7 +84,7 @@ def main() -> None:
             line.close()
     cold_s, warm_s = statistics.median(classic), statistics.median(connect)
     sys.stdout.write(
-        f"first in mode connect, with the start of the server: {first_s:.2f} s\n"
+        f"first task in mode connect, with the start of the server: {first_s:.2f} s\n"
         f"classic {cold_s:.2f} s, connect {warm_s:.3f} s, ratio 1/{cold_s / warm_s:.0f}; "
         f"load {os.getloadavg()[0]:.1f}\n"
     )

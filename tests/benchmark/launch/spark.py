@@ -1,7 +1,8 @@
-"""Measures how long a Spark task waits for its session: cold, with a class-data archive, warm, in turn.
+"""Measures the time until a Spark task has its session: cold, with a class-data archive, and warm, in turns.
 
-`python -m tests.benchmark.launch.spark --rounds 5`. From the order to user code that has a session: by the
-clock, and on processors, which says more while others use the machine. An archive is made first.
+`python -m tests.benchmark.launch.spark --rounds 5`. It measures wall time and processor time, from the order
+until user code has a session. Processor time is more reliable if other processes use the machine. The archive
+is made first.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SparkBench:
         self.archive = _made_archive(place / "w1")
 
     def measured(self, way: str) -> tuple[float, float]:
-        """Run a task; seconds from its order to its session, by the clock and on processors."""
+        """Run a task. Returns wall time and processor time in seconds, from its order to its session."""
         self._count += 1
         attempt, told = f"run1.task{self._count}.1", self._place / f"told-{self._count}"
         order = self.bench.order(self._script, attempt=attempt, task_kind=TaskKind.PYSPARK, args=(str(told),))
@@ -90,7 +91,7 @@ class SparkBench:
 
 
 def _cpu_s(session: int) -> float:
-    """Processor time of the living processes of a session, and of those that they have waited for."""
+    """Processor time of the running processes of a session, and of their reaped children."""
     used = 0.0
     for found in procfs.living():
         if found.session == session:
@@ -116,7 +117,7 @@ def _made_archive(work_dir: Path) -> Path:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.launch.spark", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(words)
@@ -141,7 +142,7 @@ def _print(found: dict[str, list[tuple[float, float]]]) -> None:
     medians = {
         way: [statistics.median(one) for one in zip(*times, strict=True)] for way, times in found.items()
     }
-    for number, what in enumerate(("order to session, by the clock", "order to session, on processors")):
+    for number, what in enumerate(("order to session, wall time", "order to session, processor time")):
         stock = medians["cold"][number]
         for way, figures in medians.items():
             ratio = figures[number] / stock

@@ -10,8 +10,8 @@ import org.apache.curator.framework.recipes.leader.LeaderLatchListener;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Curator's side of the benchmark: several LeaderLatches on one client, told by lines on standard input
- * what to do. The words are those of python_host.py.
+ * Curator as a contender: several LeaderLatches on one client. It reads commands from standard input; they are
+ * those of python_host.py.
  */
 public final class CuratorHost {
     private static final PrintStream OUT = System.out;
@@ -38,13 +38,13 @@ public final class CuratorHost {
             if (line.equals("quit")) {
                 break;
             }
-            host.obey(line.split(" "));
+            host.run(line.split(" "));
         }
         client.close();
         System.exit(0);
     }
 
-    private void obey(String[] words) throws Exception {
+    private void run(String[] words) throws Exception {
         switch (words[0]) {
             case "clock":
                 say("clock " + System.nanoTime());
@@ -56,7 +56,7 @@ public final class CuratorHost {
                 close(words[1]);
                 break;
             default:
-                say("error unknown word " + words[0]);
+                say("error unknown command " + words[0]);
         }
     }
 
@@ -71,7 +71,7 @@ public final class CuratorHost {
 
             @Override
             public void notLeader() {
-                // A closing latch is silent; what else takes leadership away has no place in this run.
+                // A latch that is closed does not call this, and nothing else ends leadership in this benchmark.
             }
         });
         latches.put(participant, latch);

@@ -25,22 +25,22 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--sizes", type=int, nargs="+", default=[3, 30, 300], help="numbers of participants, multiples of 3")
     add("--rounds", type=int, default=300, help="counted hand-overs for each size and contender")
-    add("--warm-up", type=int, default=50, help="rounds before them at each size")
-    add("--first-warm-up", type=int, default=1000, help="quick rounds at the start, for Java's compiler")
+    add("--warm-up", type=int, default=50, help="rounds before them at each size, not counted")
+    add("--first-warm-up", type=int, default=1000, help="quick rounds at the start, until Java has compiled")
     add("--block", type=int, default=25, help="rounds of one contender before the next one's turn")
-    add("--pause-ms", type=float, default=20.0, help="between rounds")
-    add("--idle-s", type=float, default=30.0, help="how long to look at participants that wait")
-    add("--write-pairs", type=int, default=1000, help="writes of each kind, to price the fence")
+    add("--pause-ms", type=float, default=20.0, help="pause between rounds")
+    add("--idle-s", type=float, default=30.0, help="how long waiting participants are measured")
+    add("--write-pairs", type=int, default=1000, help="writes of each kind, to measure the fence")
     add("--only", nargs="+", default=["ours", "latch", "curator", "kazoo"], help="contenders")
     add("--stages", nargs="+", default=list(_STAGES), choices=_STAGES)
-    add("--data", type=Path, default=Path("build"), help="where the server's data go, such as /dev/shm")
+    add("--data", type=Path, default=Path("build"), help="folder for the server's data, such as /dev/shm")
     add("--json", type=Path, default=Path("build/bench-leader.json"))
-    add("--profile-handover", action="store_true", help="where our time goes, and nothing else")
+    add("--profile-handover", action="store_true", help="only show where our time goes")
     return parser.parse_args(words)
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run it; the process's exit code."""
+    """Run the benchmark. Returns the process's exit code."""
     options = _arguments(words)
     plan = Plan(
         sizes=options.sizes,

@@ -15,7 +15,7 @@ from tests.benchmark.leader.figures import file_system, fsync_ms
 
 @dataclass(frozen=True)
 class BenchServer:
-    """A running server and where its data lie."""
+    """A running server, and the folder of its data."""
 
     server: ZooKeeperServer
     folder: Path

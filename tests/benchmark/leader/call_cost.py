@@ -19,16 +19,16 @@ _DATA = b"x" * 100
 def call_cost(
     session: ZooKeeperSession, queue: LeaderLockQueue, leadership: Leadership, path: str, pairs: int
 ) -> dict[str, float]:
-    """Nanoseconds of `is_leader()`; milliseconds of the same write, plain and fenced, in turns.
+    """Measure `is_leader()` in ns, and the same write in ms, plain and fenced, in turns.
 
     Args:
-        path: Of a node to make and write, below an existing parent.
-        pairs: How many writes of each kind.
+        path: The node to create and write. Its parent must exist.
+        pairs: Number of writes of each kind.
     """
     took = timeit.repeat(queue.is_leader, number=_CALLS, repeat=_REPEATS)
     per_call_ns = [seconds / _CALLS * 1e9 for seconds in took]
     return {
-        # The best of the repeats is the cost; what is above it, others on the machine have caused.
+        # The best of the repeats is the cost. Other processes on the machine cause the rest.
         "is_leader_ns_best": round(min(per_call_ns), 1),
         "is_leader_ns_p50": round(median(per_call_ns), 1),
         **_writes(session, leadership, path, pairs),
@@ -56,7 +56,7 @@ def _writes(session: ZooKeeperSession, leadership: Leadership, path: str, pairs:
     found: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
     for turn in range(pairs + 50):
-        first = turn % len(names)  # whoever comes first in a turn may pay for a cold cache
+        first = turn % len(names)  # the first write of a turn may pay for a cold cache
         for name in [*names[first:], *names[:first]]:
             before = now_ns()
             ways[name]()

@@ -6,5 +6,5 @@ import time
 
 
 def now_ns() -> int:
-    """CLOCK_MONOTONIC, which is one for the whole machine; Java's `System.nanoTime` reads it, too."""
+    """CLOCK_MONOTONIC, which all processes of a machine share. Java's `System.nanoTime` reads it, too."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -1,4 +1,4 @@
-"""The contenders, and how their host processes are started, with the same topology for all."""
+"""Starts the host processes of the contenders, with the same topology for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmark.leader.curator_side import CuratorMissingError, CuratorProg
 from tests.benchmark.leader.host_process import HostGroup
 
 HOSTS = 3
-"""Processes for each contender, so that each hand-over crosses from one process to another."""
+"""Number of processes of each contender, so that each hand-over is from one process to another."""
 
 SESSION_TIMEOUT = timedelta(seconds=10)
 
@@ -22,11 +22,11 @@ class Contender:
     """One library under test.
 
     Args:
-        label: For the table, with version.
+        label: Its name in the table, with the version.
         queue: The ZooKeeper path whose children are the queue.
-        path: What its hosts are told.
+        path: The path that its host processes get as argument.
         curator: The compiled program, if this is Curator.
-        traced: Notes are taken for a profile; ours only.
+        traced: Whether its hosts record notes for a profile; ours only.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Contender:
 
 
 def contenders(wanted: Sequence[str], folder: Path) -> tuple[list[Contender], list[str]]:
-    """Those that can take part; and a line for each that cannot, saying why."""
+    """The contenders that can take part, and a line with the reason for each that cannot."""
     import kazoo.version
 
     found: list[Contender] = []

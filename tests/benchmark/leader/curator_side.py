@@ -28,7 +28,7 @@ _SOURCE = Path(__file__).with_name("CuratorHost.java")
 
 
 class CuratorMissingError(Exception):
-    """Curator cannot take part, and why."""
+    """Curator cannot take part. The message says why."""
 
 
 class CuratorProgram:

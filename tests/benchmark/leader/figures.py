@@ -1,4 +1,4 @@
-"""Percentiles, and a description of the machine."""
+"""Computes percentiles, and describes the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmark.leader.clock import now_ns
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all do not exceed (nearest rank)."""
+    """The smallest value such that at least this share of all values are not larger (nearest rank)."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
 
@@ -24,7 +24,7 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 
 
 def file_system(folder: Path) -> str:
-    """Type and mount point of what `folder` lies on, such as `ext4 on /`."""
+    """Type and mount point of the file system of `folder`, such as `ext4 on /`."""
     best, kind = Path("/"), "?"
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _device, mount, found, *_ = line.split()
@@ -35,11 +35,11 @@ def file_system(folder: Path) -> str:
 
 
 def fsync_ms(folder: Path, writes: int = 200) -> dict[str, float]:
-    """What a small appended write costs there until it is durable: the floor of each ZooKeeper write."""
+    """Time in ms until a small appended write is durable: the floor of each ZooKeeper write."""
     took = []
     probe = folder / "fsync-probe"
     with probe.open("wb", buffering=0) as file:
-        file.write(bytes(4 << 20))  # ZooKeeper's log is allocated ahead, too
+        file.write(bytes(4 << 20))  # ZooKeeper's log is allocated in advance, too
         os.fsync(file.fileno())
         file.seek(0)
         for _ in range(writes):
@@ -52,7 +52,7 @@ def fsync_ms(folder: Path, writes: int = 200) -> dict[str, float]:
 
 
 def machine() -> dict[str, object]:
-    """What the figures depend on."""
+    """Describe the machine, because the figures depend on it."""
     return {
         "cpus": os.cpu_count(),
         "load_before": os.getloadavg()[0],

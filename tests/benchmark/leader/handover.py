@@ -35,8 +35,8 @@ class Queue:
     """The participants of one contender, in the order of their queue.
 
     Args:
-        observer: Looks at the queue from outside, so that all contenders are watched alike.
-        pause_s: After each join, so that the next round finds a quiet machine.
+        observer: Reads the queue of every contender in the same way.
+        pause_s: Pause after each join, so that the machine is idle when the next round starts.
     """
 
     contender: Contender
@@ -47,14 +47,14 @@ class Queue:
     _epoch: int = -1
 
     def grow(self, participants: int) -> None:
-        """Add participants at the end, once number 0 leads: so neighbours go on living apart."""
+        """Add participants at the end once number 0 leads, so that neighbours are in different processes."""
         while self.order and self.order[0] != 0:
             self.round()
         for number in range(len(self.order), participants):
             self.join(number)
 
     def join(self, number: int) -> None:
-        """Add one at the end, and wait until ZooKeeper has it."""
+        """Add a participant at the end, and wait until ZooKeeper has it."""
         self.order.append(number)
         self.group.host_of(number).send(f"join {number}")
         if len(self.order) == 1:
@@ -68,14 +68,14 @@ class Queue:
             time.sleep(_POLL_S)
 
     def length(self) -> int:
-        """How many are in the queue, as ZooKeeper says."""
+        """Length of the queue in ZooKeeper."""
         try:
             return len(self.observer.get_children(self.contender.queue))
         except NoNodeError:
             return 0
 
     def hand_over(self) -> Round:
-        """One round, up to the new leader; the old one is out of the queue after it."""
+        """Close the leader, and wait for the next one. The old leader is not in the queue afterwards."""
         old = self.order.popleft()
         self.group.host_of(old).send(f"close {old}")
         answers = {"leads": [""], "closed": [""]}
@@ -94,15 +94,15 @@ class Queue:
         return done
 
     def warm_up(self, rounds: int) -> None:
-        """Rounds without a pause, which nobody counts."""
+        """Rounds without a pause, which are not counted."""
         for _ in range(rounds):
             self.join(self.hand_over().old)
 
     def _led(self, answer: list[str], wanted: int) -> None:
-        """The right one leads, in a later epoch than the last."""
+        """Check that the right participant leads, in a later epoch than the previous leader."""
         number, epoch = int(answer[1]), int(answer[3])
         if number != wanted:
-            raise HostFailedError(f"{self.contender.name}: participant {number} leads, {wanted} was next")
+            raise HostFailedError(f"{self.contender.name}: participant {number} leads, but {wanted} was next")
         if self.contender.name == "ours" and epoch <= self._epoch:
             raise HostFailedError(f"epoch {epoch} follows epoch {self._epoch}")
         self._epoch = epoch

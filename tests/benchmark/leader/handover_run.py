@@ -1,4 +1,4 @@
-"""The whole comparison: all contenders on one server, turn by turn, for each number of participants."""
+"""The whole comparison: all contenders on one server, in turns, for each number of participants."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Plan:
     """What to measure.
 
     Args:
-        sizes: Numbers of participants, rising, each a multiple of the number of processes.
+        sizes: Numbers of participants, in rising order, each a multiple of the number of processes.
         rounds: Counted hand-overs for each size and contender.
-        warm_up: Rounds before, which are not counted.
-        first_warm_up: Rounds without pauses at the start, likewise. Java compiles what runs often, and a
-            cold JVM would flatter us.
-        block: Rounds of one contender before the next one's turn; so noise of the machine meets all.
-        pause_s: Between rounds.
-        idle_s: How long to look at participants that wait.
-        write_pairs: Writes of each kind, to price the fence.
+        warm_up: Rounds before them, which are not counted.
+        first_warm_up: Rounds without pauses at the start, also not counted. Java compiles code that runs
+            often; a cold JVM would make Curator slower, and our figures look better.
+        block: Rounds of one contender before the next one's turn, so that noise of the machine affects all.
+        pause_s: Pause between rounds.
+        idle_s: How long waiting participants are measured.
+        write_pairs: Writes of each kind, to measure the fence.
     """
 
     sizes: Sequence[int]
@@ -48,7 +48,7 @@ class Plan:
 
 @contextmanager
 def queues(found: Sequence[Contender], zookeeper: str, folder: Path, pause_s: float) -> Iterator[list[Queue]]:
-    """Start the host processes of all contenders; nobody queues yet."""
+    """Start the host processes of all contenders. The queues are empty."""
     with ExitStack() as stack:
         observer = KazooClient(zookeeper)
         observer.start(timeout=15)

@@ -1,4 +1,4 @@
-"""The coordinator's end of one host process: sends commands, reads answers on a thread of its own."""
+"""Controls a host process: sends commands, and reads answers on its own thread."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PROJECT = Path(__file__).parents[3]
 
 
 class HostFailedError(Exception):
-    """A host process said something unexpected, or nothing."""
+    """A host process gave an unexpected answer, or none."""
 
 
 class HostProcess:
     """See the module.
 
     Args:
-        answers: Where its answers go, shared by the hosts of one contender.
+        answers: Queue for its answers, shared by the hosts of one contender.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class HostProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 list(command),
-                cwd=_PROJECT,  # where `tests` is found
+                cwd=_PROJECT,  # so that it can import `tests`
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -54,7 +54,7 @@ class HostProcess:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """Tell it to end, and kill it if it does not."""
+        """Ask it to end, and kill it if it does not."""
         with contextlib.suppress(OSError, ValueError):
             self.send("quit")
         with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ class HostProcess:
 
 
 class HostGroup:
-    """The host processes of one contender: participant i lives in the process i modulo their number."""
+    """The host processes of one contender. Participant i is in the process i modulo their number."""
 
     def __init__(self, name: str, commands: Sequence[Sequence[str]], folder: Path) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class HostGroup:
         return self.hosts[participant % len(self.hosts)]
 
     def expect(self, wanted: set[str], within_s: float = 30.0) -> list[str]:
-        """The next answer; HostFailedError if its first word is none of `wanted`, or none comes."""
+        """The next answer. HostFailedError if none comes, or if its first word is not in `wanted`."""
         until = time.monotonic() + within_s
         try:
             answer = self._answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -116,12 +116,12 @@ class HostGroup:
             host.close()
 
     def _check_clock(self, host: HostProcess) -> None:
-        """Its stamps must be comparable with those of the others."""
+        """Check that its times can be compared with those of other processes."""
         before = now_ns()
         host.send("clock")
         said = int(self.expect({"clock"})[1])
         if not before <= said <= now_ns():
-            raise HostFailedError(f"{host.name} reads another clock: {said} is not between {before} and now")
+            raise HostFailedError(f"{host.name} has another clock: {said} is not between {before} and now")
 
     def _tails(self) -> str:
         return "".join(f"\n--- {host.name}\n{host.log_tail()}" for host in self.hosts)

@@ -14,7 +14,7 @@ from tests.benchmark.leader.contenders import HOSTS
 from tests.benchmark.leader.handover import Queue
 
 _SETTLE_S = 2.0
-"""What has just started, or joined, has come to rest after it."""
+"""After this time, processes and participants that have just started are idle."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Idle:
 
 
 def look(made: Sequence[Queue], seconds: float) -> dict[str, list[Idle]]:
-    """All host processes of all contenders, in the same stretch of time."""
+    """Measure all host processes of all contenders during the same time."""
     processes = {q.contender.name: [psutil.Process(host.pid) for host in q.group.hosts] for q in made}
 
     def used() -> dict[str, list[float]]:
@@ -49,7 +49,7 @@ def look(made: Sequence[Queue], seconds: float) -> dict[str, list[Idle]]:
 def per_participant(
     made: Sequence[Queue], empty: dict[str, list[Idle]], full: dict[str, list[Idle]]
 ) -> dict[str, dict[str, float]]:
-    """Differences, divided by the participants; the process that has the leader is left out."""
+    """Differences, divided by the number of participants, without the process that has the leader."""
     costs = {}
     for queue in made:
         name, leading = queue.contender.name, queue.order[0] % HOSTS
@@ -66,9 +66,9 @@ def per_participant(
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """CPU time of its threads in ns; what `stat` counts, hundredths of a second, is too coarse here."""
+    """CPU time of its threads, measured in ns, because `stat` counts only in hundredths of a second."""
     used_ns = 0
     for thread in Path(f"/proc/{process.pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             used_ns += int((thread / "schedstat").read_text().split()[0])
     return used_ns / 1e9

@@ -1,4 +1,4 @@
-"""kazoo's side: several Elections on one client, each with the thread that `run` blocks."""
+"""kazoo as a contender: several Elections on one client, each with a thread, which `run` blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END_LIMIT_S = 10.0
 
 
 class KazooSide:
-    """See the module. `join` and `close` come from one thread."""
+    """See the module. One thread calls `join` and `close`."""
 
     def __init__(self, hosts: str, path: str, session_timeout: timedelta, lead: Lead) -> None:
         logging.getLogger("kazoo").setLevel(logging.WARNING)
@@ -42,7 +42,7 @@ class KazooSide:
 
 
 class _Contender:
-    """A leader function that leads until it is told to return."""
+    """Runs a leader function, which returns when `close` is called."""
 
     def __init__(self, participant: int, election: Election, lead: Lead) -> None:
         self._participant, self._election, self._lead = participant, election, lead
@@ -58,11 +58,11 @@ class _Contender:
     def _function(self) -> None:
         self._lead(self._participant, now_ns(), 0)
         self._leave.wait()
-        # In kazoo's favour: counted from the function's return, without the waking of its thread.
+        # In kazoo's favour: the time runs from the function's return, without the wake-up of its thread.
         self._called = now_ns()
 
     def close(self) -> tuple[int, int]:
         self._leave.set()
-        self._election.cancel()  # for one that still queues; a leader's lock is not interrupted
+        self._election.cancel()  # for a waiting participant; this does not interrupt a leader
         self._thread.join(_END_LIMIT_S)
         return self._called, self._returned

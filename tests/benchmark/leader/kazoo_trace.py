@@ -1,6 +1,6 @@
-"""Notes when each request leaves, is answered and is heard of, by standing in for parts of kazoo.
+"""Records when each request is sent and answered, and when its caller continues. It wraps methods of kazoo.
 
-For the profile of a hand-over alone: the comparison runs without it. Costs a few microseconds for each note.
+Only for the profile of a hand-over; the comparison runs without it. Each note costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WATCHES = {1: "created", 2: "deleted", 3: "changed", 4: "children"}
 
 
 class Trace:
-    """Notes of this process: the moment, and words that are the same in each round. Any thread."""
+    """Notes of this process: time, and a text that is the same in each round. Any thread may add notes."""
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
@@ -32,24 +32,24 @@ class Trace:
         self._notes.append((now_ns(), f"{words}  [{_thread()}]"))
 
     def taken(self) -> list[Note]:
-        """All notes since the last time."""
+        """All notes since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
     def install(self) -> None:
-        """Stand in for the parts of kazoo that every request passes."""
+        """Wrap the methods of kazoo that handle every request."""
         before(KazooClient, "_call", lambda _self, request, *_: self.note(f"submit {_said(request)}"))
         before(ConnectionHandler, "_submit", self._sent)
         before(ConnectionHandler, "_read_response", self._answered)
         before(ConnectionHandler, "_read_watch_event", self._watched)
-        _after(AsyncResult, "get", lambda *_: self.note("answer heard"))
+        _after(AsyncResult, "get", lambda *_: self.note("caller has the answer"))
 
     def _sent(self, _handler: ConnectionHandler, request: Any, *_: Any) -> None:
-        if request.type not in (None, 11):  # pings
+        if request.type not in (None, 11):  # no pings
             self.note(f"sent {_said(request)}")
 
     def _answered(self, handler: ConnectionHandler, *_: Any) -> None:
-        self.note(f"answer came to {_said(handler.client._pending[0][0])}")
+        self.note(f"answer to {_said(handler.client._pending[0][0])}")
 
     def _watched(self, _handler: ConnectionHandler, buffer: Any, offset: int) -> None:
         watch, _ = Watch.deserialize(buffer, offset)
@@ -65,7 +65,7 @@ def _said(request: Any) -> str:
 
 
 def general(path: str) -> str:
-    """A path without what differs from round to round."""
+    """A path without the parts that differ from round to round."""
     return _UNIQUE.sub("*", path)
 
 
@@ -74,7 +74,7 @@ def _thread() -> str:
 
 
 def before(owner: type, name: str, first: Callable[..., None]) -> None:
-    """Let a method of `owner` begin with `first`."""
+    """Wrap a method of `owner` so that it calls `first` at its start."""
     original = getattr(owner, name)
 
     def instead(self: Any, *args: Any, **kw: Any) -> Any:

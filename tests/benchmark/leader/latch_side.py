@@ -1,4 +1,4 @@
-"""Our LeaderLatch without guard, epoch and fence: what Curator's does, on our session."""
+"""Our LeaderLatch as a contender. Like Curator's, it has no guard, epoch or fence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LIMIT = timedelta(seconds=15)
 
 
 class LatchSide:
-    """See the module. `join` and `close` come from one thread."""
+    """See the module. One thread calls `join` and `close`."""
 
     def __init__(self, hosts: str, path: str, session_timeout: timedelta, lead: Lead) -> None:
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # answers have standard output
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # standard output is for answers
         )
         self._path, self._lead = path, lead
         self._session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))

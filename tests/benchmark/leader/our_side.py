@@ -1,4 +1,4 @@
-"""Our side: several LeaderLockQueues on one ZooKeeper session, each with a guard that says yes."""
+"""Our election as a contender: several LeaderLockQueues on one session, each with a guard that agrees."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LIMIT = timedelta(seconds=15)
 
 
 class OurSide:
-    """See the module. `join` and `close` come from one thread.
+    """See the module. One thread calls `join` and `close`.
 
     Args:
-        note: Told when the guard is asked, for a profile.
+        note: Called when the guard is asked, for a profile.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OurSide:
     ) -> None:
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # answers have standard output
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # standard output is for answers
         )
         self._root, self._lead, self._note = root, lead, note
         self.session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts, session_timeout=session_timeout))
@@ -87,9 +87,9 @@ class OurSide:
         return Verdict(True)
 
     def _told(self, participant: int, at_ns: int, leadership: Leadership) -> None:
-        # What is counted must be true: confirmed, and still so when we are told.
+        # Only real hand-overs may be counted: leadership is confirmed, and still held at this moment.
         if not self.queues[participant].is_leader():
-            raise RuntimeError(f"participant {participant} was told to lead and does not")
+            raise RuntimeError(f"participant {participant} was elected and does not lead")
         self.leaderships[participant] = leadership
         self._lead(participant, at_ns, leadership.epoch)
 

@@ -1,4 +1,4 @@
-"""Notes where a hand-over is inside our own library, for its profile. Complements `kazoo_trace`."""
+"""Records the steps of a hand-over inside our own library, for its profile. Complements `kazoo_trace`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.benchmark.leader.kazoo_trace import Trace, before, general
 
 
 def install(trace: Trace) -> None:
-    """Stand in for the doors between our threads."""
+    """Wrap the methods through which our threads call each other."""
 
     def hears(_core: ParticipantCore, path: str, gone: bool) -> None:
         trace.note(f"hears of {general(path)}{' that it is gone' if gone else ''}")

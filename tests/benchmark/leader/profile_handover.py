@@ -1,4 +1,4 @@
-"""Where the time of our hand-over goes, step by step: `--profile-handover`."""
+"""Shows where the time of our hand-over goes, step by step: `--profile-handover`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmark.leader.handover_run import Plan
 from tests.benchmark.leader.table import aligned
 
 _SEEN_IN = 0.5
-"""A step that fewer rounds have is left out: a proof of the leader, say, which comes by the clock."""
+"""Steps that occur in fewer rounds are left out, such as a periodic proof of the leader."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Step:
 
 
 def profile(queue: Queue, plan: Plan) -> str:
-    """Rounds with notes, and the medians of their steps as a table. Hosts must be started with `traced`."""
+    """Run rounds with notes. Returns a table of the medians. Hosts must be started with `traced`."""
     queue.grow(plan.sizes[0])
     queue.warm_up(plan.warm_up)
     seen: dict[tuple[str, str, int], list[float]] = defaultdict(list)

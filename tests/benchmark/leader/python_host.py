@@ -2,18 +2,18 @@
 
     python -m tests.benchmark.leader.python_host ours|latch|kazoo HOSTS PATH SESSION_MS [traced]
 
-Reads commands from standard input, one a line, and answers on standard output:
+It reads commands from standard input, one on each line, and answers on standard output:
 
 | command | answer |
 | --- | --- |
 | `clock` | `clock NS` |
 | `join P` | `leads P NS EPOCH`, once that participant leads |
 | `close P` | `closed P CALLED_NS RETURNED_NS` |
-| `cost P PAIRS` | `json {...}`: what a leader pays, see call_cost.py; ours only |
-| `trace` | `json [[NS, WORDS], ...]`: what was noted since the last time; wants the argument `traced` |
+| `cost P PAIRS` | `json {...}`: costs of a leader, see call_cost.py; ours only |
+| `trace` | `json [[NS, WORDS], ...]`: notes since the last `trace`; needs the argument `traced` |
 | `quit`, or the end of input | the process ends |
 
-Standard library and kazoo's threads apart, commands are obeyed by the main thread.
+The main thread runs all commands.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Side(Protocol):
         ...
 
     def close(self, participant: int) -> tuple[int, int]:
-        """Leave; the moments of the call and of its return, in ns."""
+        """Leave the queue. Returns the times of the call and of its return, in ns."""
         ...
 
     def cost(self, participant: int, pairs: int) -> dict[str, float]:
-        """What a leader pays as it works."""
+        """Measure the costs of a leader, see call_cost.py."""
         ...
 
     def end(self) -> None:
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
             case ["quit"]:
                 break
             case words:
-                say(f"error unknown words {words}")
+                say(f"error unknown command {words}")
     side.end()
     return 0
 

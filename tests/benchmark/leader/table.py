@@ -1,4 +1,4 @@
-"""Turns what was measured into text."""
+"""Formats the measurements as text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def handover_table(samples: Samples, labels: Labels) -> str:
 
 
 def wire_table(costs: Mapping[str, Any], labels: Labels, participants: int) -> str:
-    """Requests and bytes of a join and of a leader's leave."""
+    """Requests and bytes when a participant joins, and when a leader leaves."""
     parts = ("join", "leave", "take over", "others")
     rows = [[f"requests / bytes, {participants} in the queue", *parts]]
     for name, cost in costs.items():
@@ -52,8 +52,8 @@ def wire_table(costs: Mapping[str, Any], labels: Labels, participants: int) -> s
 
 
 def idle_table(costs: Mapping[str, Mapping[str, float]], labels: Labels) -> str:
-    """What one that waits costs."""
-    rows = [["a participant that waits", "threads", "CPU us each s", "its whole process, us each s"]]
+    """The cost of a waiting participant."""
+    rows = [["a waiting participant", "threads", "CPU, us each second", "its whole process, us each second"]]
     for name, cost in costs.items():
         cells = (cost["threads"], cost["cpu_us_per_s"], cost["process_cpu_us_per_s"])
         rows.append([labels[name], *(f"{value:g}" for value in cells)])
@@ -61,7 +61,7 @@ def idle_table(costs: Mapping[str, Mapping[str, float]], labels: Labels) -> str:
 
 
 def call_table(cost: Mapping[str, float]) -> str:
-    """What our leader pays as it works."""
+    """The costs of our leader."""
     fenced = cost["fenced_write_ms_p50"]
     rows = [["our leader", "p50", "fenced / this"]]
     rows.append(["is_leader(), ns, best repeat", f"{cost['is_leader_ns_best']:.0f}", ""])

@@ -75,7 +75,7 @@ def _calls(bench: BenchServer, found: Sequence[Contender], plan: Plan, say: Repo
 
 
 def profiled(bench: BenchServer, found: Sequence[Contender], plan: Plan) -> str:
-    """Where our hand-over's time goes."""
+    """A table of where the time of our hand-over goes."""
     ours = [replace(contender, traced=True) for contender in found if contender.name == "ours"]
     with queues(ours, bench.server.hosts, bench.folder, plan.pause_s) as made:
         return profile(made[0], plan)

@@ -1,4 +1,4 @@
-"""Counts requests and bytes of each join and leave, through proxies that count: one for each host process."""
+"""Counts requests and bytes of each join and leave. Each host process has a proxy that counts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.fault_proxy.proxy import FaultProxy, Op
 _PING_BYTES_TO_SERVER = 12
 _PING_BYTES_TO_CLIENT = 20
 _QUIET_S = 0.08
-"""After it, a join or a leave has had all its requests answered."""
+"""After this time, all requests of a join or a leave have been answered."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests, and bytes both ways with their lengths; pings left out."""
+    """Requests, and bytes in both directions with their length prefixes, without pings."""
 
     requests: int
     bytes: int
@@ -35,7 +35,7 @@ class Traffic:
 def wire_cost(
     found: Sequence[Contender], bench: BenchServer, participants: int, rounds: int
 ) -> dict[str, object]:
-    """Medians for each contender: of a join, and of a leader's leave by who sent what."""
+    """Medians for each contender: of a join, and of the leave of a leader, for each process."""
     return {contender.name: _one(contender, bench, participants, rounds) for contender in found}
 
 

@@ -45,7 +45,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
         nargs="?",
         const=0,
         metavar="N",
-        help="kill processes during N tasks, 20,000",
+        help="kill processes during N tasks, default 20,000",
     )
     add("--seed", type=int, default=1, help="seed for the times and targets of the kills of --durable")
     add("--data", type=Path, default=Path("build"), help="folder for all data, such as /dev/shm")
@@ -99,7 +99,8 @@ def _costs(plan: Plan, _options: argparse.Namespace) -> tuple[bool, dict[str, An
     _say("\n" + goals(figures, rows))
     found = {"figures": [each.document() for each in figures], "spark": [row.document() for row in rows]}
     found["beside"] = [dict(used)] if used else []
-    return not any(each.failure for each in (*figures, *rows)), found
+    failures = [each.failure for each in figures] + [row.failure for row in rows]
+    return not any(failures), found
 
 
 def _durable(plan: Plan, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
@@ -112,7 +113,7 @@ def _durable(plan: Plan, options: argparse.Namespace) -> tuple[bool, dict[str, A
 @contextlib.contextmanager
 def _place(data: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="bench-tasks-", dir=data.absolute()))
-    place.chmod(0o711)  # if root runs this, Postgres has a user of its own
+    place.chmod(0o711)  # if root runs this, Postgres runs as another user
     try:
         yield place
     finally:
@@ -120,5 +121,5 @@ def _place(data: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all child processes are ended
     sys.exit(main())

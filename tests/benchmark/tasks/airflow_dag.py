@@ -1,4 +1,4 @@
-"""A workload as a DAG. Imported by the files that `airflow_role` writes into Airflow's folder of DAGs."""
+"""Makes a DAG of a workload. The files that `airflow_role` writes into Airflow's DAG folder import this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Postgres for Airflow's state: Debian's package with its defaults. Standard library only."""
+"""Starts Postgres for Airflow's state: Debian's package with its defaults. Standard library only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Postgres:
         if os.geteuid() == 0:
             user = _USER
             shutil.chown(self._folder, user)
-        make = [programs / "initdb", "-D", self._folder, "-U", _USER, "-A", "trust"]
+        make: list[Path | str] = [programs / "initdb", "-D", self._folder, "-U", _USER, "-A", "trust"]
         subprocess.run(make, user=user, cwd="/", stdout=2, check=True)
         listen = ["-h", "127.0.0.1", "-p", str(self._port), "-k", ""]
         self._server = subprocess.Popen(

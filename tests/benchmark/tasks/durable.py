@@ -122,7 +122,7 @@ class Trial:
             self._kill_now_and_then()
         result.took_s = time.monotonic() - began
         if not any(result.killed.values()):
-            result.faults.append("nothing was killed: too few tasks")
+            result.faults.append("no process was killed: too few tasks")
         self._stack.ask("await_ready")
         quiet = [f"quiet-{number:04}" for number in range(max(1, result.runs // 2))]
         result.quiet_tasks = len(quiet) * _WIDTH
@@ -146,7 +146,7 @@ class Trial:
             if ended != last:
                 last, silent_since = ended, time.monotonic()
             if time.monotonic() - silent_since > _SILENCE_S:
-                raise BenchFailedError(f"no task has ended for {_SILENCE_S:.0f} s; {asked} go on")
+                raise BenchFailedError(f"no task has ended for {_SILENCE_S:.0f} s; {asked} are running")
             yield ended
             threading.Event().wait(_LOOK_EVERY_S)
             asked = [run for run in asked if not self._has_ended(run)]
@@ -178,7 +178,7 @@ class Trial:
             self._kill(self._chance.choice(_VICTIMS))
 
     def _kill(self, kind: str) -> None:
-        """Kill only processes that this benchmark started: it searches the descendants of its own process."""
+        """Kill a process: only a descendant of this process, so only one that the benchmark started."""
         if kind in (EXECUTOR, ZYGOTE):
             pids = [process.pid for process in tree(self._stack.pid) if process.kind == kind]
             if not pids:
@@ -210,7 +210,7 @@ class Trial:
 
     def _check_left(self) -> None:
         with suppress(BenchFailedError):
-            until("an end of what is left", _LEFT_S, lambda: not self._left(), every_s=_LOOK_EVERY_S)
+            until("no process or folder is left", _LEFT_S, lambda: not self._left(), every_s=_LOOK_EVERY_S)
         self._result.faults += self._left()
 
     def _left(self) -> list[str]:

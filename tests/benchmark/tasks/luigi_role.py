@@ -1,7 +1,7 @@
-"""Luigi, in an interpreter of its own: `luigi_role.py WORKERS`. Reads requests as JSON lines.
+"""Luigi, in its own interpreter: `luigi_role.py WORKERS`. Reads requests as JSON lines.
 
-With one worker its tasks run in this process, with more workers in a process each. As usual with Luigi, each
-task writes a file when it is done. Luigi's scheduler is in this process.
+With one worker, the tasks run in this process; with more workers, each task has its own process. As usual
+with Luigi, each task writes a file when it is done. Luigi's scheduler is in this process.
 """
 
 from __future__ import annotations

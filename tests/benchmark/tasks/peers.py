@@ -1,4 +1,4 @@
-"""Other products, each in a process with the interpreter of `make bench-tasks-tools`, or Airflow's."""
+"""Starts other products, each in a process of the interpreter that `make` installed for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefect, in an interpreter of its own. Reads requests as JSON lines.
+"""Prefect, in its own interpreter. Reads requests as JSON lines.
 
 Flows run in this process, and Prefect's server in a child process.
 """

@@ -66,7 +66,7 @@ class SparkRow:
 
 
 def spark(plan: Plan) -> Iterator[SparkRow]:
-    """All variants of this revision, after the parent's cold ones."""
+    """Measure the cold variants of the parent, then all variants of this revision."""
     if plan.before is not None:
         yield from _guarded(plan, plan.before, PARENT, Ask(settings=_OFF))
     cold: dict[str, float] = {}
@@ -103,7 +103,7 @@ def _variant(plan: Plan, revision: Revision, variant: str, ask: Ask) -> Iterator
         stack.start()
         for name, tasks in chains.items():
             stack.publish(_id(name), _with(tasks, ask.task))
-        for chain in chains:  # the first one is a warm-up: files are read, the archive is made
+        for chain in chains:  # the first chain is a warm-up: it reads files, and the archive is made
             if chain == BURST:
                 _run(stack, plan, place, chain, "first")
             _await_settled(stack, ask, plan.scale.settle_s)
@@ -124,7 +124,7 @@ def _id(chain: str) -> str:
 
 
 def _with(tasks: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The tasks, with `more` added to those of Spark."""
+    """The tasks, with `more` added to the Spark tasks."""
     return {name: {**task, **(more if task["type"] != "python" else {})} for name, task in tasks.items()}
 
 
@@ -170,7 +170,7 @@ def _await_settled(stack: OurStack, ask: Ask, settle_s: float) -> None:
             try:
                 until(setting, _READY_S, partial(_is_ready, stack, setting), every_s=0.5)
             except BenchFailedError as exc:
-                raise BenchFailedError(f"{exc}; the worker says: {_said(stack, setting)}") from exc
+                raise BenchFailedError(f"{exc}; the worker reports: {_said(stack, setting)}") from exc
     threading.Event().wait(settle_s)
 
 

@@ -1,7 +1,7 @@
-"""The process below which a local stack of one revision runs: `python -m ...stack_role FOLDER`.
+"""Runs a local stack of one revision: `python -m ...stack_role FOLDER`. Reads requests as JSON lines.
 
-Asked by lines of JSON, by its main thread. The process that it is started as only adopts what loses its
-parent and reaps it, as init does. See `usage`.
+The first process only adopts orphans and reaps them, as init does, see `usage`. Its child starts the stack,
+and answers the requests on its main thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StackRole:
     def start(
         self, slots: int, schedulers: int, workers: int, settings: dict[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Start it; addresses of the schedulers, and the folder of the objects in S3.
+        """Start the stack. Returns the addresses of the schedulers, and the folder of the objects in S3.
 
         Args:
             settings: Added to the configuration of the schedulers.
@@ -59,7 +59,7 @@ class StackRole:
         return scheduler_command(config)
 
     def lacks(self, settings: dict[str, dict[str, Any]], pipeline: str) -> str:
-        """What this revision does not know of settings, or of a pipeline's folder; empty: it knows all."""
+        """Says which settings or fields of a pipeline this revision does not know; empty: it knows all."""
         config = self._folder / "asked.yaml"
         config.parent.mkdir(parents=True, exist_ok=True)
         write_settings(config, settings)
@@ -82,7 +82,7 @@ class StackRole:
             "pipeline", "publish", pipeline, "--activate", "--config", config, "--server", server
         )
         if done.returncode != 0:
-            raise RuntimeError(f"cannot be published: {done.stderr}")
+            raise RuntimeError(f"the pipeline cannot be published: {done.stderr}")
 
     def _cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -94,7 +94,7 @@ class StackRole:
         )
 
     def pids(self) -> dict[str, int]:
-        """Of the daemons that run."""
+        """Pids of the running daemons, by name."""
         stack = self._started()
         return {daemon.name: daemon.pid for daemon in (*stack.schedulers, *stack.workers) if daemon.running}
 
@@ -106,7 +106,7 @@ class StackRole:
         daemon.spawn()
 
     def await_ready(self) -> None:
-        """Wait until all daemons are up."""
+        """Wait until all daemons are ready."""
         self._started().wait_ready(_READY)
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class StackRole:
 
 
 def main(folder: str) -> int:
-    """Play the role in a child, and adopt."""
+    """Run the role in a child process, and adopt orphans in this process."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     role = os.fork()

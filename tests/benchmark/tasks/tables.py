@@ -1,4 +1,4 @@
-"""Turns what was measured into text."""
+"""Formats the measurements as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OURS = (POOLED, ISOLATED, PARENT)
 
 
 def tables(found: Sequence[Figures]) -> list[str]:
-    """One for each workload, then where the processor time goes, then what failed."""
+    """A table for each workload, then the use of processor time, then the failures."""
     workloads = dict.fromkeys(each.workload for each in found if each.tasks_per_s)
     shown = [_workload(name, [each for each in found if each.workload == name]) for name in workloads]
     ours = [each for each in found if each.product in _OURS and each.cpu_ms]
@@ -106,25 +106,25 @@ def spark_table(rows: Sequence[SparkRow]) -> str:
 
 
 def beside_table(used: Mapping[str, float], seconds: float) -> str:
-    """Processor time beside a long Spark task; ZooKeeper, S3 and the crash sentinel are not ours alone."""
+    """Processor time during a long Spark task. The sum `ours` is without ZooKeeper, S3 and helpers."""
     servers = (ZOOKEEPER, S3, HELPERS, HARNESS)
     ours = sum(value for kind, value in used.items() if kind not in servers)
-    heading = [f"CPU s beside a Spark task of {seconds:.0f} s", *used, "ours"]
+    heading = [f"CPU s during a Spark task of {seconds:.0f} s", *used, "ours"]
     return aligned([heading, ["", *(f"{value:.2f}" for value in used.values()), f"{ours:.2f}"]])
 
 
 def durable_table(result: Durable) -> str:
-    """What was killed, what held, and the memory."""
+    """The kills, the results of the checks, and the memory."""
     killed = ", ".join(f"{name} {times}x" for name, times in result.killed.items())
     lost = result.attempts - result.tasks - result.quiet_tasks
     lines = [
         f"{result.tasks} tasks in {result.runs} runs: {result.took_s:.0f} s, {result.tasks_per_s:.1f}/s",
-        f"killed meanwhile: {killed}; attempts that were lost by it: {lost}",
+        f"kills: {killed}; attempts lost because of them: {lost}",
     ]
     lines += [f"BROKEN: {fault}" for fault in result.faults]
-    lines.append("all laws hold" if result.good else f"{len(result.faults)} faults")
+    lines.append("all checks passed" if result.good else f"{len(result.faults)} faults")
     points = list(result.memory)
     names = list(dict.fromkeys(name for point in points for name in result.memory[point]))
-    rows = [[f"RSS, MiB, of {result.quiet_tasks} more tasks, nothing killed", *points]]
+    rows = [[f"RSS, MiB, of {result.quiet_tasks} more tasks without kills", *points]]
     rows += [[name, *(str(result.memory[point].get(name, "-")) for point in points)] for name in names]
     return "\n".join(lines) + "\n\n" + aligned(rows)

@@ -1,7 +1,7 @@
-"""Processor time and memory of a product: of one process and everything below it, from /proc.
+"""Reads processor time and memory of a product from /proc: of one process and all its descendants.
 
-The process at the root is the benchmark's. It adopts what loses its parent (PR_SET_CHILD_SUBREAPER), so
-nothing leaves the tree, and what a process has used before it was reaped is in the figures of its parent.
+The process at the root belongs to the benchmark. It adopts orphans (PR_SET_CHILD_SUBREAPER), so no process
+leaves the tree, and the figures of a parent contain those of its reaped children.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 5.0
-"""A look walks the page tables of all processes, and stops them meanwhile."""
+"""Not more often, because a sample reads the page tables of all processes, and stops them meanwhile."""
 EXECUTOR, ZYGOTE, FORK_SERVER, HARNESS = "executor", "zygote", "fork server", "harness"
 DRIVERS, HELPERS = "drivers", "helpers"
 SCHEDULER, WORKER, ZOOKEEPER, S3 = "scheduler", "worker", "ZooKeeper", "S3"
-_KINDS = (  # the first whose words are in the command line
+_KINDS = (  # the first one whose text is in the command line
     ("nimbus.worker.pool.zygote", ZYGOTE),
     ("nimbus.worker.pool", EXECUTOR),
     ("nimbus.worker.fork_server", FORK_SERVER),
@@ -41,11 +41,11 @@ _KINDS = (  # the first whose words are in the command line
     ("airflow worker", "tasks"),
     ("airflow api", "API server"),
     ("airflow dag-processor", "DAG processor"),
-    ("airflow s", SCHEDULER),  # with `serve-logs`
+    ("airflow s", SCHEDULER),  # `airflow scheduler` and `airflow serve-logs`
     ("postgres", "Postgres"),
 )
 _ENDED_BELOW = {ZYGOTE: DRIVERS, FORK_SERVER: "runners and drivers"}
-"""What the ended children of such a process were."""
+"""The kind of the ended children of such a process."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Process:
     """A process of the tree.
 
     Args:
-        own_s: Processor time that it has used.
-        ended_s: That of its children that have been reaped, and of theirs.
+        own_s: Processor time of the process itself.
+        ended_s: Processor time of its reaped children, and of their reaped children.
     """
 
     pid: int
@@ -65,7 +65,7 @@ class Process:
 
 
 def tree(root: int) -> list[Process]:
-    """The process, and all below it."""
+    """The process, and all its descendants."""
     found = {process.pid: process for process in _all()}
     below: dict[int, list[int]] = {}
     for process in found.values():
@@ -113,7 +113,7 @@ def cpu_s(root: int) -> dict[str, float]:
 
 
 def pss_mib(root: int) -> float:
-    """Proportional share of memory of all of them."""
+    """Proportional set size (PSS) of all these processes."""
     total = 0
     for process in tree(root):
         if process.kind != HARNESS:
@@ -129,18 +129,18 @@ def rss_mib(pid: int) -> float:
 def _field(file: Path, name: str) -> int:
     try:
         lines = file.read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
 @dataclass
 class Used:
-    """What a workload used.
+    """The resources that a workload used.
 
     Args:
-        cpu_s: By kind of process.
-        wall_s: For it all.
+        cpu_s: Processor time, by kind of process.
+        wall_s: Duration of the workload.
     """
 
     cpu_s: dict[str, float] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Used:
 
 @contextmanager
 def watched(root: int) -> Iterator[Used]:
-    """Measure what the tree uses meanwhile; the answer is filled at the end. Its sampler is a thread."""
+    """Measure the tree during the block. The result is filled at the end. A thread takes the samples."""
     used, over = Used(idle_mib=pss_mib(root)), threading.Event()
     used.peak_mib = used.idle_mib
 

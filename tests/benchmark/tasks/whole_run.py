@@ -23,21 +23,21 @@ POOLED, ISOLATED, PARENT = "pooled", "isolated", "parent"
 PRODUCTS = (POOLED, ISOLATED, PARENT, *PEERS)
 _WARM_UP = Shape("warm-up", FANOUT, 2 * SLOTS)
 _STORED_S = 2.0
-"""Logs that did not change in number for so long are all there."""
+"""If the number of logs has not changed for this time, all logs are stored."""
 
 
 class Product(Protocol):
     """Runs workloads."""
 
     pid: int
-    """Of the process that all of it is below."""
+    """Pid of the process that is the ancestor of all its processes."""
 
     def prepare(self, shape: Shape, marks: Path) -> None:
-        """Do what need not be measured."""
+        """Prepare a workload. This is not measured."""
         ...
 
     def run(self, shape: Shape, marks: Path, within_s: float) -> None:
-        """Run all of it, to its end."""
+        """Run a workload to its end."""
         ...
 
 
@@ -47,10 +47,10 @@ class Figures:
 
     Args:
         skipped: Why it was left out.
-        gap_ms: Percentiles; of chains only.
-        cpu_ms: For a task, by kind of process.
-        idle_mib: PSS of all its processes before the workload; `peak_mib`: the largest meanwhile.
-        objects: In S3, of the logs; ours only.
+        gap_ms: Percentiles; for chains only.
+        cpu_ms: Processor time for a task, by kind of process.
+        idle_mib: PSS of all its processes before the workload; `peak_mib`: the largest during the workload.
+        objects: Number of objects in S3 for the logs; ours only.
     """
 
     product: str
@@ -80,8 +80,8 @@ class Plan:
 
     Args:
         place: Folder for all data.
-        before: The commit that is called the parent.
-        say: Told what comes next.
+        before: The commit that is measured as the product `parent`.
+        say: Called with the name of each part before it starts.
     """
 
     place: Path
@@ -94,7 +94,7 @@ class Plan:
 
 
 def whole_run(plan: Plan) -> Iterator[Figures]:
-    """All of it. A product that breaks down harms only what was still to be measured of it."""
+    """Run all workloads of all products. If a product breaks down, only its remaining workloads are lost."""
     wanted = [shape for name, shape in shapes(plan.scale).items() if name in plan.workloads]
     for product in plan.products if wanted else ():
         plan.say(product)
@@ -131,7 +131,7 @@ def _of_product(plan: Plan, name: str, wanted: Sequence[Shape]) -> Iterator[Figu
 
 
 def _settled(count: Callable[[], int]) -> int:
-    """A count that has not changed for a while."""
+    """Wait until the number of stored logs does not change, and return it."""
     seen = [-1, count()]
 
     def same() -> bool:
@@ -139,7 +139,7 @@ def _settled(count: Callable[[], int]) -> int:
         seen.append(count())
         return seen[-1] == seen[-2]
 
-    until("an end of logs that are stored", 60, same)
+    until("all logs are stored", 60, same)
     return seen[-1]
 
 

@@ -1,1 +1,1 @@
-"""Measures pages and streams of events; docs/benchmarks.md says what the figures mean."""
+"""Measures pages and streams of events; docs/benchmarks.md explains the figures."""

@@ -1,4 +1,4 @@
-"""Measures pages and streams on a real ZooKeeper: `make bench-web`; docs/benchmarks.md says what it means."""
+"""Measures pages and streams on a real ZooKeeper: `make bench-web`; see docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def main() -> None:
     add = parser.add_argument
     add("--only", type=lambda text: text.split(","), default=list(MEASURES), help=f"of {','.join(MEASURES)}")
     add("--pipelines", type=int, default=1_000)
-    add("--runs", type=int, default=10_000, help="that are live")
-    add("--seconds", type=float, default=60, help="in which the streams have nothing to tell")
+    add("--runs", type=int, default=10_000, help="number of live runs")
+    add("--seconds", type=float, default=60, help="how long the streams are measured while nothing changes")
     asked = parser.parse_args()
     if unknown := set(asked.only) - set(MEASURES):
         parser.error(f"--only: {', '.join(sorted(unknown))} is none of {', '.join(MEASURES)}")

@@ -1,4 +1,4 @@
-"""The records that pages are made from: a thousand pipelines, ten thousand live runs, runs of three sizes."""
+"""Makes the records that the pages show: 1,000 pipelines, 10,000 live runs, and runs of four sizes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from tests.web_samples import layered, part_done, pipeline
 
 ROOT = "/bench"
 SIZES = (10, 100, 300, 1000)
-"""Tasks of the runs whose pages are measured."""
+"""Numbers of tasks of the runs whose pages are measured."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How much there is."""
+    """Number of pipelines and of live runs."""
 
     pipelines: int = 1_000
     runs: int = 10_000
 
 
 def session_to(hosts: str) -> ZooKeeperSession:
-    """A session that is connected."""
+    """A connected session."""
     session = ZooKeeperSession(ZooKeeperConfig(hosts=hosts))
     session.start(timedelta(seconds=30))
     return session
 
 
 def world_of(counts: Counts) -> World:
-    """The cluster in memory. Processes that make it with the same counts have the same."""
+    """The cluster in memory. Equal counts give equal records in each process."""
     world = World()
     for number in range(counts.pipelines):
         pipeline(world, f"flow-{number:04d}")
@@ -61,21 +61,21 @@ def _small_runs(world: World, counts: Counts) -> Iterable[Run]:
 
 
 def large_run(world: World, size: int) -> Run:
-    """The run with so many tasks."""
+    """The run with `size` tasks."""
     run = world.cluster.run(RunId(f"tasks-{size}"))
     assert run is not None
     return run
 
 
 def fill(session: ZooKeeperSession, world: World, counts: Counts) -> LeaderStore:
-    """Write it all as a leader would.
+    """Write all records, as a leader does.
 
     Returns:
-        The leader's store, for what a measure changes.
+        The leader's store, for later changes.
     """
     session.call(session.client.create_async, f"{ROOT}/epoch", b"1", makepath=True)
     store = ZooKeeperLeaderStore(session, ROOT, FencingToken(path=f"{ROOT}/epoch", version=0, epoch=1))
-    for _ in store.load():  # makes what lies above the records
+    for _ in store.load():  # creates the parents of the records
         pass
     writes: list[Write] = [CreatePipeline(record) for record in world.cluster.pipelines()]
     writes += [CreateRun(run) for run in _small_runs(world, counts)]

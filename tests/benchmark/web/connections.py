@@ -1,4 +1,4 @@
-"""What ten thousand connections that owe a request do to others."""
+"""Measures how 10,000 connections without a complete request affect other clients."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def _flood(served: Served) -> str:
             break
         await asyncio.sleep(0.1)
     return (
-        f"{MANY:,} connections that owe a request: {ended['closed']:,} closed, {ended['reset']:,} reset; "
-        f"at most {most - before:,} file descriptors more, {server.num_fds() - before} more afterwards\n"
-        f"others meanwhile: {len(took)} answers, p50 {percentile(took, 0.5):.0f} ms, max {max(took):.0f} ms; "
+        f"{MANY:,} connections without a request: {ended['closed']:,} closed, {ended['reset']:,} reset; "
+        f"at most {most - before:,} more file descriptors, {server.num_fds() - before} more afterwards\n"
+        f"other clients: {len(took)} answers, p50 {percentile(took, 0.5):.0f} ms, max {max(took):.0f} ms; "
         f"{refused} without an answer"
     )
 
 
 def measure(served: Served) -> str:
-    """What happened to them, and to others meanwhile."""
+    """Open the connections. Returns how they ended, and how other clients were answered."""
     return asyncio.run(_flood(served))

@@ -1,4 +1,4 @@
-"""Bytes and times of each page."""
+"""Measures bytes and times of each page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED = 20
 
 @dataclass(frozen=True)
 class Weighed:
-    """One page, as a browser gets it that has been here before."""
+    """The figures of one page, without scripts and style, which the browser already has."""
 
     path: str
     sent: int
@@ -37,7 +37,7 @@ class Weighed:
 
 
 def paths() -> Iterator[str]:
-    """Every page, those of runs with so many tasks."""
+    """The path of every page; for runs, one of each size."""
     yield from ("/ui/", "/ui/election", "/ui/workers", "/ui/pipelines", "/ui/pipelines?state=failed")
     yield from (
         "/ui/pipelines/flow-0007",
@@ -87,7 +87,7 @@ def _sent(client: httpx.Client, path: str) -> int:
 
 
 def measure(url: str) -> str:
-    """A table with a row for each page."""
+    """Measure all pages. Returns a table with a row for each page."""
     with httpx.Client(base_url=url, timeout=120, headers={"Accept-Encoding": "gzip"}) as client:
         rows = [_weigh(client, path).row for path in paths()]
         files = _files(client)

@@ -1,4 +1,4 @@
-"""From a change in ZooKeeper to the changed page, in a real browser."""
+"""Measures the time from a change in ZooKeeper until a real browser shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEEN = """() => {
 
 
 def _changed(run: Run) -> Run:
-    """The run once more, with its last task not run or waiting again, so that the page counts others."""
+    """The run with another state of its last task (not run or waiting), which changes the counts shown."""
     last = list(run.tasks.values())[-1]
     other = TaskState.NOT_RUN if last.state is TaskState.WAITING else TaskState.WAITING
     return replace(run, tasks=run.tasks.replaced([replace(last, state=other)]))
@@ -54,7 +54,7 @@ def _took(page: Any, store: LeaderStore, run: Run) -> list[float]:
 
 
 def measure(url: str, store: LeaderStore, runs: dict[int, Run]) -> str:
-    """A table with a row for each size; or why there is none."""
+    """Measure all sizes. Returns a table with a row for each size, or why there is none."""
     browser = shutil.which("chromium-headless-shell")
     if browser is None:
         return "change to screen: not measured, chromium-headless-shell is missing"

@@ -1,4 +1,4 @@
-"""One scheduler's API and pages over a real ZooKeeper, in a process of its own."""
+"""Serves a scheduler's API and pages from a real ZooKeeper, in a separate process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.benchmark.web.cluster import ROOT, Counts, session_to, world_of
 
 @dataclass(frozen=True)
 class Served:
-    """Where it is."""
+    """Address and pid of the server."""
 
     url: str
     port: int

@@ -1,4 +1,4 @@
-"""What many streams of events cost that have nothing to tell. Their clients have addresses of their own."""
+"""Measures many streams of events while nothing changes. The clients use several addresses."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ async def _measure(served: Served, seconds: float, session: ZooKeeperSession) ->
     return (
         f"{STREAMS} streams, nothing changes: {share:.2%} of a core over {took:.0f} s "
         f"({'met' if share <= GOAL_SHARE else 'MISSED'}: at most {GOAL_SHARE:.0%}), {more:.0f} KiB each\n"
-        f"a change: told to the first after {told[0] * 1000:.0f} ms, to all after {told[-1] * 1000:.0f} ms"
+        f"a change: reaches the first after {told[0] * 1000:.0f} ms, all after {told[-1] * 1000:.0f} ms"
     )
 
 
 def measure(served: Served, seconds: float, session: ZooKeeperSession) -> str:
-    """Cost of streams, and how soon all are told of a change."""
+    """Measure the cost of streams, and how soon a change reaches all of them."""
     return asyncio.run(_measure(served, seconds, session))

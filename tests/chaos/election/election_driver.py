@@ -17,8 +17,8 @@ from tests.chaos.election.stage import Stage, pause
 SLACK = timedelta(seconds=3)
 """Extra time for reconnects (at most 1 s of back-off) and a busy machine."""
 ENSEMBLE_SLACK = timedelta(seconds=8)
-"""For the ensemble's own election: six ticks until a silent server is given up, six until a leader without a
-majority gives up, and the votes."""
+"""Time for the ensemble's own election: six ticks until a silent server is excluded, six until a leader
+without a majority steps down, and the votes."""
 
 _PAIRED = 0.3
 _POLL_S = 0.03
@@ -34,7 +34,7 @@ class Round:
 
     @property
     def kind(self) -> str:
-        """For the report."""
+        """Name of the fault in the report."""
         return "two at once" if len(self.faults) > 1 else self.faults[0].kind
 
 
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def plan(rng: Random, session: timedelta) -> Iterator[list[Draw]]:
-    """Every kind once, in random order, again and again; from the second time on often two at once."""
+    """Every kind once, in random order, repeatedly. From the second time on, often two kinds at once."""
     paired = 0.0
     while True:
         kinds = [kind for kind in KINDS if kind != "wiped"]
@@ -67,8 +67,8 @@ class Driver:
     """See the module. Main thread only.
 
     Args:
-        stage: Started.
-        seed: Decides everything that chance decides.
+        stage: A started stage.
+        seed: Seed of all random choices.
     """
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -123,7 +123,7 @@ class Driver:
             fault.mended_ns = now_ns()
 
     def _recover(self, struck: list[Struck]) -> None:
-        """Wait until one leads within the bound, and later all queue again."""
+        """Wait until a participant leads, within the bound, and later until all queue again."""
         stage, what = self._stage, " and ".join(f"{fault.kind} of {fault.target}" for fault in struck)
         bound = self._bound(struck)
         mended_ns = max(fault.mended_ns for fault in struck)
@@ -132,7 +132,7 @@ class Driver:
         if not stage.wait(bound * 2 + stage.session, lambda: not stage.absent() and stage.leading()):
             for member in stage.absent():
                 self._outcome.wrong.append(f"{member.name} has not one latch long after {what}")
-                member.kill()  # so that what follows is not judged by it
+                member.kill()  # so that it does not affect later checks
         for member in stage.members:
             if not member.running:
                 if member.wanted:

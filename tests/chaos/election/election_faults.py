@@ -34,7 +34,7 @@ def draw(kind: str, rng: Random, session: timedelta) -> Draw:
 
 
 def strike(stage: Stage, drawn: Draw) -> Struck:
-    """Inject it. Returns when it is active."""
+    """Inject a fault. Returns when it is active."""
     return KINDS[drawn.kind].strike(stage, drawn)
 
 
@@ -94,7 +94,7 @@ def _cut(stage: Stage, drawn: Draw) -> Struck:
     victim = _victim(stage, drawn)
     traps = victim.wires.trap(after=drawn.kind == "cut_after", op=drawn.op, nth=drawn.nth)
     if drawn.coin or drawn.op not in (None, Op.MULTI):
-        victim.wires.cut()  # who connects anew asks for everything
+        victim.wires.cut()  # a new connection repeats all its requests
     done = stage.wait(_TRAP_LIMIT, lambda: any(trap.sprung for trap in traps))
     return Struck(drawn.kind, victim.name, now_ns(), victim.wires.heal, done=done)
 
@@ -125,7 +125,7 @@ def _server_paused(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _server_isolated(stage: Stage, drawn: Draw) -> Struck:
-    """Its clients notice nothing: a follower answers pings and reads for six ticks more (CURATOR-444)."""
+    """Isolate a server. Its clients do not notice: it answers pings for six more ticks (CURATOR-444)."""
     at = _victim(stage, drawn).wires.server()
     server = stage.ensemble.servers[drawn.index % len(stage.ensemble.servers) if at is None else at]
     stage.peers.isolate(server.number)
@@ -133,7 +133,7 @@ def _server_isolated(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _latch_deleted(stage: Stage, drawn: Draw) -> Struck:
-    """The leader is notified when its watch fires, which may be later than for its successor."""
+    """Delete the leader's latch. The leader's watch may fire later than its successor's."""
     leader, before_ns = stage.leading(), now_ns()
     stage.delete_first_latch()
     if leader is None:
@@ -149,7 +149,7 @@ def _leader_node_deleted(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _wiped(stage: Stage, drawn: Draw) -> Struck:
-    """All data of all servers are lost. Mended by what the error message tells the operator to do."""
+    """Delete all data of all servers. The repair is what the error message tells the operator to do."""
     highest = max(line.epoch or 0 for line in stage.lines())
     ensemble, before_ns = stage.ensemble, now_ns()
     ensemble.kill()
@@ -161,7 +161,7 @@ def _wiped(stage: Stage, drawn: Draw) -> Struck:
     stage.renew_operator()
 
     def mend() -> None:
-        # Epochs begin anew, or go on above the highest that was.
+        # Epochs start again from the beginning, or continue above the highest one so far.
         for member in stage.members:
             member.kill()
         if drawn.coin:
@@ -173,7 +173,7 @@ def _wiped(stage: Stage, drawn: Draw) -> Struck:
 
 
 def _nothing() -> None:
-    """It is not mended: the participants do that."""
+    """No repair: the participants recover by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,9 @@ class Kind:
     """How a kind of fault is injected.
 
     Args:
-        strike: Plays it.
-        hold: How long it lasts, at least and at most, in session timeouts.
-        of_servers: Who leads may have to wait for the ensemble's own election.
+        strike: Injects it.
+        hold: Shortest and longest duration, in session timeouts.
+        of_servers: Whether a new leader may have to wait for the ensemble's own election.
     """
 
     strike: Callable[[Stage, Draw], Struck]

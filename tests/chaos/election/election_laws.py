@@ -1,7 +1,7 @@
 """The laws that the histories of all participants must obey after any faults. Pure.
 
-Most laws are those of `tests.election.laws`; here stand those that a test with real processes adds: who
-has slept wakes as no leader, and somebody leads when somebody must.
+Most laws are those of `tests.election.laws`. This module adds two that need real processes: a participant
+that was stopped for long is not a leader when it continues, and there is a leader in time after each fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = {
     Did.FENCED: Kind.FENCED,
 }
 _NEVER = timedelta(days=1_000)
-"""As a bound: `Due` says when somebody must lead, also where one fault follows the other."""
+"""No bound. Each `Due` says when there must be a leader, even if one fault follows another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ def judge(lines: Sequence[Line], played: Iterable[Moment], dues: Iterable[Due], 
     """Broken laws; empty if there are none.
 
     Args:
-        lines: Of all participants.
-        played: What was done to them.
-        dues: When somebody had to lead.
-        session_ns: Length of a session. Who did not ask for longer, must be denied.
+        lines: The histories of all participants.
+        played: The injected faults.
+        dues: When there had to be a leader.
+        session_ns: Length of a session. If a participant did not ask for longer, its next answer must be no.
     """
     history = [*map(_moment, (line for line in lines if line.did in _KINDS)), *played]
     return [
@@ -62,7 +62,7 @@ def wakings(lines: Iterable[Line], session_ns: int) -> list[Line]:
 
 
 def moment_of(kind: Kind, who: str, from_ns: int, to_ns: int, *, of: Line | None = None) -> Moment:
-    """Something that was done between two readings of the clock; to the leadership that `of` is about."""
+    """A time between two readings of the clock at which a fault hit the leadership of `of`."""
     return Moment(
         at=_earlier(from_ns),
         participant=who,
@@ -95,7 +95,7 @@ def _later(at_ns: int) -> timedelta:
 
 
 def _leading_out_of_sleep(lines: Sequence[Line], session_ns: int) -> Iterator[str]:
-    """Who did not ask for longer than a session, is first told that it does not lead."""
+    """A participant that did not ask for longer than a session must first learn that it does not lead."""
     for line in wakings(lines, session_ns):
         if line.did is Did.OBSERVED:
             yield f"{line.name} leads after {(line.gap_ns or 0) / 1e9:.3f} s without a question"

@@ -39,7 +39,7 @@ def report(outcome: Outcome, lines: Sequence[Line]) -> list[str]:
 
 
 def _change(each: Round, observed: Sequence[Line]) -> tuple[Line, Line] | None:
-    """The last answer of who led before a round, and the first of who led next, if it was another term."""
+    """The last answer of the leader before a round, and the first of the next one, if the term changed."""
     before = [line for line in observed if line.after_ns <= each.began_ns][-1:]
     during = [line for line in observed if each.began_ns < line.after_ns <= each.ended_ns]
     for one, other in pairwise([*before, *during]):

@@ -1,4 +1,4 @@
-"""A fault as it was drawn, and as it was injected: target and times."""
+"""Records of a fault: its random choices, and its target and times."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Draw:
 
     Args:
         kind: A key of `KINDS`.
-        at_leader: Whether it strikes who leads then; else `index` says whom.
-        index: Number of the victim among the others, or of the server.
+        at_leader: Whether it hits the participant that leads then; otherwise `index` names the victim.
+        index: Number of the victim among the other participants, or of the server.
         hold: How long it lasts.
-        op: Of a trap.
-        nth: Of a trap.
-        coin: For whatever has two forms.
-        spared: Names of participants that another fault has struck already.
+        op: For a trap: the request that it waits for.
+        nth: For a trap: which of these requests.
+        coin: Selects one of two forms of a fault.
+        spared: Names of participants that another fault has already hit.
     """
 
     kind: str
@@ -36,16 +36,16 @@ class Draw:
 
 @dataclass(slots=True)
 class Struck:
-    """A fault that was played: for the checker and for the report. Times by CLOCK_BOOTTIME.
+    """An injected fault, for the checker and for the report. Times are of CLOCK_BOOTTIME.
 
     Args:
-        kind: Of fault.
+        kind: Kind of the fault.
         target: Participant, server or node.
-        by_ns: It was in force by then.
-        mend: What ends it.
-        mended_ns: It was over by then.
-        moments: What the judge must know of it.
-        done: It did happen; a trap may have waited for a request that never came.
+        by_ns: It was active at this time.
+        mend: Ends it.
+        mended_ns: It had ended at this time.
+        moments: Events that the checker must know.
+        done: Whether it happened; a trap may have waited for a request that never came.
     """
 
     kind: str

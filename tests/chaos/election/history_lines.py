@@ -1,7 +1,7 @@
 """A participant's history during the faults: one line of JSON for each action or callback.
 
-Each line has the time before and after, by CLOCK_BOOTTIME, which all processes of a machine share. So whether
-two things overlapped can be judged without doubt: one began after the other had ended.
+Each line has the times before and after it, by CLOCK_BOOTTIME, which all processes of a machine share. So it
+is certain whether two actions overlapped: they did not if one began after the other had ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class Did(Enum):
-    """What happened."""
+    """The kinds of actions and callbacks."""
 
     STARTED = "started"
     CONFIRMED = "confirmed"
@@ -38,15 +38,15 @@ class Line:
     """One action or callback of a participant.
 
     Args:
-        name: Of the participant.
-        boot: Of its process.
-        did: What happened.
-        before_ns: It began after this moment.
-        after_ns: It had ended by this one.
-        epoch: Which leadership it was about.
-        zxid: Of an accepted write.
-        gap_ns: Of OBSERVED and DENIED: time since the question before had been answered.
-        why: Of REVOKED.
+        name: Name of the participant.
+        boot: Boot id of its process.
+        did: Kind of the action or callback.
+        before_ns: It began after this time.
+        after_ns: It had ended at this time.
+        epoch: The leadership that it was about.
+        zxid: For an accepted write: its transaction id.
+        gap_ns: For OBSERVED and DENIED: time since the previous answer.
+        why: For REVOKED: the reason.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Line:
     why: str = ""
 
     def to_json(self) -> bytes:
-        """As one line; what is not given is left out."""
+        """The action as one line, without fields that have their default."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["did"] = self.did.value
         return json.dumps({name: value for name, value in fields.items() if value not in (None, "")}).encode()
@@ -73,17 +73,17 @@ def parse(text: bytes) -> Line:
 
 
 class Pen:
-    """Appends lines to a file so that SIGKILL loses none that was begun. Any thread."""
+    """Appends lines to a file so that SIGKILL loses no line that was begun. Any thread may call it."""
 
     def __init__(self, file: Path) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, line: Line) -> None:
-        """Append it, with one call to the kernel."""
+        """Append a line with one system call."""
         os.write(self._file, line.to_json() + b"\n")
 
     def close(self) -> None:
-        """End."""
+        """Close the file."""
         os.close(self._file)
 
 

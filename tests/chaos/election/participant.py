@@ -2,8 +2,8 @@
 
     python -m tests.chaos.election.participant HOSTS ROOT NAME SESSION_S HISTORY [PACE]
 
-Main thread: asks `is_leader()` all the time. Thread `chaos-writer`: writes with the token of the present
-leadership, and, once that is over, goes on with the old one until it is refused.
+Main thread: calls `is_leader()` continuously. Thread `chaos-writer`: writes with the token of the current
+leadership. When that has ended, it continues with the old token until it is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Witness:
     def __init__(self, name: str, boot: str, pen: Pen) -> None:
         self._name, self._boot, self._pen = name, boot, pen
         self.awake_ns = self._told_ns = now_ns()
-        """The process was certainly not stopped yet."""
+        """A time at which the process was certainly not stopped."""
 
     def note(
         self,
@@ -70,7 +70,7 @@ class Witness:
         )
 
     def told(self, word: str, epoch: int, why: str) -> None:
-        """A call to the electable. If the process was stopped just before, it comes late."""
+        """Record a call to the electable. The call is late if the process was stopped just before."""
         before = max(self._told_ns + 1, self.awake_ns - _ON_ITS_WAY_NS)
         self._told_ns = now_ns()
         did = Did.CONFIRMED if word == "elected" else Did.REVOKED
@@ -80,7 +80,7 @@ class Witness:
 def ask_all_the_time(
     seat: Seat, witness: Witness, stopping: threading.Event, session: timedelta, every_s: float
 ) -> None:
-    """Ask until told to stop. Of refusals only those are noted that say something new."""
+    """Call `is_leader()` until the end. Of answers False, only those with new information are recorded."""
     long_ns = session // timedelta(microseconds=1) * 1000 // 2
     last_ns, led = now_ns(), True
     while not stopping.is_set():
@@ -101,7 +101,7 @@ def ask_all_the_time(
 
 
 def write_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event, every_s: float) -> None:
-    """Write with the newest token there is, until it is refused; with one that was replaced, once more."""
+    """Write with the newest token until it is refused, and once more with a token that was replaced."""
     token: FencingToken | None = None
     while not stopping.wait(every_s):
         newest = seat.token()
@@ -114,7 +114,7 @@ def write_all_the_time(seat: Seat, witness: Witness, stopping: threading.Event, 
 
 
 def _write(seat: Seat, witness: Witness, token: FencingToken) -> bool:
-    """Write once; False if the token is of no more use."""
+    """Write once. Returns False if the token is void."""
     before = now_ns()
     try:
         zxid = seat.write(token, str(token.epoch).encode())

@@ -15,15 +15,15 @@ _REPOSITORY = Path(__file__).parents[3]
 
 
 class ParticipantProcess(ManagedProcess):
-    """One participant. It is ready when it has begun to queue.
+    """One participant. It is ready when it has joined the queue.
 
     Args:
         name: Its id; also names its files in `folder`.
         folder: For its history and its log.
-        hosts: Of ZooKeeper.
-        root: Of the election.
+        hosts: Addresses of ZooKeeper.
+        root: Path of the election.
         session: Timeout of its session.
-        pace: How much more slowly than usual it asks and writes.
+        pace: Factor by which it asks and writes more slowly than usual.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class ParticipantProcess(ManagedProcess):
         self.lines: list[Line] = []
 
     def read(self) -> list[Line]:
-        """Read what is new in its history; that is then in `lines`, too."""
+        """Read the new lines of its history, and add them to `lines`."""
         news = self._reader.news()
         self.lines += news
         return news
 
     def exit_status(self, limit: timedelta) -> int | None:
-        """Wait for its end; None if it does not come."""
+        """Wait for its end. Returns None if it does not end."""
         if self._process is None:
             return None
         try:

@@ -28,19 +28,19 @@ from leader import (
 _START_TRY = timedelta(seconds=10)
 
 Told = Callable[[str, int, str], None]
-"""`elected` or `revoked`, the epoch, why."""
+"""Gets `elected` or `revoked`, the epoch, and the reason."""
 
 
 class OutcomeUnknownError(Exception):
-    """No answer: the write may have been done."""
+    """There was no answer, so the write may have happened."""
 
 
 class Seat:
-    """One participant in one election, with a node of its own that only the leader may write.
+    """One participant in one election, with a node that only the leader may write.
 
     Args:
-        hosts: Of ZooKeeper.
-        root: Of the election.
+        hosts: Addresses of ZooKeeper.
+        root: Path of the election.
         name: The participant's id.
         boot: New for each process.
         session: Timeout of the session.
@@ -61,13 +61,13 @@ class Seat:
         self._path = f"{root}/chaos"
 
     def open(self, stopping: threading.Event) -> bool:
-        """Connect, for as long as it takes, and queue. False if told to stop before that."""
+        """Connect, without a time limit, and join the queue. Returns False if it must stop before that."""
         while not stopping.is_set():
             self._session = ZooKeeperSession(self._zookeeper)
             try:
                 self._session.start(_START_TRY)
             except ZooKeeperUnreachableError:
-                continue  # it has closed itself
+                continue  # it was closed
             self._queue = LeaderLockQueue(
                 session=self._session,
                 config=self._election,
@@ -92,18 +92,18 @@ class Seat:
         return self._queue.is_leader()
 
     def token(self) -> FencingToken | None:
-        """Of the present leadership, if we lead."""
+        """The token of the current leadership, if this participant leads."""
         leadership = self._queue.leadership()
         return None if leadership is None else leadership.token
 
     def write(self, token: FencingToken, data: bytes) -> int | None:
-        """Write with a token, of whatever age.
+        """Write with a token, which may be old.
 
         Returns:
-            The transaction's number; None if the write was refused because the token's time is over.
+            The transaction's id; None if the write was refused because the token is void.
 
         Raises:
-            OutcomeUnknownError: no answer.
+            OutcomeUnknownError: there was no answer.
         """
 
         def build(transaction: TransactionRequest) -> None:
@@ -127,7 +127,7 @@ class Seat:
         try:
             self._session.call(self._session.client.create_async, self._path)
         except (NodeExistsError, NoNodeError, ZooKeeperUnavailableError):
-            return  # the next write will tell
+            return  # the next write shows it
 
     def close(self, limit: timedelta) -> None:
         """Leave the queue and end the session."""

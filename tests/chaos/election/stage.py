@@ -56,16 +56,16 @@ class Stage:
         self.operator = self._new_operator()
         self._last_observed: Line | None = None
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read what is new in all histories."""
+        """Read the new lines of all histories."""
         news = [line for member in self.members for line in member.read() if line.did is Did.OBSERVED]
         last = [self._last_observed] if self._last_observed is not None else []
         self._last_observed = max([*last, *news], key=lambda line: line.after_ns, default=None)
 
     def leading(self, since_ns: int = 0) -> Line | None:
-        """What a leader last observed of itself, if that is fresh, and newer than `since_ns`."""
+        """The last answer True of a leader, if it is recent, and newer than `since_ns`."""
         self.read()
         last = self._last_observed
         if last is None or last.before_ns < max(since_ns, now_ns() - _FRESH_NS):
@@ -78,7 +78,7 @@ class Stage:
         return [line for member in self.members for line in member.lines]
 
     def wait(self, limit: timedelta, condition: Callable[[], Any]) -> bool:
-        """Wait until it is true; False if it is not within `limit`."""
+        """Wait until a condition is true. Returns False after `limit`."""
         until = time.monotonic() + limit.total_seconds()
         while not condition():
             if time.monotonic() > until:
@@ -97,7 +97,7 @@ class Stage:
     # --- the operator -----------------------------------------------------------------------------
 
     def renew_operator(self) -> None:
-        """ZooKeeper lets nobody in who has seen newer data than it has, as everybody has after a wipe."""
+        """Connect again, because a server refuses clients that have seen newer data than it has."""
         self.operator.stop()
         self.operator.close()
         self.operator = self._new_operator()
@@ -108,25 +108,25 @@ class Stage:
         return KazooClient(hosts=self.ensemble.hosts, timeout=6.0, connection_retry=retry)
 
     def ask(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """One of kazoo's answers; None if there is none, whatever the reason."""
+        """An answer through kazoo; None if there is none, for any reason."""
         try:
             return method(*arguments, **options).get(timeout=_ANSWER_LIMIT_S)
         except (KazooException, KazooTimeoutError):
             return None
 
     def delete_first_latch(self) -> None:
-        """Remove the leader like an operator."""
+        """Delete the leader's latch, as an operator can."""
         paths = ElectionPaths(ROOT)
         queue = in_queue_order(self.ask(self.operator.get_children_async, paths.queue) or [])
         if queue:
             self.ask(self.operator.delete_async, paths.latch(queue[0].name))
 
     def delete_leader_node(self) -> None:
-        """A harmful action of an operator."""
+        """Delete the leader node, a harmful action of an operator."""
         self.ask(self.operator.delete_async, ElectionPaths(ROOT).leader)
 
     def set_epoch(self, epoch: int) -> None:
-        """What the message of EpochWentBackwardsError advises."""
+        """Set the epoch, as the message of EpochWentBackwardsError advises."""
         path, data = ElectionPaths(ROOT).epoch, json.dumps({"schema": 1, "epoch": epoch}).encode()
 
         def written() -> bool:
@@ -136,10 +136,10 @@ class Stage:
         if not self.wait(_OPERATOR_LIMIT, written):
             raise LocalStackError("the operator could not set the epoch")
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     def start(self, limit: timedelta) -> None:
-        """Start everything and wait until somebody leads and everybody queues."""
+        """Start everything, and wait until one participant leads and all queue."""
         self.ensemble.start()
         self.operator.start(timeout=30)
         for member in self.members:
@@ -149,7 +149,7 @@ class Stage:
         assert self.wait(limit, lambda: self.leading() and not self.absent()), "nobody leads"
 
     def end(self) -> list[str]:
-        """Tell all participants to end, and wait; which of them did not end well."""
+        """Stop all participants, and wait. Returns those that did not end well."""
         for member in self.members:
             member.terminate()
         ended = {member.name: member.exit_status(_END_LIMIT) for member in self.members}
@@ -159,7 +159,7 @@ class Stage:
         ]
 
     def close(self) -> None:
-        """End whatever is left."""
+        """End all remaining processes."""
         for member in self.members:
             member.kill()
             member.wires.close()
@@ -170,13 +170,13 @@ class Stage:
 
 
 def pause(seconds: float) -> None:
-    """Let time pass."""
+    """Sleep."""
     threading.Event().wait(seconds)
 
 
 @contextmanager
 def stage(folder: Path, *, participants: int, session: timedelta) -> Iterator[Stage]:
-    """A stage; nothing of it is left afterwards."""
+    """Make a stage, and end all of it afterwards."""
     made = Stage(folder, participants=participants, session=session)
     try:
         yield made

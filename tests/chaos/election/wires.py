@@ -12,7 +12,7 @@ class Wires:
     """A participant's connections to the ensemble. A fault affects all of them together.
 
     Args:
-        addresses: Of the real servers.
+        addresses: Addresses of the real servers.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
@@ -26,29 +26,29 @@ class Wires:
         return ",".join(proxy.hosts for proxy in self._proxies)
 
     def trap(self, *, after: bool, op: int | None, nth: int) -> list[Trap]:
-        """Cut at a request, whichever server it goes to."""
+        """Cut the connection at a request, to any server."""
         return [
             (proxy.cut_after if after else proxy.cut_before)(op, nth=nth, when=_no_ping)
             for proxy in self._proxies
         ]
 
     def black_hole(self, direction: Direction) -> None:
-        """Swallow everything."""
+        """Drop all data."""
         for proxy in self._proxies:
             proxy.black_hole(direction)
 
     def stall(self) -> None:
-        """Hold everything back."""
+        """Delay all data until the fault ends."""
         for proxy in self._proxies:
             proxy.stall()
 
     def delay(self, by: timedelta) -> None:
-        """Be slow."""
+        """Slow down all data."""
         for proxy in self._proxies:
             proxy.delay(by)
 
     def cut(self) -> None:
-        """Cut what is connected."""
+        """Cut all connections."""
         for proxy in self._proxies:
             proxy.cut()
 
@@ -58,7 +58,7 @@ class Wires:
             proxy.heal()
 
     def server(self) -> int | None:
-        """Index of the server that a connection goes to now; None without one."""
+        """Index of the connected server; None without a connection."""
         return next((at for at, proxy in enumerate(self._proxies) if proxy.open_connections), None)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Wires:
 
 
 class PeerWires:
-    """The lines between the servers of an ensemble. Give `route` to it."""
+    """The connections between the servers of an ensemble. Pass `route` to the ensemble."""
 
     def __init__(self) -> None:
         self._proxies: list[tuple[int, int, FaultProxy]] = []
@@ -81,7 +81,7 @@ class PeerWires:
         return proxy.port
 
     def isolate(self, number: int) -> None:
-        """Cut one server from the others, but not from clients, and let nobody know."""
+        """Isolate one server from the others, but not from clients, without closing connections."""
         for one, other, proxy in self._proxies:
             if number in (one, other):
                 proxy.black_hole()

@@ -1,6 +1,6 @@
-"""A latch on a real session whose requests go out one by one, when the test says so.
+"""A latch on a real session. The test sends its requests one by one.
 
-With it a test plays a race step by step: whatever can happen between two requests, it does there.
+So a test can run a race step by step, and act between two requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARGIN = timedelta(milliseconds=500)
 
 
 class HandDriven:
-    """See the module. `woken` holds what watches have told and the latch has not heard yet."""
+    """See the module. `woken` has events of watches that the latch has not handled yet."""
 
     def __init__(self, session: ZooKeeperSession, queue: str, name: str = "") -> None:
         self.session, self.queue = session, queue
@@ -72,7 +72,7 @@ class HandDriven:
         return self._steps is None
 
     def begin(self, event: m.Event) -> Request | None:
-        """Hear `event`, and stop before the first request."""
+        """Handle `event`, and stop before the first request."""
         return self._begin(self.core.handle(event))
 
     def _begin(self, steps: Steps[None]) -> Request | None:
@@ -82,7 +82,7 @@ class HandDriven:
         return self.pending
 
     def answer_one(self, *, lose_reply: bool = False) -> None:
-        """Send the pending request, and stop before the next. Its reply may get lost."""
+        """Send the pending request, and stop before the next one. Its reply may get lost."""
         assert self.pending is not None
         self.asked.append(self.pending)
         answer: Any = None
@@ -96,31 +96,31 @@ class HandDriven:
         self._advance(answer, error)
 
     def until(self, *kinds: type[object]) -> Request:
-        """Go on until the next request is one of `kinds`; it is not sent yet."""
+        """Continue until the next request is one of `kinds`. That one is not sent yet."""
         while self.pending is not None and not isinstance(self.pending, kinds):
             self.answer_one()
         assert self.pending is not None, f"it never asked for {kinds}"
         return self.pending
 
     def finish(self) -> None:
-        """Go on until all is done."""
+        """Continue to the end."""
         while self.pending is not None:
             self.answer_one()
 
     def do(self, event: m.Event) -> None:
-        """Hear `event`, and do all it leads to."""
+        """Handle `event` completely."""
         self.begin(event)
         self.finish()
 
     def hear(self) -> bool:
-        """Hear the oldest of what watches have told. False if there is nothing."""
+        """Handle the oldest event of a watch. Returns False if there is none."""
         if not self.woken:
             return False
         self._hear(*self.woken.popleft())
         return True
 
     def hear_of_the_end_of(self, path: str) -> None:
-        """A watch tells that this node is gone."""
+        """Handle the event of a watch that a node is deleted."""
         self._hear(path, True)
 
     def begin_to_hear_of_the_end_of(self, path: str) -> None:

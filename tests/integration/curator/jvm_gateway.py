@@ -1,6 +1,6 @@
-"""Curator's own LeaderLatch, from PySpark's jars, in a JVM that Python commands through py4j.
+"""Curator's own LeaderLatch, from PySpark's jars, in a JVM that Python controls through py4j.
 
-Nothing is compiled, so a Java runtime is enough.
+It compiles nothing, so a Java runtime is enough.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JvmGateway(ManagedProcess):
 
     @property
     def jvm(self) -> Any:
-        """What py4j calls the JVM: its packages are attributes."""
+        """The JVM view of py4j, whose attributes are packages."""
         if self._gateway is None:
             self._gateway = JavaGateway(
                 gateway_parameters=GatewayParameters(address=LOOPBACK, port=self.port)
@@ -54,7 +54,7 @@ class JvmGateway(ManagedProcess):
 
     def stop(self, deadline: timedelta = timedelta(seconds=10)) -> None:
         if self._gateway is not None:
-            # Else py4j would tell the JVM of each object that is garbage, when it is not there any more.
+            # Otherwise py4j would send messages about garbage objects to a JVM that has ended.
             ThreadSafeFinalizer.clear_finalizers(clear_all=True)
             self._gateway.close()
             self._gateway = None
@@ -78,7 +78,7 @@ class JvmGateway(ManagedProcess):
 
 
 class CuratorClient:
-    """A client of Curator's, connected."""
+    """A connected client of Curator."""
 
     def __init__(self, jvm: Any, hosts: str, session_timeout: timedelta) -> None:
         self.jvm = jvm
@@ -117,7 +117,7 @@ class CuratorLatch:
 
     @property
     def participants(self) -> list[tuple[str, bool]]:
-        """Ids in the order of the queue, and which one leads."""
+        """Ids in the order of the queue, each with whether it leads."""
         return [(one.getId(), bool(one.isLeader())) for one in self._latch.getParticipants()]
 
     @property

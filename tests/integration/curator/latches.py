@@ -1,4 +1,4 @@
-"""Latches for a test, with what they were told; all are closed at its end."""
+"""Latches for a test, with records of their listeners' calls. All are closed at its end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from nimbus.localstack.zookeeper import ZooKeeperServer
 
 LONG = timedelta(seconds=20)
 PATIENT = timedelta(seconds=10)
-"""A session timeout for tests in which no session runs out: a busy machine must not end one."""
+"""A session timeout for tests in which no session may expire, even on a busy machine."""
 
 
 class Heard:
-    """A listener that remembers. `then` is called after each word, on the listener's thread."""
+    """A listener that records its calls. `then` is called after each, on the listener's thread."""
 
     def __init__(self, then: Callable[[str], None] = lambda _word: None) -> None:
         self.words: list[str] = []
@@ -88,7 +88,7 @@ class Latches:
 
     @property
     def shared(self) -> ZooKeeperSession:
-        """One session for all latches that need none of their own, as in Curator's tests."""
+        """One session for all latches that do not need their own, as in Curator's tests."""
         if self._shared is None:
             self._shared = self.session()
         return self._shared
@@ -137,7 +137,7 @@ class Latches:
     def queued(
         self, count: int, eventually: Callable[..., None], *, own_sessions: bool = False, **options: object
     ) -> list[Member]:
-        """Start latches one after the other, so that they stand in this order."""
+        """Start latches one after the other, so that they queue in this order."""
         made: list[Member] = []
         for number in range(count):
             session = self.session() if own_sessions else None
@@ -156,11 +156,11 @@ class Latches:
             return []
 
     def make_queue(self) -> None:
-        """So that the first create of a latch succeeds."""
+        """Create the queue, so that the first create of a latch succeeds."""
         self.shared.call(self.shared.client.ensure_path_async, self.path)
 
     def delete(self, node: str | None) -> None:
-        """As an operator would."""
+        """Delete a node like an operator."""
         self.shared.call(self.shared.client.delete_async, f"{self.path}/{node}")
 
     @property
@@ -169,7 +169,7 @@ class Latches:
 
 
 def end_session(hosts: str, session: ZooKeeperSession) -> None:
-    """End a session at the server, as if it had run out."""
+    """End a session at the server, as if it had expired."""
     thief = KazooClient(hosts=hosts, client_id=session.client.client_id)
     thief.start(timeout=LONG.total_seconds())
     thief.stop()
@@ -178,10 +178,10 @@ def end_session(hosts: str, session: ZooKeeperSession) -> None:
 
 
 def wipe(server: ZooKeeperServer, past: int | None = None) -> None:
-    """The server loses its data, and with them every session. `past`: its zxid, if it does not run.
+    """Delete the server's data, and with them every session. `past`: its zxid, if it does not run.
 
-    It refuses clients that have seen more of its past than it knows, so somebody writes until it has caught
-    up; in earnest, the operator restarts the clients.
+    The server refuses clients that have seen a higher zxid than its own, so this function writes until it is
+    high enough. In production, the operator restarts the clients.
     """
     past = zxid(server) if past is None else past
     server.kill()
@@ -197,6 +197,6 @@ def wipe(server: ZooKeeperServer, past: int | None = None) -> None:
 
 
 def zxid(server: ZooKeeperServer) -> int:
-    """Of the last transaction of a server that runs."""
+    """Id of the last transaction of a running server."""
     line = next(line for line in server.ask("srvr").splitlines() if line.startswith(b"Zxid:"))
     return int(line.removeprefix(b"Zxid:"), 16)

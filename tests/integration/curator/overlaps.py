@@ -1,4 +1,4 @@
-"""Whether two ever lead at once, asked all the time."""
+"""Checks continuously whether two candidates lead at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Overlaps:
-    """Watches a set of candidates, and notes when two lead at once."""
+    """Watches a set of candidates, and records when two lead at once."""
 
     def __init__(self, leads: Callable[[], list[str]]) -> None:
         self.seen: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Participants of one election for a test, with what they were told; all are closed at its end."""
+"""Participants of one election, with records of their calls. All are closed at the test's end."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.integration.curator.latches import LONG, PATIENT
 Eventually = Callable[..., None]
 
 
-class Official:
-    """One participant, and the electable that it tells. `then` is called after each word, with it."""
+class Candidate:
+    """One participant with its electable. `then` is called with the name of each call, after it."""
 
     def __init__(self, session: ZooKeeperSession, config: ElectionConfig, name: str, clock: Clock) -> None:
         self.name, self.session = name, session
@@ -75,7 +75,7 @@ class Participants:
 
     def __init__(self, hosts: str, root: str, session_timeout: timedelta = PATIENT) -> None:
         self.hosts, self.root, self._session_timeout = hosts, root, session_timeout
-        self.officials: list[Official] = []
+        self.candidates: list[Candidate] = []
         self._sessions: list[ZooKeeperSession] = []
         self._witness: ZooKeeperSession | None = None
 
@@ -89,7 +89,7 @@ class Participants:
             threading.Thread(
                 target=one.queue.close, args=(timedelta(seconds=5 if one.session.is_connected else 0.2),)
             )
-            for one in self.officials
+            for one in self.candidates
         ]
         for thread in closing:
             thread.start()
@@ -100,7 +100,7 @@ class Participants:
 
     @property
     def witness(self) -> ZooKeeperSession:
-        """A session that takes part in nothing."""
+        """A session without a participant."""
         if self._witness is None:
             self._witness = self.session()
         return self._witness
@@ -116,15 +116,15 @@ class Participants:
         self._sessions[-1].start(LONG)
         return self._sessions[-1]
 
-    def official(
+    def candidate(
         self,
         name: str,
         session: ZooKeeperSession | None = None,
         *,
         clock: Clock = boottime,
         **options: object,
-    ) -> Official:
-        """A participant that is not in the queue yet, on a session of its own."""
+    ) -> Candidate:
+        """A participant that is not in the queue yet, on its own session."""
         settings: dict[str, object] = {
             "root": self.root,
             "guard_timeout": timedelta(seconds=20),
@@ -133,21 +133,21 @@ class Participants:
             "step_down_margin": min(timedelta(seconds=1), self._session_timeout / 8),
         }
         config = ElectionConfig(**(settings | options))  # type: ignore[arg-type]
-        self.officials.append(Official(session or self.session(), config, name, clock))
-        return self.officials[-1]
+        self.candidates.append(Candidate(session or self.session(), config, name, clock))
+        return self.candidates[-1]
 
-    def queued(self, eventually: Eventually, *names: str, **options: object) -> list[Official]:
-        """Let them queue one after the other, so that they stand in this order."""
-        made: list[Official] = []
+    def queued(self, eventually: Eventually, *names: str, **options: object) -> list[Candidate]:
+        """Let participants join one after the other, so that they queue in this order."""
+        made: list[Candidate] = []
         for name in names:
-            made.append(self.official(name, **options))  # type: ignore[arg-type]
+            made.append(self.candidate(name, **options))  # type: ignore[arg-type]
             made[-1].queue.add_to_leader_lock_queue()
             eventually(lambda: len(self.ids()) == len(made), what=f"{name} queues")
         eventually(lambda: made[0].leads and made[0].words == ["elected"], what=f"{names[0]} leads")
         return made
 
     def make_queue(self) -> None:
-        """So that the first create of a latch succeeds."""
+        """Create the queue, so that the first create of a latch succeeds."""
         client = self.witness.client
         self.witness.call(client.ensure_path_async, ElectionPaths(self.root).queue)
 
@@ -158,8 +158,8 @@ class Participants:
     def nodes(self) -> list[str]:
         return [view.node for view in self._views()]
 
-    def leaders(self) -> list[Official]:
-        return [one for one in self.officials if one.leads]
+    def leaders(self) -> list[Candidate]:
+        return [one for one in self.candidates if one.leads]
 
     def _views(self) -> list[ParticipantView]:
         try:

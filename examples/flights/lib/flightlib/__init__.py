@@ -1,1 +1,1 @@
-"""What the tasks of the flights pipeline share. Modules that the report imports know nothing of Spark."""
+"""Code that the tasks of the flights pipeline share. Modules that the report imports do not use Spark."""

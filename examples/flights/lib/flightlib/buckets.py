@@ -1,4 +1,4 @@
-"""Ranges that a measured value falls into. Pure: Spark's Python workers and the report run the same code."""
+"""Ranges of measured values. Pure: Spark's Python workers and the report run the same code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 UNKNOWN = "unknown"
-"""The bucket of what was not measured."""
+"""The bucket of missing values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The picture of the report: four charts on one page, drawn by `leather`, a wheel that the release brings."""
+"""The picture of the report: four charts on one page, drawn by `leather`, a wheel of the release."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hours_chart(hours: Sequence[Row]) -> leather.Chart:
 
 
 def carriers_chart(carriers: Sequence[Row], mean: float) -> leather.Chart:
-    """A bar for each carrier, the latest on top; those above the mean of all stand out."""
+    """A bar for each carrier, the latest on top. Carriers above the mean of all have another colour."""
     flown = sorted(
         (row for row in carriers if row["departed"] >= FEW),
         key=lambda row: row["mean_dep_delay"],
@@ -123,9 +123,9 @@ def draw(
     """The whole picture.
 
     Args:
-        heading: What and when.
-        summary: As `flightlib.figures.summarize` makes it.
-        shares: As `flightlib.figures.shares_by_bucket` makes it.
+        heading: Subject and time.
+        summary: The result of `flightlib.figures.summarize`.
+        shares: The result of `flightlib.figures.shares_by_bucket`.
         tables: Rows of the delay tasks, by task.
     """
     _set_style()

@@ -1,7 +1,7 @@
-"""What must be true of a table, checked on the table as it was written.
+"""Checks of a table, after it was written.
 
-A task checks after writing: nobody sees the output of an attempt that failed, so there is nothing to undo,
-and what was checked is what the next task reads.
+A task checks after writing. The output of a failed attempt is not visible, so there is nothing to undo, and
+the next task reads exactly the checked data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = logging.getLogger("flights")
 
 
 class BrokenExpectationError(RuntimeError):
-    """The data is not what the pipeline was written for."""
+    """The data do not match the expectations of the pipeline."""
 
     def __init__(self, table: str, problems: Sequence[str]) -> None:
         super().__init__(f"table {table}: " + "; ".join(problems))
@@ -29,11 +29,11 @@ def verify(
     """Check a whole table in one pass.
 
     Args:
-        name: What to call the table in messages.
+        name: Name of the table in messages.
         table: The table.
-        rows: How many rows it must have.
-        unique: Columns that are never null and together name a row.
-        always: What holds for each row, as `{sentence: SQL condition}`; a null condition is broken.
+        rows: Expected number of rows.
+        unique: Columns that are never null and together identify a row.
+        always: Conditions for each row, as `{sentence: SQL condition}`; a condition that is null is broken.
 
     Raises:
         BrokenExpectationError: with every expectation that is broken, and by how many rows.
@@ -50,7 +50,7 @@ def verify(
 def problems_in(
     found: int, wanted: int, keys: int, unique: Sequence[str], broken: Mapping[str, int]
 ) -> list[str]:
-    """Say in words what the counts of one pass mean."""
+    """Describe the problems that the counts of one pass show."""
     problems = []
     if found != wanted:
         problems.append(f"{found:,} rows where {wanted:,} were expected")

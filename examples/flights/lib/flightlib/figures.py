@@ -10,7 +10,7 @@ from flightlib.buckets import DELAY
 Row = Mapping[str, Any]
 
 FEW = 100
-"""A group with fewer flights that left is not called best or worst: one bad day would decide."""
+"""A group with fewer departures is not called best or worst, because one bad day would decide."""
 
 
 def total(rows: Iterable[Row], column: str) -> int:
@@ -19,7 +19,7 @@ def total(rows: Iterable[Row], column: str) -> int:
 
 
 def median(counts: Mapping[int, int]) -> float | None:
-    """The exact median of a histogram `{value: how often}`; None if it is empty."""
+    """The exact median of a histogram `{value: count}`; None if it is empty."""
     size = sum(counts.values())
     if not size:
         return None
@@ -34,7 +34,7 @@ def median(counts: Mapping[int, int]) -> float | None:
 
 
 def delay_figures(counts: Mapping[int, int]) -> dict[str, Any]:
-    """Mean and median of a histogram of delays in whole minutes: exact, since all is summed as integers."""
+    """Mean and median of a histogram of delays in whole minutes. Exact, because the sums are integers."""
     size = sum(counts.values())
     minutes = sum(value * count for value, count in counts.items())
     return {
@@ -59,7 +59,7 @@ def shares_by_bucket(counts: Mapping[int, int]) -> dict[str, float]:
 
 
 def worst(rows: Iterable[Row], count: int = 3) -> list[Row]:
-    """The groups with the highest mean departure delay, tiny groups left out."""
+    """The groups with the highest mean departure delay, without tiny groups."""
     big = [row for row in rows if row["departed"] >= FEW]
     return sorted(big, key=lambda row: row["mean_dep_delay"], reverse=True)[:count]
 

@@ -38,7 +38,7 @@ HEAD = ("flights", "cancelled", "departure delay, mean min", "arrival delay, mea
 
 
 def weather_section(by_weather: Sequence[Row]) -> str:
-    """All factors in one table, each from bad to good or good to bad, as its scale runs."""
+    """All factors in one table, each in the order of its scale."""
     found = {(row["factor"], row["bucket"]): row for row in by_weather}
     chosen = [
         (f"{kind.title} ({kind.unit}): {bucket}", found[factor, bucket])

@@ -1,4 +1,4 @@
-"""Columns of the raw CSV files, in their order. Written down, so that no pass over the data guesses them."""
+"""Columns of the raw CSV files, in their order, so that Spark need not infer them from the data."""
 
 FLIGHTS = """
     year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,

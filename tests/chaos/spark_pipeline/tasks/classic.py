@@ -1,4 +1,4 @@
-"""Works in a Spark driver of its own, with small jobs all the while."""
+"""Works in its own Spark driver, which runs small jobs continuously."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Notes in a journal that an attempt lives: at its start, all the while, at its end.
+"""Records in a journal that an attempt is alive: at its start, periodically, at its end.
 
-As a program, this is what `operation.py` has the Spark Connect server run: journal, attempt, seconds.
-It does not look whether the server lives.
+`operation.py` lets the Spark Connect server run this as a program, with journal, attempt and seconds.
+It does not check whether the server is alive.
 """
 
 import json
@@ -14,13 +14,13 @@ TICK_S = 0.02
 
 
 def until(seconds: float) -> Callable[[], bool]:
-    """A question that is answered with yes for so long."""
+    """A function that returns True for that many seconds."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() < end
 
 
 def live(journal: str, attempt: str, goes_on: Callable[[], bool]) -> None:
-    """Note it for as long as `goes_on` says so."""
+    """Record it while `goes_on` returns True."""
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def note(event: str) -> None:

@@ -1,6 +1,6 @@
-"""One operation on a Spark Connect server, which runs a program there that works.
+"""One operation on a Spark Connect server, which runs a program there.
 
-The program has a name of its own for each attempt: Spark does not promise that it ends with its operation.
+Each attempt gives the program another name, because Spark does not promise that it ends with its operation.
 """
 
 import shlex

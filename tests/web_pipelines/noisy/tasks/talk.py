@@ -1,4 +1,4 @@
-"""Prints so many MiB, with one word in the middle; then a line now and then until the gate is gone."""
+"""Prints some MiB, with one word in the middle; then a line periodically until the gate is removed."""
 
 import sys
 import time

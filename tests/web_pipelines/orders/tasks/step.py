@@ -1,4 +1,4 @@
-"""Prints some lines; goes on while the gates say so; fails if they say so."""
+"""Prints some lines. The files `hold-TASK` and `fail-TASK` in the folder of gates make it wait or fail."""
 
 import sys
 import time
