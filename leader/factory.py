@@ -9,14 +9,12 @@ from pathlib import Path
 
 from leader.clock import Clock, boottime
 from leader.config import ElectionConfig
-from leader.elector import Elector
+from leader.elector import Electable, Elector, Guard
 from leader.errors import ElectionConfigError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.single import SingleElector
 from leader.protocol.participant import Participant
 from leader.queue import LeaderLockQueue
-from leader.runtime.callbacks import Electable
 from leader.zookeeper.session import ZooKeeperSession
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.guard import Verdict
+from leader.elector import Verdict
 from leader.protocol.record import record
 
 _log = structlog.get_logger("leader")

@@ -25,7 +25,7 @@ from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
 from leader.protocol.view import ParticipantView
 from leader.runtime.driver import SessionDriver
-from leader.zookeeper.observers import read_latches
+from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)

@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from leader.guard import Verdict
+from leader.elector import ElectionStatus, Verdict
 from leader.journal import Journal, LogJournal, Move
-from leader.status import ElectionStatus
 
 _MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
 

@@ -9,17 +9,16 @@ import structlog
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.core.lease import check_margin
+from leader.elector import Electable, Guard
 from leader.errors import LeaderError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.protocol.participant import Participant
 from leader.protocol.terms import EpochRecord, LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.runtime.base_elector import BaseElector
-from leader.runtime.callbacks import Electable
 from leader.runtime.driver import SessionDriver
 from leader.zookeeper.acl import AclEnforcement
-from leader.zookeeper.observers import read_epoch, read_leader, read_participants
+from leader.zookeeper.operations import read_epoch, read_leader, read_participants
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)

@@ -17,8 +17,7 @@ import structlog
 
 from leader.errors import ElectionConfigError, ElectionStateError, LeaderError, in_words
 from leader.flink.publication import Publication
-from leader.protocol.component import ComponentInfo
-from leader.protocol.terms import Leadership
+from leader.protocol.terms import ComponentInfo, Leadership
 
 if TYPE_CHECKING:
     from leader.flink.service import LeaderElectionService

@@ -13,12 +13,10 @@ from datetime import timedelta
 
 import structlog
 
-from leader.clock import Clock
-from leader.core.backoff import jittered
+from leader.clock import Clock, jittered
 from leader.errors import LeaderError, PublicationError
-from leader.protocol.component import ComponentInfo, encode_component
 from leader.protocol.ephemeral import EphemeralNode
-from leader.protocol.terms import FencingToken
+from leader.protocol.terms import ComponentInfo, FencingToken, encode_component
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 

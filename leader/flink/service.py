@@ -20,12 +20,11 @@ from uuid import UUID, uuid4
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
-from leader.elector import Elector
+from leader.elector import Electable, Elector
 from leader.errors import ElectionStateError, LeaderError
 from leader.flink.election import STOP_TIMEOUT, LeaderElection, Term
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.terms import Leadership
-from leader.runtime.callbacks import Electable
 from leader.runtime.inbox import InboxThread
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

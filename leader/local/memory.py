@@ -18,8 +18,8 @@ from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.core.latch import model as latch_m
 from leader.core.lease import SessionLiveness
+from leader.elector import Electable, Guard
 from leader.errors import FencedOutError, ZooKeeperUnavailableError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol.participant import Participant
@@ -28,7 +28,6 @@ from leader.protocol.requests import Read, Request, Steps, Transaction, Transact
 from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo
 from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.runtime.base_elector import BaseElector
-from leader.runtime.callbacks import Electable
 from leader.runtime.driver import Driver
 
 _log = structlog.get_logger(__name__)

@@ -14,14 +14,13 @@ from leader.config import ElectionConfig
 from leader.core.lease import SessionView
 from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
+from leader.elector import Electable, ElectionStatus, Guard
 from leader.errors import ElectionStateError
-from leader.guard import Guard
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.participant import Participant
 from leader.protocol.terms import Leadership
-from leader.runtime.callbacks import Callbacks, Electable
+from leader.runtime.callbacks import Callbacks
 from leader.runtime.driver import Driver
-from leader.status import ElectionStatus
 
 _log = structlog.get_logger(__name__)
 

@@ -13,33 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from leader.core.participant import model as m
+from leader.elector import Electable, Guard, Verdict
 from leader.errors import in_words
-from leader.guard import Guard, Verdict
 from leader.protocol.terms import Leadership
 from leader.runtime.inbox import InboxThread
 
 _log = structlog.get_logger(__name__)
-
-
-class Electable(Protocol):
-    """Whoever wants to lead. Called on the thread `leader-callbacks`, one call at a time, in order.
-
-    The guard is asked on this thread too. While a call does not return, the guard is not asked, so this
-    participant takes no further term. `status().trouble` says so once the term is over.
-    """
-
-    def elected(self, leadership: Leadership) -> None:
-        """Lead, with this token. If this raises, the participant abdicates."""
-        ...
-
-    def revoked(self, leadership: Leadership, reason: str) -> None:
-        """Stop what this leadership began. It is over already; return soon."""
-        ...
 
 
 class Callbacks:

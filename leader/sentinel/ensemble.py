@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from leader.sentinel import wire
-from leader.sentinel.messages import Handoff
+from leader.sentinel.wire import Handoff
 
 if TYPE_CHECKING:
     import ssl

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from leader.sentinel.ensemble import Ensemble, Tls
-from leader.sentinel.messages import Handoff, MessageError, read_line
+from leader.sentinel.wire import Handoff, MessageError, read_line
 
 _CHUNK_BYTES = 1 << 16
 _PAUSE_S = 0.1

@@ -13,8 +13,8 @@ from pathlib import Path
 import structlog
 
 from leader.sentinel.ensemble import Tls
-from leader.sentinel.messages import FORGET, Handoff, handoff_line
 from leader.sentinel.program import CANNOT_WATCH
+from leader.sentinel.wire import FORGET, Handoff, handoff_line
 from leader.zookeeper.config import TlsConfig
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

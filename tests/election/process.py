@@ -15,8 +15,8 @@ from leader.config import ElectionConfig
 from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
+from leader.elector import Verdict
 from leader.errors import LeaderError, ZooKeeperUnavailableError
-from leader.guard import Verdict
 from leader.journal import Move
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps

@@ -18,9 +18,9 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
+from leader.elector import Electable
 from leader.flink.election import LeaderElection
 from leader.flink.service import LeaderElectionService
-from leader.runtime.callbacks import Electable
 
 LONG = timedelta(seconds=10)
 

@@ -27,10 +27,10 @@ from leader import (
     Participant,
     Verdict,
 )
+from leader.elector import Electable
 from leader.factory import ElectorSetup, make_elector
 from leader.flink.service import LeaderElectionService
-from leader.protocol.component import decode_component
-from leader.runtime.callbacks import Electable
+from leader.protocol.terms import decode_component
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.service_nodes import LONG, Contender, Node
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from leader import CrashSentinel, SessionState, ZooKeeperSession
-from leader.sentinel.messages import Handoff
 from leader.sentinel.sentinel import _tls
+from leader.sentinel.wire import Handoff
 
 LONG = timedelta(seconds=10)
 

@@ -8,7 +8,7 @@ from kazoo.protocol.serialization import Close, Connect, int_struct
 
 from leader.sentinel import wire
 from leader.sentinel.ensemble import read_hosts
-from leader.sentinel.messages import FORGET, Handoff, MessageError, handoff_line, read_line
+from leader.sentinel.wire import FORGET, Handoff, MessageError, handoff_line, read_line
 
 PASSWORD = bytes(range(16))
 SESSION = 0x1000_2000_3000_4000

@@ -12,8 +12,7 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock
-from leader.core.backoff import Uniform, jittered
+from leader.clock import Clock, Uniform, jittered
 from leader.core.latch import machine
 from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy

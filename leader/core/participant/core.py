@@ -13,30 +13,25 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock
+from leader.clock import Clock, Uniform, jittered
 from leader.config import ElectionConfig
-from leader.core.backoff import Uniform, jittered
 from leader.core.latch import model as latch_m
 from leader.core.latch.core import LatchCore
 from leader.core.lease import ZERO, LeadershipLease, SessionView
 from leader.core.participant import machine
 from leader.core.participant import model as m
-from leader.core.participant.card import CardKeeper
 from leader.core.participant.claim import EpochClaimant
-from leader.core.participant.declines import DeclineTracker
-from leader.core.participant.eligibility import Eligibility
-from leader.core.participant.model import Effect, Event, State, Timer
-from leader.core.participant.phases import epoch_of, phase_of
-from leader.core.participant.publish import Publisher
+from leader.core.participant.eligibility import DeclineTracker, Eligibility
+from leader.core.participant.model import Effect, Event, State, Timer, epoch_of, phase_of
+from leader.core.participant.publish import CardKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
+from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
-from leader.guard import Verdict
 from leader.journal import Journal, Move
 from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
-from leader.status import ElectionStatus
 
 _log = structlog.get_logger(__name__)
 
