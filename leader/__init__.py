@@ -40,7 +40,7 @@ from leader.flink.election import LeaderContender, LeaderElection
 from leader.flink.retrieval import LeaderRetrievalListener, LeaderRetrievalService
 from leader.flink.service import LeaderElectionService
 from leader.flink.view import LeaderView, ViewState
-from leader.journal import Journal, LogJournal, Move
+from leader.journal import Granted, Journal, Judged, LogJournal, Move, Revoked
 from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
@@ -58,7 +58,6 @@ from leader.zookeeper.operations import (
     NobodyLeadsError,
     NoSuchParticipantError,
     read_epoch,
-    read_latches,
     read_leader,
     read_participants,
     request_switchover,
@@ -87,8 +86,10 @@ __all__ = [
     "FencedOutError",
     "FencingToken",
     "ForkedError",
+    "Granted",
     "Guard",
     "Journal",
+    "Judged",
     "LatchConfig",
     "LatchListener",
     "LatchState",
@@ -117,6 +118,7 @@ __all__ = [
     "PublicationError",
     "Rank",
     "RecordError",
+    "Revoked",
     "SessionState",
     "SingleElector",
     "StepDownWish",
@@ -137,7 +139,6 @@ __all__ = [
     "make_elector",
     "next_in_line",
     "read_epoch",
-    "read_latches",
     "read_leader",
     "read_participants",
     "request_switchover",

@@ -20,7 +20,7 @@ from leader import (
     ZooKeeperSession,
 )
 from leader.clock import boottime
-from leader.journal import Move
+from leader.journal import Entry
 from leader.latch import CloseMode, LatchConfig, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.zookeeper import MemoryZooKeeper
@@ -59,7 +59,7 @@ class Hanging(LogJournal):
         super().__init__()
         self.hangs, self.go_on = threading.Event(), threading.Event()
 
-    def moved(self, move: Move) -> None:
+    def record(self, entry: Entry) -> None:
         self.hangs.set()
         self.go_on.wait(LONG.total_seconds())
 

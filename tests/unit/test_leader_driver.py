@@ -14,7 +14,7 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.clock import boottime
 from leader.core.latch import model as latch_m
-from leader.journal import DeferredJournal, LogJournal
+from leader.journal import DeferredJournal, Entry, Granted, LogJournal
 from leader.protocol.requests import Steps
 from leader.runtime.driver import Driver, SessionDriver
 from leader.zookeeper.session import SessionState
@@ -53,22 +53,23 @@ class ScriptedCore:
         self.ended = True
 
 
-class Granted(LogJournal):
+class Epochs(LogJournal):
     """Notes what it is told."""
 
     def __init__(self) -> None:
         super().__init__()
         self.told: SimpleQueue[int] = SimpleQueue()
 
-    def granted(self, epoch: int, took: timedelta) -> None:
-        self.told.put(epoch)
+    def record(self, entry: Entry) -> None:
+        assert isinstance(entry, Granted)
+        self.told.put(entry.epoch)
 
 
 class Stage:
     """A driver over a scripted core, and what is done on it."""
 
     def __init__(self) -> None:
-        self.core, self.journal = ScriptedCore(), Granted()
+        self.core, self.journal = ScriptedCore(), Epochs()
         self.deferred = DeferredJournal(self.journal)
         self.at_end = threading.Event()
         self.driver = Driver(
@@ -125,10 +126,10 @@ def test_a_timer_runs_out_and_work_goes_on(stage: Stage) -> None:
 
 
 def test_the_journal_is_told_when_nothing_else_happens_and_before_the_end(stage: Stage) -> None:
-    stage.do(lambda: stage.deferred.granted(1, timedelta(0)))
+    stage.do(lambda: stage.deferred.record(Granted(1, timedelta(0))))
     assert stage.journal.told.get(timeout=WITHIN_S) == 1
 
-    stage.do(lambda: stage.deferred.granted(2, timedelta(0)))
+    stage.do(lambda: stage.deferred.record(Granted(2, timedelta(0))))
     stage.end()
 
     assert stage.journal.told.get_nowait() == 2

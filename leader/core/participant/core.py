@@ -27,7 +27,7 @@ from leader.core.participant.publish import CardKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
 from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
-from leader.journal import Journal, Move
+from leader.journal import Journal, Judged, Move
 from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Steps
@@ -219,7 +219,7 @@ class ParticipantCore:
         self.state = moved.state
         if type(before) is not type(moved.state):
             self._due_at = None
-            self._journal.moved(Move("participant", before, moved.state, event))
+            self._journal.record(Move("participant", before, moved.state, event))
             self._card.moved(before, moved.state)
             if isinstance(moved.state, m.Leaving | m.BackingOff):
                 self._last_abdication = moved.state.reason
@@ -318,7 +318,7 @@ class ParticipantCore:
         """Weigh the guard's verdict against the readiness of the other participants."""
         verdict = yield from self._declines.admitted(said.verdict)
         self._last_verdict = verdict
-        self._journal.judged(said.epoch, verdict, took)
+        self._journal.record(Judged(said.epoch, verdict, took))
         self._card.judged(verdict.ready, verdict.reasons)
         return m.GuardSaid(said.epoch, (yield from self._declines.weighed(verdict, self._card.card)))
 
