@@ -36,9 +36,9 @@ from leader.errors import (
     ZooKeeperUnreachableError,
 )
 from leader.factory import ElectorSetup, make_elector
-from leader.flink.election import LeaderContender, LeaderElection
+from leader.flink.component import LeaderContender
 from leader.flink.retrieval import LeaderRetrievalListener, LeaderRetrievalService
-from leader.flink.service import LeaderElectionService
+from leader.flink.service import LeaderElection, LeaderElectionService
 from leader.flink.view import LeaderView, ViewState
 from leader.journal import Granted, Journal, Judged, LogJournal, Move, Revoked
 from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch

@@ -29,7 +29,7 @@ from leader.flink.view import Knowledge, LeaderView, ViewState
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.requests import Stat, watched
 from leader.protocol.terms import decode_component, decode_leader
-from leader.runtime.inbox import InboxThread
+from leader.runtime.driver import InboxThread
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

@@ -5,39 +5,42 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import structlog
 
 from leader.clock import Clock, Countdown
 from leader.config import ElectionConfig
-from leader.core.lease import SessionView
 from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
 from leader.elector import Electable, ElectionStatus, Guard
 from leader.errors import ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.participant import Participant
-from leader.protocol.terms import Leadership
+from leader.protocol.requests import Steps
+from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership
+from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
 from leader.runtime.callbacks import Callbacks
-from leader.runtime.driver import Driver
+from leader.runtime.driver import Driver, OnWatch, Session
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 class BaseElector(ABC):
-    """See the module, and `leader.elector.Elector`, which a subclass completes with its reads.
+    """See the module, and `leader.elector.Elector`.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, the driver, and
     `leader-callbacks`, which calls guard and electable.
     """
 
-    _driver: Driver
-    """Runs the core. Made by the subclass; at its end it ends `_callbacks`."""
-
     def __init__(
         self,
-        session: SessionView,
+        session: Session,
+        asking: Callable[[OnWatch], Callable[[Steps[None]], object]],
         *,
         config: ElectionConfig,
         participant: Participant,
@@ -46,7 +49,7 @@ class BaseElector(ABC):
         journal: Journal | None,
         clock: Clock,
     ) -> None:
-        self._journal = DeferredJournal(journal or LogJournal(participant.id))
+        deferred = DeferredJournal(journal or LogJournal(participant.id))
         self._callbacks = Callbacks(guard, electable, self._post)
         self._core = ParticipantCore(
             session=session,
@@ -55,7 +58,16 @@ class BaseElector(ABC):
             callbacks=self._callbacks,
             clock=clock,
             uniform=random.uniform,
-            journal=self._journal,
+            journal=deferred,
+        )
+        self._driver = Driver(
+            self._core,
+            session,
+            asking,
+            clock=clock,
+            journal=deferred,
+            name="leader-election",
+            on_end=self._callbacks.end,
         )
         self._lifecycle = threading.Lock()  # held while threads are started, never while they are waited for
         self._started = self._close_called = False  # once true, they stay so; may be read without a lock
@@ -66,13 +78,18 @@ class BaseElector(ABC):
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
         """Whatever may refuse to be had, before anything is started."""
 
-    @abstractmethod
     def _begin(self) -> None:
         """Start the driver."""
+        self._driver.start()
 
-    @abstractmethod
     def _finish(self, countdown: Countdown) -> None:
         """Wait until the driver has ended the core, or end it by force."""
+        if not self._driver.stop(countdown.remaining()):
+            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+
+    @abstractmethod
+    def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        """Run steps that only read. Any thread."""
 
     # --- called by the owner, on any thread ---------------------------------------------------------
 
@@ -169,6 +186,18 @@ class BaseElector(ABC):
             reasons: What is missing, for people.
         """
         self._driver.post(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
+
+    def get_all_participants(self) -> list[ParticipantView]:
+        """Everybody in the queue, oldest first. ZooKeeperUnavailableError."""
+        return self._read(lambda: participants_steps(self._core.paths))
+
+    def get_leader(self) -> LeaderInfo | None:
+        """The confirmed leader. ZooKeeperUnavailableError, RecordError."""
+        return self._read(lambda: leader_steps(self._core.paths))
+
+    def get_epoch(self) -> EpochRecord | None:
+        """The newest epoch, and the schema of what the election protects. ZooKeeperUnavailableError."""
+        return self._read(lambda: epoch_steps(self._core.paths))
 
     def status(self) -> ElectionStatus:
         """How we stand. No I/O; any thread."""

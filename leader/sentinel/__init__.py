@@ -7,8 +7,8 @@ closes it: the leader's nodes vanish within milliseconds (docs/adr/0010-crash-se
 
 - `sentinel`: in the guarded process. Starts the program and hands sessions over to it through a pipe.
 - `wire`: the lines in that pipe, and the frames that end a session.
-- `__main__`, `program`, `ensemble`: the program. With `wire` they import the standard library alone, and little
-  of it: the program is started with every scheduler and must be small and quick.
+- `__main__`, `program`, `ensemble`: the program. These and `wire` import the standard library alone, and
+  little of it: the program is started with every scheduler and must be small and quick.
 
 This module imports nothing, because the program loads it.
 """

@@ -42,7 +42,7 @@ def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
         ZooKeeperUnavailableError: No answer.
         RecordError: The node holds something else.
     """
-    return _read(session, lambda: leader_steps(ElectionPaths(root)))
+    return read(session, lambda: leader_steps(ElectionPaths(root)))
 
 
 def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
@@ -52,7 +52,7 @@ def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
         ZooKeeperUnavailableError: No answer.
         RecordError: The node holds something else.
     """
-    return _read(session, lambda: epoch_steps(ElectionPaths(root)))
+    return read(session, lambda: epoch_steps(ElectionPaths(root)))
 
 
 def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantView]:
@@ -61,7 +61,7 @@ def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantV
     Raises:
         ZooKeeperUnavailableError: No answer.
     """
-    return _read(session, lambda: participants_steps(ElectionPaths(root)))
+    return read(session, lambda: participants_steps(ElectionPaths(root)))
 
 
 def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]:
@@ -70,11 +70,11 @@ def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]
     Raises:
         ZooKeeperUnavailableError: No answer.
     """
-    return _read(session, lambda: latches_steps(queue))
+    return read(session, lambda: latches_steps(queue))
 
 
-def _read(session: ZooKeeperSession, steps: Callable[[], Steps[T]]) -> T:
-    """Reads may be repeated; three tries, each request with its own limit."""
+def read(session: ZooKeeperSession, steps: Callable[[], Steps[T]]) -> T:
+    """Run steps that only read, and so may be repeated: three tries, each request with its own limit."""
     retrying = Retrying(
         retry=retry_if_exception(lambda exc: isinstance(exc, LeaderError) and exc.retryable),
         wait=wait_random_exponential(multiplier=0.1, max=1.0),

@@ -19,8 +19,7 @@ from leader import (
     ZooKeeperSession,
 )
 from leader.elector import Electable
-from leader.flink.election import LeaderElection
-from leader.flink.service import LeaderElectionService
+from leader.flink.service import LeaderElection, LeaderElectionService
 
 LONG = timedelta(seconds=10)
 

@@ -107,7 +107,7 @@ def test_a_latch_that_is_ended_by_force_tells_its_listeners_if_its_close_mode_sa
         assert heard.leads.wait(LONG.total_seconds())
         latch._driver.post(hang)
         assert hangs.wait(LONG.total_seconds())
-        monkeypatch.setattr(latch._driver, "_last_wait", lambda: timedelta(0))
+        monkeypatch.setattr(ZooKeeperSession, "answer_limit", timedelta(0))
 
         latch.close(timeout=A_WHILE)
         assert not heard.lost.is_set(), "the driver has not come to its end"

@@ -16,7 +16,7 @@ from leader.clock import boottime
 from leader.core.latch import model as latch_m
 from leader.journal import DeferredJournal, Entry, Granted, LogJournal
 from leader.protocol.requests import Steps
-from leader.runtime.driver import Driver, SessionDriver
+from leader.runtime.driver import Driver
 from leader.zookeeper.session import SessionState
 from tests.forked import exit_code_of_child
 
@@ -74,8 +74,8 @@ class Stage:
         self.at_end = threading.Event()
         self.driver = Driver(
             self.core,
-            _to_the_end,
-            last_wait=lambda: WITHIN,
+            ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1", session_timeout=3 * WITHIN)),
+            lambda _on_watch: _to_the_end,
             clock=boottime,
             journal=self.deferred,
             name="driver-of-a-test",
@@ -262,8 +262,13 @@ def test_nothing_is_lost_done_twice_or_done_out_of_order(stage: Stage, seed: int
 
 def test_what_comes_after_the_end_is_not_kept_and_the_session_tells_nothing_more() -> None:
     session, core = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1")), ScriptedCore()
-    driver = SessionDriver(
-        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="driver-of-a-test"
+    driver = Driver(
+        core,
+        session,
+        lambda _on_watch: _to_the_end,
+        clock=boottime,
+        journal=DeferredJournal(LogJournal()),
+        name="driver-of-a-test",
     )
     driver.post(core.end)  # what comes before the start is kept
     driver.start()
@@ -289,8 +294,13 @@ def test_a_session_without_a_connection_is_healed_before_the_core_hears_of_its_t
     done: list[str] = []
     monkeypatch.setattr(session, "heal", lambda: done.append("healed"))
     monkeypatch.setattr(core.due, "set", lambda: done.append("heard"))
-    driver = SessionDriver(
-        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="driver-of-a-test"
+    driver = Driver(
+        core,
+        session,
+        lambda _on_watch: _to_the_end,
+        clock=boottime,
+        journal=DeferredJournal(LogJournal()),
+        name="driver-of-a-test",
     )
     core.due_at = boottime()
     driver.start()
