@@ -208,6 +208,12 @@ class Elector(Protocol):
         """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
 
         To become ready ends a back-off; to say so again does not: `poke` does.
+
+        Args:
+            ready: Whether the guard would say yes.
+            missing: How many things are missing, if not.
+            missing_bytes: How much is left to fetch.
+            reasons: What is missing, for people.
         """
         ...
 

@@ -126,7 +126,7 @@ class BaseElector(ABC):
             raise
 
     def remove_from_leader_lock_queue(self) -> None:
-        """Leave the queue, leading or not, and stay out until added again. Returns at once."""
+        """See `Elector.remove_from_leader_lock_queue`."""
         self._post(m.RemoveAsked())
 
     def close(self, timeout: timedelta) -> None:
@@ -157,50 +157,41 @@ class BaseElector(ABC):
             _log.warning("callback_still_busy", calling=self._callbacks.calling)
 
     def is_leader(self) -> bool:
-        """Whether we certainly lead at this moment. No I/O; any thread."""
+        """See `Elector.is_leader`."""
         return self.leadership() is not None
 
     def leadership(self) -> Leadership | None:
-        """The leadership, with its token, if we certainly lead at this moment. No I/O; any thread."""
+        """See `Elector.leadership`."""
         return None if self._close_called else self._core.term.leadership()
 
     def abdicate(self, reason: str) -> None:
-        """Leave the queue, leading or not; back off; queue again at the end. Returns at once."""
+        """See `Elector.abdicate`."""
         self._post(m.AbdicationAsked(reason))
 
     def poke(self) -> None:
-        """Say that the guard might answer otherwise now: ends a back-off. Returns at once."""
+        """See `Elector.poke`."""
         self._post(m.Poked())
 
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
     ) -> None:
-        """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
-
-        To become ready ends a back-off; to say so again does not: `poke` does.
-
-        Args:
-            ready: Whether the guard would say yes.
-            missing: How many things are missing, if not.
-            missing_bytes: How much is left to fetch.
-            reasons: What is missing, for people.
-        """
+        """See `Elector.publish_readiness`."""
         self._driver.post(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
 
     def get_all_participants(self) -> list[ParticipantView]:
-        """Everybody in the queue, oldest first. ZooKeeperUnavailableError."""
+        """See `Elector.get_all_participants`."""
         return self._read(lambda: participants_steps(self._core.paths))
 
     def get_leader(self) -> LeaderInfo | None:
-        """The confirmed leader. ZooKeeperUnavailableError, RecordError."""
+        """See `Elector.get_leader`."""
         return self._read(lambda: leader_steps(self._core.paths))
 
     def get_epoch(self) -> EpochRecord | None:
-        """The newest epoch, and the schema of what the election protects. ZooKeeperUnavailableError."""
+        """See `Elector.get_epoch`."""
         return self._read(lambda: epoch_steps(self._core.paths))
 
     def status(self) -> ElectionStatus:
-        """How we stand. No I/O; any thread."""
+        """See `Elector.status`."""
         return self._core.status()
 
     # --- the inside ---------------------------------------------------------------------------------
