@@ -17,7 +17,7 @@ deposed leader is refused.
 from leader.clock import Clock, boottime
 from leader.config import ElectionConfig
 from leader.core.latch.machine import SuspendedPolicy
-from leader.elector import Elector
+from leader.elector import Electable, ElectionStatus, Elector, Guard, Phase, Verdict
 from leader.errors import (
     AclError,
     ElectionConfigError,
@@ -36,31 +36,32 @@ from leader.errors import (
     ZooKeeperUnreachableError,
 )
 from leader.factory import ElectorSetup, make_elector
-from leader.flink.election import LeaderContender, LeaderElection
+from leader.flink.component import LeaderContender
 from leader.flink.retrieval import LeaderRetrievalListener, LeaderRetrievalService
-from leader.flink.service import LeaderElectionService
+from leader.flink.service import LeaderElection, LeaderElectionService
 from leader.flink.view import LeaderView, ViewState
-from leader.guard import Guard, Verdict
-from leader.journal import Journal, LogJournal, Move
+from leader.journal import Granted, Journal, Judged, LogJournal, Move, Revoked
 from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
-from leader.protocol.card import Card, Rank
 from leader.protocol.control import StepDownWish, asked_to_step_down
-from leader.protocol.participant import Participant
+from leader.protocol.participant import Card, Participant, Rank
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo, Leadership, schema_raised
 from leader.protocol.view import ParticipantView, next_in_line
 from leader.queue import LeaderLockQueue
-from leader.runtime.callbacks import Electable
 from leader.sentinel.sentinel import CrashSentinel
-from leader.status import ElectionStatus, Phase
-from leader.zookeeper.access import Access, Permission
 from leader.zookeeper.acl import AclDifference, AclEnforcement
-from leader.zookeeper.config import TlsConfig
+from leader.zookeeper.config import Access, Permission, TlsConfig
 from leader.zookeeper.fencing import fenced_transaction
-from leader.zookeeper.observers import read_epoch, read_latches, read_leader, read_participants
-from leader.zookeeper.operations import NobodyLeadsError, NoSuchParticipantError, request_switchover
+from leader.zookeeper.operations import (
+    NobodyLeadsError,
+    NoSuchParticipantError,
+    read_epoch,
+    read_leader,
+    read_participants,
+    request_switchover,
+)
 from leader.zookeeper.session import SessionState, ZooKeeperConfig, ZooKeeperSession
 
 __all__ = [
@@ -85,8 +86,10 @@ __all__ = [
     "FencedOutError",
     "FencingToken",
     "ForkedError",
+    "Granted",
     "Guard",
     "Journal",
+    "Judged",
     "LatchConfig",
     "LatchListener",
     "LatchState",
@@ -115,6 +118,7 @@ __all__ = [
     "PublicationError",
     "Rank",
     "RecordError",
+    "Revoked",
     "SessionState",
     "SingleElector",
     "StepDownWish",
@@ -135,7 +139,6 @@ __all__ = [
     "make_elector",
     "next_in_line",
     "read_epoch",
-    "read_latches",
     "read_leader",
     "read_participants",
     "request_switchover",

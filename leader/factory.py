@@ -9,14 +9,12 @@ from pathlib import Path
 
 from leader.clock import Clock, boottime
 from leader.config import ElectionConfig
-from leader.elector import Elector
+from leader.elector import Electable, Elector, Guard
 from leader.errors import ElectionConfigError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.single import SingleElector
 from leader.protocol.participant import Participant
 from leader.queue import LeaderLockQueue
-from leader.runtime.callbacks import Electable
 from leader.zookeeper.session import ZooKeeperSession
 
 
@@ -58,41 +56,33 @@ def make_elector(kind: str, setup: ElectorSetup) -> Elector:
     """
     match kind:
         case "zookeeper":
-            return _zookeeper(setup)
+            if setup.session is None:
+                raise ElectionConfigError(
+                    "elector 'zookeeper' needs a started ZooKeeperSession; give one in `session`"
+                )
+            return LeaderLockQueue(
+                session=setup.session,
+                config=setup.config,
+                participant=setup.participant,
+                guard=setup.guard,
+                electable=setup.electable,
+                journal=setup.journal,
+                clock=setup.clock,
+            )
         case "single":
-            return _single(setup)
+            return SingleElector(
+                config=setup.config,
+                participant=setup.participant,
+                guard=setup.guard,
+                electable=setup.electable,
+                journal=setup.journal,
+                clock=setup.clock,
+                epoch_file=setup.epoch_file,
+            )
         case _ if ":" in kind:
             return _own(kind, setup)
     raise ElectionConfigError(
         f"elector {kind!r} is not known; give zookeeper, single, or dotted.path:factory for one of your own"
-    )
-
-
-def _zookeeper(setup: ElectorSetup) -> Elector:
-    if setup.session is None:
-        raise ElectionConfigError(
-            "elector 'zookeeper' needs a started ZooKeeperSession; give one in `session`"
-        )
-    return LeaderLockQueue(
-        session=setup.session,
-        config=setup.config,
-        participant=setup.participant,
-        guard=setup.guard,
-        electable=setup.electable,
-        journal=setup.journal,
-        clock=setup.clock,
-    )
-
-
-def _single(setup: ElectorSetup) -> Elector:
-    return SingleElector(
-        config=setup.config,
-        participant=setup.participant,
-        guard=setup.guard,
-        electable=setup.electable,
-        journal=setup.journal,
-        clock=setup.clock,
-        epoch_file=setup.epoch_file,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
 import structlog
 
-from leader.guard import Verdict
+from leader.elector import Verdict
 from leader.protocol.record import record
 
 _log = structlog.get_logger("leader")
@@ -51,23 +50,39 @@ class Move:
         return getattr(self.event, "reason", None) or getattr(self.after, "reason", None)
 
 
+@record
+class Granted:
+    """Leadership was confirmed, `took` after the lock was gained."""
+
+    epoch: int
+    took: timedelta
+
+
+@record
+class Revoked:
+    """Confirmed leadership ended."""
+
+    epoch: int
+    reason: str
+
+
+@record
+class Judged:
+    """The guard answered, `took` after it was asked."""
+
+    epoch: int
+    verdict: Verdict
+    took: timedelta
+
+
+Entry = Move | Granted | Revoked | Judged
+
+
 class Journal(Protocol):
     """Called by the driver of the election, in order, some milliseconds after the fact. Must be quick."""
 
-    def moved(self, move: Move) -> None:
-        """A machine changed its state."""
-        ...
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        """Leadership was confirmed, `took` after the lock was gained."""
-        ...
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        """Confirmed leadership ended."""
-        ...
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """The guard answered, `took` after it was asked."""
+    def record(self, entry: Entry) -> None:
+        """Take note of `entry`."""
         ...
 
 
@@ -76,37 +91,25 @@ class DeferredJournal:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._entries: list[Callable[[], None]] = []
+        self._entries: list[Entry] = []
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to flush."""
         return not self._entries
 
+    def record(self, entry: Entry) -> None:
+        """See `Journal.record`."""
+        self._entries.append(entry)
+
     def flush(self) -> None:
         """Pass on what was kept, in order. A journal that raises is logged, and loses the entry."""
         entries, self._entries = self._entries, []
         for entry in entries:
             try:
-                entry()
+                self._journal.record(entry)
             except Exception:  # noqa: BLE001 - foreign code: an entry is not worth a leadership
                 _log.exception("journal_raised")
-
-    def moved(self, move: Move) -> None:
-        """See `Journal.moved`."""
-        self._entries.append(lambda: self._journal.moved(move))
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        """See `Journal.granted`."""
-        self._entries.append(lambda: self._journal.granted(epoch, took))
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        """See `Journal.revoked`."""
-        self._entries.append(lambda: self._journal.revoked(epoch, reason))
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """See `Journal.judged`."""
-        self._entries.append(lambda: self._journal.judged(epoch, verdict, took))
 
 
 class LogJournal:
@@ -115,31 +118,27 @@ class LogJournal:
     def __init__(self, participant: str = "") -> None:
         self._log = _log.bind(participant=participant) if participant else _log
 
-    def moved(self, move: Move) -> None:
-        """See `Journal.moved`."""
-        self._log.info(
-            "election_moved",
-            machine=move.machine,
-            was=move.was,
-            now=move.now,
-            on=move.on,
-            reason=move.reason,
-        )
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        """See `Journal.granted`."""
-        self._log.info("leadership_granted", epoch=epoch, took_s=round(took.total_seconds(), 6))
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        """See `Journal.revoked`."""
-        self._log.info("leadership_revoked", epoch=epoch, reason=reason)
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """See `Journal.judged`."""
-        self._log.info(
-            "guard_answered",
-            epoch=epoch,
-            ready=verdict.ready,
-            reasons=list(verdict.reasons),
-            took_s=round(took.total_seconds(), 6),
-        )
+    def record(self, entry: Entry) -> None:
+        """See `Journal.record`."""
+        match entry:
+            case Move(machine):
+                self._log.info(
+                    "election_moved",
+                    machine=machine,
+                    was=entry.was,
+                    now=entry.now,
+                    on=entry.on,
+                    reason=entry.reason,
+                )
+            case Granted(epoch, took):
+                self._log.info("leadership_granted", epoch=epoch, took_s=round(took.total_seconds(), 6))
+            case Revoked(epoch, reason):
+                self._log.info("leadership_revoked", epoch=epoch, reason=reason)
+            case Judged(epoch, verdict, took):
+                self._log.info(
+                    "guard_answered",
+                    epoch=epoch,
+                    ready=verdict.ready,
+                    reasons=list(verdict.reasons),
+                    took_s=round(took.total_seconds(), 6),
+                )

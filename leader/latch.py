@@ -24,8 +24,9 @@ from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
 from leader.protocol.view import ParticipantView
-from leader.runtime.driver import SessionDriver
-from leader.zookeeper.observers import read_latches
+from leader.runtime.driver import Driver
+from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
@@ -128,9 +129,10 @@ class LeaderLatch:
             journal=deferred,
             policy=config.suspended_policy,
         )
-        self._driver = SessionDriver(
+        self._driver = Driver(
             self._latch,
             session,
+            lambda on_watch: SessionExecutor(session, on_watch).run,
             clock=clock,
             journal=deferred,
             name="leader-latch",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from leader.guard import Verdict
-from leader.journal import Journal, LogJournal, Move
-from leader.status import ElectionStatus
+from leader.elector import ElectionStatus
+from leader.journal import Entry, Granted, Journal, Judged, LogJournal, Move, Revoked
 
 _MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
 
@@ -68,28 +66,21 @@ class ElectionMetrics:
         """Add gauges that are read from `participant` at each scrape. Once for each registry."""
         self._registry.register(_StatusCollector(participant))
 
-    def moved(self, move: Move) -> None:
-        """See `Journal.moved`."""
-        self._moves.labels(move.machine, move.now, move.on).inc()
-        self._next.moved(move)
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        """See `Journal.granted`."""
-        self._granted.inc()
-        self._epoch.set(epoch)
-        self._handover.observe(took.total_seconds())
-        self._next.granted(epoch, took)
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        """See `Journal.revoked`."""
-        self._revoked.inc()
-        self._next.revoked(epoch, reason)
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """See `Journal.judged`."""
-        self._verdicts.labels("yes" if verdict.ready else "no").inc()
-        self._guard.observe(took.total_seconds())
-        self._next.judged(epoch, verdict, took)
+    def record(self, entry: Entry) -> None:
+        """See `Journal.record`."""
+        match entry:
+            case Move():
+                self._moves.labels(entry.machine, entry.now, entry.on).inc()
+            case Granted(epoch, took):
+                self._granted.inc()
+                self._epoch.set(epoch)
+                self._handover.observe(took.total_seconds())
+            case Revoked():
+                self._revoked.inc()
+            case Judged(_, verdict, took):
+                self._verdicts.labels("yes" if verdict.ready else "no").inc()
+                self._guard.observe(took.total_seconds())
+        self._next.record(entry)
 
 
 _HELP = {

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
 from leader.core.lease import check_margin
+from leader.elector import Electable, Guard
 from leader.errors import LeaderError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.protocol.participant import Participant
-from leader.protocol.terms import EpochRecord, LeaderInfo
-from leader.protocol.view import ParticipantView
+from leader.protocol.requests import Steps
 from leader.runtime.base_elector import BaseElector
-from leader.runtime.callbacks import Electable
-from leader.runtime.driver import SessionDriver
 from leader.zookeeper.acl import AclEnforcement
-from leader.zookeeper.observers import read_epoch, read_leader, read_participants
+from leader.zookeeper.executor import SessionExecutor
+from leader.zookeeper.operations import read
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _SHOWN = 5
 """Of mended nodes, in the log."""
@@ -64,6 +66,7 @@ class LeaderLockQueue(BaseElector):
         check_margin(config.step_down_margin, session.negotiated_timeout)
         super().__init__(
             session,
+            lambda on_watch: SessionExecutor(session, on_watch).run,
             config=config,
             participant=participant,
             guard=guard,
@@ -71,42 +74,24 @@ class LeaderLockQueue(BaseElector):
             journal=journal,
             clock=clock,
         )
-        self._session, self._root = session, config.root
-        self._driver = SessionDriver(
-            self._core,
-            session,
-            clock=clock,
-            journal=self._journal,
-            name="leader-election",
-            on_end=self._callbacks.end,
-        )
+        self._session = session
         self._closing = threading.Event()
         mends = config.mend_access_lists and session.config.auth is not None
         self._enforcer = _enforcer(session, config.root, self._closing) if mends else None
 
-    def get_all_participants(self) -> list[ParticipantView]:
-        """Everybody in the queue, oldest first. See `read_participants`."""
-        return read_participants(self._session, self._root)
-
-    def get_leader(self) -> LeaderInfo | None:
-        """The confirmed leader. See `read_leader`."""
-        return read_leader(self._session, self._root)
-
-    def get_epoch(self) -> EpochRecord | None:
-        """The newest epoch, and the schema of what the election protects. See `read_epoch`."""
-        return read_epoch(self._session, self._root)
-
     def _begin(self) -> None:
         if self._enforcer is not None:
             self._enforcer.start()
-        self._driver.start()
+        super()._begin()
 
     def _finish(self, countdown: Countdown) -> None:
         self._closing.set()
-        if not self._driver.stop(countdown.remaining()):
-            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+        super()._finish(countdown)
         if self._enforcer is not None and self._enforcer.ident is not None:  # else it was never started
             self._enforcer.join(countdown.remaining().total_seconds())
+
+    def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        return read(self._session, steps)
 
 
 def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) -> threading.Thread:

@@ -15,8 +15,8 @@ from leader.core.participant.core import ParticipantCore
 from leader.errors import ZooKeeperUnavailableError
 from leader.journal import DeferredJournal, LogJournal
 from leader.protocol import requests as rq
-from leader.protocol.card import Card, decode_card
 from leader.protocol.control import Control, encode_control
+from leader.protocol.participant import Card, decode_card
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import drive
 from tests.expiring_zookeeper import ExpiringConnection, ExpiringZooKeeper

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from leader.core.participant.eligibility import read_cards
 from leader.errors import LeaderError
-from leader.protocol.card import Card
+from leader.protocol.participant import Card
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
-from leader.zookeeper.observers import read_epoch, read_leader, read_participants
-from leader.zookeeper.operations import read_control
+from leader.zookeeper.operations import read_control, read_epoch, read_leader, read_participants
 from leader.zookeeper.session import ZooKeeperSession
 
 

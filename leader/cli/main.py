@@ -14,9 +14,8 @@ from leader.cli.doctor import examine
 from leader.clock import Countdown
 from leader.protocol.terms import LeaderInfo
 from leader.protocol.view import ParticipantView
-from leader.zookeeper.observers import read_leader, read_participants
 from leader.zookeeper.operations import pause as pause_election
-from leader.zookeeper.operations import request_abdication, request_switchover
+from leader.zookeeper.operations import read_leader, read_participants, request_abdication, request_switchover
 from leader.zookeeper.operations import resume as resume_election
 
 _POLL = timedelta(milliseconds=200)

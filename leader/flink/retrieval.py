@@ -23,15 +23,13 @@ from typing import Protocol
 
 import structlog
 
-from leader.clock import Clock, Countdown, boottime
-from leader.core.backoff import jittered
+from leader.clock import Clock, Countdown, boottime, jittered
 from leader.errors import ElectionStateError, LeaderError, RecordError
 from leader.flink.view import Knowledge, LeaderView, ViewState
-from leader.protocol.component import decode_component
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.requests import Stat, watched
-from leader.protocol.terms import decode_leader
-from leader.runtime.inbox import InboxThread
+from leader.protocol.terms import decode_component, decode_leader
+from leader.runtime.driver import InboxThread
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 

@@ -20,16 +20,17 @@ from uuid import UUID, uuid4
 import structlog
 
 from leader.clock import Clock, Countdown, boottime
-from leader.elector import Elector
-from leader.errors import ElectionStateError, LeaderError
-from leader.flink.election import STOP_TIMEOUT, LeaderElection, Term
+from leader.elector import Electable, Elector
+from leader.errors import ElectionConfigError, ElectionStateError, LeaderError
+from leader.flink.component import Component, LeaderContender, Term
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
 from leader.protocol.terms import Leadership
-from leader.runtime.callbacks import Electable
-from leader.runtime.inbox import InboxThread
+from leader.runtime.driver import InboxThread
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
+
+STOP_TIMEOUT = timedelta(seconds=10)
 
 
 class LeaderElectionService:
@@ -85,7 +86,16 @@ class LeaderElectionService:
         path = self._paths.component(checked_name(component, "component"))
         with self._lock:
             if component not in self._elections:
-                self._elections[component] = LeaderElection(self, component, path)
+                made = Component(
+                    component,
+                    path,
+                    self._session,
+                    post=self._post,
+                    present=lambda: self._term,
+                    abdicate=self._elector.abdicate,
+                    clock=self._clock,
+                )
+                self._elections[component] = LeaderElection(self, made)
             return self._elections[component]
 
     def start(self) -> None:
@@ -194,36 +204,39 @@ class LeaderElectionService:
 
     # --- the thread `leader-service` ------------------------------------------------------------------
 
+    @property
+    def _components(self) -> list[Component]:
+        return [election._component for election in list(self._elections.values())]
+
     def _grant_all(self, term: Term) -> None:
-        for election in list(self._elections.values()):
-            election._grant(term)
+        for component in self._components:
+            component.grant(term)
 
     def _revoke_all(self, told: threading.Event) -> None:
         """Revoke all, then withdraw all. `told` is set when both are done."""
-        elections = list(self._elections.values())
+        components = self._components
         try:
-            for election in elections:
-                election._revoke()
-            for election in elections:
-                election._publication.withdraw()
+            for component in components:
+                component.revoke()
+            for component in components:
+                component.withdraw()
         finally:
             told.set()
 
     def _settle_all(self) -> None:
         """Correct what is published, whatever the pauses between tries: there is a new connection."""
-        for election in list(self._elections.values()):
-            election._publication.settle()
+        for component in self._components:
+            component.settle()
 
     def _settle_due(self) -> None:
         """Try again where a retry is due. Each component has pauses of its own."""
         now = self._clock()
-        for election in list(self._elections.values()):
-            retry_at = election._publication.retry_at
-            if retry_at is not None and retry_at <= now:
-                election._publication.settle()
+        for component in self._components:
+            if component.retry_at is not None and component.retry_at <= now:
+                component.settle()
 
     def _due_at(self) -> timedelta | None:
-        times = [election._publication.retry_at for election in list(self._elections.values())]
+        times = [component.retry_at for component in self._components]
         return min((at for at in times if at is not None), default=None)
 
     # --- kazoo's threads: only enqueue ----------------------------------------------------------------
@@ -231,3 +244,68 @@ class LeaderElectionService:
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
             self._post(self._settle_all)
+
+
+class LeaderElection:
+    """The election of one component. Made by `LeaderElectionService.election`. Any thread may use it."""
+
+    def __init__(self, service: LeaderElectionService, component: Component) -> None:
+        self._service, self._component = service, component
+
+    @property
+    def component(self) -> str:
+        """Its name."""
+        return self._component.name
+
+    def start(self, contender: LeaderContender) -> None:
+        """Register a contender. It is granted leadership when the participant leads, or leads already.
+
+        Raises:
+            ElectionStateError: There is a contender already, or the service was stopped.
+        """
+        service = self._service
+        with service._lock:
+            if service._stopped:
+                raise ElectionStateError("this service was stopped; make a new LeaderElectionService")
+            present, term = self._component.contender, service._term
+            if present is None:
+                self._component.contender = contender
+                if term is not None:
+                    service._post(partial(self._component.grant, term))
+        if present is not None:
+            raise ElectionStateError(
+                f"component {self.component} has a contender ({present.description}); stop that first"
+            )
+
+    def stop(self, timeout: timedelta = STOP_TIMEOUT) -> None:
+        """Unregister the contender: it is revoked, if granted, and told nothing more. Other components go on.
+
+        Safe to repeat; safe within a callback, where it returns at once and `revoke` follows the callback.
+        """
+        told = threading.Event()
+        with self._service._lock:
+            contender, self._component.contender = self._component.contender, None
+            if contender is None or not self._service._post(partial(self._leave, contender, told)):
+                return  # a service that does not run has revoked it, or is about to
+        if not self._service._thread.here and not told.wait(timeout.total_seconds()):
+            _log.warning("contender_still_busy", component=self.component)
+
+    def _leave(self, contender: LeaderContender, told: threading.Event) -> None:
+        try:
+            self._component.leave(contender)
+        finally:
+            told.set()
+
+    def confirm_leadership(self, session: UUID, address: str) -> None:
+        """Publish where this component can be reached. Returns at once; ignored if `session` is over.
+
+        Raises:
+            ElectionConfigError: The address is empty.
+        """
+        if not address:
+            raise ElectionConfigError(f"the address of component {self.component} is empty; give one")
+        self._service._post(partial(self._component.confirm, session, address))
+
+    def has_leadership(self, session: UUID) -> bool:
+        """Whether this component leads under this session id at this moment. No I/O."""
+        return self._component.contender is not None and self._service.has_leadership(session)

@@ -16,28 +16,22 @@ import structlog
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
-from leader.core.latch import model as latch_m
-from leader.core.lease import SessionLiveness
+from leader.elector import Electable, Guard
 from leader.errors import FencedOutError, ZooKeeperUnavailableError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.zookeeper import MemoryConnection, MemoryZooKeeper
 from leader.protocol.participant import Participant
-from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Read, Request, Steps, Transaction, TransactionFailedError, Write, drive
-from leader.protocol.terms import EpochRecord, FencingToken, LeaderInfo
-from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
+from leader.protocol.terms import FencingToken
 from leader.runtime.base_elector import BaseElector
-from leader.runtime.callbacks import Electable
-from leader.runtime.driver import Driver
+from leader.runtime.driver import OnWatch
+from leader.zookeeper.states import SessionStates
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 _SESSION_TIMEOUT = timedelta(days=365)
-_LAST_WAIT = timedelta(seconds=1)
-"""How long `close` waits for a request that is under way when it ends the core by force."""
 
 
 class MemoryElection:
@@ -84,30 +78,37 @@ class MemoryElection:
 
 
 class MemorySession:
-    """One participant's session; see `leader.core.lease.SessionView`. Any thread may use it.
+    """One participant's session; see `leader.runtime.driver.Session`. Any thread may use it.
+
+    Listeners are called under the election's lock.
 
     Args:
         election: Where the session is held.
-        on_watch: Called under the election's lock, by any thread: it must only enqueue.
     """
 
-    def __init__(self, election: MemoryElection, on_watch: Callable[[str, bool], None]) -> None:
-        self._election, self._on_watch = election, on_watch
+    answer_limit = timedelta(seconds=1)
+
+    def __init__(self, election: MemoryElection) -> None:
+        self._election = election
+        self._on_watch: OnWatch = lambda _path, _gone: None
         self._connection: MemoryConnection | None = None
-        self.liveness = SessionLiveness(_SESSION_TIMEOUT)
+        self._states = SessionStates(_SESSION_TIMEOUT)
+        self.liveness = self._states.liveness
+        self.add_listener, self.remove_listener = self._states.add, self._states.remove
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether it is open."""
-        return self.liveness.facts.is_connected
+    def asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
+        """Say who is told of a watch, before the session is opened. Returns what takes steps to their end.
 
-    @property
-    def session_id(self) -> int | None:
-        """Id of the present session."""
-        return self.liveness.facts.session_id
+        `on_watch` is called under the election's lock, by any thread: it must only enqueue.
+        """
+        self._on_watch = on_watch
+        return self._run
 
     def reconnect(self) -> None:
         """There is no link that could be dead."""
+
+    def heal(self) -> None:
+        """There is nothing that could have ended."""
 
     def open(self) -> None:
         """Begin a session; another one, if there is one."""
@@ -116,7 +117,7 @@ class MemorySession:
             zookeeper = self._election._zookeeper
             asked = zookeeper.clock()
             self._connection = zookeeper.connect(self._on_watch)
-            self.liveness.attached(self._connection.session_id, asked, _SESSION_TIMEOUT)
+            self._states.connected(self._connection.session_id, asked, _SESSION_TIMEOUT)
 
     def close(self) -> None:
         """End it; its ephemeral nodes go."""
@@ -126,12 +127,12 @@ class MemorySession:
     def _end(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self.liveness.broke(lost=True)
+            self._states.lost()
             connection.close()
 
-    def run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[None]) -> None:
         """Run `steps` to their end, on whatever session is open at each. Raises what they raise."""
-        return drive(steps, self._answer)
+        drive(steps, self._answer)
 
     def _answer(self, request: Request) -> Any:
         with self._election._lock:
@@ -166,10 +167,10 @@ class MemoryElector(BaseElector):
         electable: Electable,
         journal: Journal | None = None,
     ) -> None:
-        self._election, self._paths = election, ElectionPaths(config.root)
-        self._session = MemorySession(election, self._on_watch)
+        self._election, self._session = election, MemorySession(election)
         super().__init__(
             self._session,
+            self._session.asking,
             config=config,
             participant=participant,
             guard=guard,
@@ -177,27 +178,6 @@ class MemoryElector(BaseElector):
             journal=journal,
             clock=election.clock,
         )
-        self._driver = Driver(
-            self._core,
-            self._session.run,
-            last_wait=lambda: _LAST_WAIT,
-            clock=election.clock,
-            journal=self._journal,
-            name="leader-election",
-            on_end=self._callbacks.end,
-        )
-
-    def get_all_participants(self) -> list[ParticipantView]:
-        """See `Elector.get_all_participants`."""
-        return self._election.read(participants_steps(self._paths))
-
-    def get_leader(self) -> LeaderInfo | None:
-        """See `Elector.get_leader`."""
-        return self._election.read(leader_steps(self._paths))
-
-    def get_epoch(self) -> EpochRecord | None:
-        """See `Elector.get_epoch`."""
-        return self._election.read(epoch_steps(self._paths))
 
     def lose_session(self) -> None:
         """For tests: end the session, as an ensemble does with one that was silent for too long.
@@ -205,25 +185,15 @@ class MemoryElector(BaseElector):
         The participant leads no more at once, and queues again with a new session.
         """
         self._session.open()
-        self._driver.post(lambda: self._core.link(latch_m.SessionGone()))
-        self._tell_link_up()
 
     def _begin(self) -> None:
         self._session.open()
-        self._driver.start()
-        self._tell_link_up()
+        super()._begin()
 
     def _finish(self, countdown: Countdown) -> None:
-        if not self._driver.stop(countdown.remaining()):
-            _log.warning("election_still_busy")
+        super()._finish(countdown)
         if not self._driver.here:  # else the driver still needs the session, to end the core
             self._session.close()  # deletes what is left of this participant
 
-    def _tell_link_up(self) -> None:
-        session_id = self._session.session_id
-        if session_id is not None:
-            self._driver.post(lambda: self._core.link(latch_m.LinkUp(session_id)))
-
-    def _on_watch(self, path: str, gone: bool) -> None:
-        """Called by the thread that changed the node, under the election's lock: only enqueue."""
-        self._driver.post(lambda: self._core.heard(path, gone))
+    def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        return self._election.read(steps())

@@ -19,15 +19,14 @@ from pathlib import Path
 
 from leader.clock import Clock, Countdown, boottime
 from leader.config import ElectionConfig
+from leader.elector import Electable, Guard
 from leader.errors import ElectionConfigError, ElectionStateError, RecordError, ZooKeeperUnavailableError
-from leader.guard import Guard
 from leader.journal import Journal
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.protocol.participant import Participant
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Create, EnsurePath, Request, SetData, Transaction
 from leader.protocol.terms import EpochRecord, decode_epoch, encode_epoch
-from leader.runtime.callbacks import Electable
 
 
 class SingleElector(MemoryElector):

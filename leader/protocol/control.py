@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from leader.protocol.encoding import decode, encode, field
+from leader.protocol.record import decode, encode, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,15 +50,6 @@ class ElectionPaths:
         self.control = f"{root}/control"
         self.components = f"{root}/components"
 
-    def __eq__(self, other: object) -> bool:
-        return self.root == other.root if isinstance(other, ElectionPaths) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.root)
-
-    def __repr__(self) -> str:
-        return f"ElectionPaths({self.root!r})"
-
     def handover(self, epoch: int, latch: str) -> str:
         """Made and deleted in the transaction that raises the epoch for the latch node called `latch`."""
         return f"{self.root}/handover-{epoch}-{latch}"

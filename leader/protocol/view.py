@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from leader.errors import RecordError
-from leader.protocol.card import Card, decode_card, yields_to
-from leader.protocol.participant import Participant, decode_id
+from leader.protocol.participant import Card, Participant, decode_card, decode_id, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import NodeMissingError, Stat, Steps, get, get_children, get_each
 from leader.protocol.terms import EpochRecord, LeaderInfo, decode_epoch, decode_leader
@@ -53,7 +52,7 @@ def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
 
 
 def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
-    """See `leader.zookeeper.observers.read_latches`."""
+    """See `leader.zookeeper.operations.read_latches`."""
     try:
         children = yield from get_children(queue)
     except NodeMissingError:
@@ -68,7 +67,7 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
 
 
 def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
-    """See `leader.zookeeper.observers.read_leader`."""
+    """See `leader.zookeeper.operations.read_leader`."""
     try:
         data, stat = yield from get(paths.leader)
     except NodeMissingError:
@@ -79,7 +78,7 @@ def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
 
 
 def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
-    """See `leader.zookeeper.observers.read_epoch`."""
+    """See `leader.zookeeper.operations.read_epoch`."""
     try:
         data, _ = yield from get(paths.epoch)
     except NodeMissingError:
@@ -88,7 +87,7 @@ def epoch_steps(paths: ElectionPaths) -> Steps[EpochRecord | None]:
 
 
 def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
-    """See `leader.zookeeper.observers.read_participants`."""
+    """See `leader.zookeeper.operations.read_participants`."""
     try:
         leader = yield from leader_steps(paths)
     except RecordError:

@@ -5,40 +5,42 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import structlog
 
 from leader.clock import Clock, Countdown
 from leader.config import ElectionConfig
-from leader.core.lease import SessionView
 from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
+from leader.elector import Electable, ElectionStatus, Guard
 from leader.errors import ElectionStateError
-from leader.guard import Guard
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.participant import Participant
-from leader.protocol.terms import Leadership
-from leader.runtime.callbacks import Callbacks, Electable
-from leader.runtime.driver import Driver
-from leader.status import ElectionStatus
+from leader.protocol.requests import Steps
+from leader.protocol.terms import EpochRecord, LeaderInfo, Leadership
+from leader.protocol.view import ParticipantView, epoch_steps, leader_steps, participants_steps
+from leader.runtime.callbacks import Callbacks
+from leader.runtime.driver import Driver, OnWatch, Session
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 class BaseElector(ABC):
-    """See the module, and `leader.elector.Elector`, which a subclass completes with its reads.
+    """See the module, and `leader.elector.Elector`.
 
     Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election`, the driver, and
     `leader-callbacks`, which calls guard and electable.
     """
 
-    _driver: Driver
-    """Runs the core. Made by the subclass; at its end it ends `_callbacks`."""
-
     def __init__(
         self,
-        session: SessionView,
+        session: Session,
+        asking: Callable[[OnWatch], Callable[[Steps[None]], object]],
         *,
         config: ElectionConfig,
         participant: Participant,
@@ -47,7 +49,7 @@ class BaseElector(ABC):
         journal: Journal | None,
         clock: Clock,
     ) -> None:
-        self._journal = DeferredJournal(journal or LogJournal(participant.id))
+        deferred = DeferredJournal(journal or LogJournal(participant.id))
         self._callbacks = Callbacks(guard, electable, self._post)
         self._core = ParticipantCore(
             session=session,
@@ -56,7 +58,16 @@ class BaseElector(ABC):
             callbacks=self._callbacks,
             clock=clock,
             uniform=random.uniform,
-            journal=self._journal,
+            journal=deferred,
+        )
+        self._driver = Driver(
+            self._core,
+            session,
+            asking,
+            clock=clock,
+            journal=deferred,
+            name="leader-election",
+            on_end=self._callbacks.end,
         )
         self._lifecycle = threading.Lock()  # held while threads are started, never while they are waited for
         self._started = self._close_called = False  # once true, they stay so; may be read without a lock
@@ -67,13 +78,18 @@ class BaseElector(ABC):
     def _prepare(self) -> None:  # noqa: B027 - most need nothing
         """Whatever may refuse to be had, before anything is started."""
 
-    @abstractmethod
     def _begin(self) -> None:
         """Start the driver."""
+        self._driver.start()
 
-    @abstractmethod
     def _finish(self, countdown: Countdown) -> None:
         """Wait until the driver has ended the core, or end it by force."""
+        if not self._driver.stop(countdown.remaining()):
+            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+
+    @abstractmethod
+    def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        """Run steps that only read. Any thread."""
 
     # --- called by the owner, on any thread ---------------------------------------------------------
 
@@ -110,7 +126,7 @@ class BaseElector(ABC):
             raise
 
     def remove_from_leader_lock_queue(self) -> None:
-        """Leave the queue, leading or not, and stay out until added again. Returns at once."""
+        """See `Elector.remove_from_leader_lock_queue`."""
         self._post(m.RemoveAsked())
 
     def close(self, timeout: timedelta) -> None:
@@ -141,38 +157,41 @@ class BaseElector(ABC):
             _log.warning("callback_still_busy", calling=self._callbacks.calling)
 
     def is_leader(self) -> bool:
-        """Whether we certainly lead at this moment. No I/O; any thread."""
+        """See `Elector.is_leader`."""
         return self.leadership() is not None
 
     def leadership(self) -> Leadership | None:
-        """The leadership, with its token, if we certainly lead at this moment. No I/O; any thread."""
+        """See `Elector.leadership`."""
         return None if self._close_called else self._core.term.leadership()
 
     def abdicate(self, reason: str) -> None:
-        """Leave the queue, leading or not; back off; queue again at the end. Returns at once."""
+        """See `Elector.abdicate`."""
         self._post(m.AbdicationAsked(reason))
 
     def poke(self) -> None:
-        """Say that the guard might answer otherwise now: ends a back-off. Returns at once."""
+        """See `Elector.poke`."""
         self._post(m.Poked())
 
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
     ) -> None:
-        """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
-
-        To become ready ends a back-off; to say so again does not: `poke` does.
-
-        Args:
-            ready: Whether the guard would say yes.
-            missing: How many things are missing, if not.
-            missing_bytes: How much is left to fetch.
-            reasons: What is missing, for people.
-        """
+        """See `Elector.publish_readiness`."""
         self._driver.post(lambda: self._core.readiness(ready, missing, missing_bytes, reasons))
 
+    def get_all_participants(self) -> list[ParticipantView]:
+        """See `Elector.get_all_participants`."""
+        return self._read(lambda: participants_steps(self._core.paths))
+
+    def get_leader(self) -> LeaderInfo | None:
+        """See `Elector.get_leader`."""
+        return self._read(lambda: leader_steps(self._core.paths))
+
+    def get_epoch(self) -> EpochRecord | None:
+        """See `Elector.get_epoch`."""
+        return self._read(lambda: epoch_steps(self._core.paths))
+
     def status(self) -> ElectionStatus:
-        """How we stand. No I/O; any thread."""
+        """See `Elector.status`."""
         return self._core.status()
 
     # --- the inside ---------------------------------------------------------------------------------

@@ -11,38 +11,20 @@ the term. So no question is unanswered while the participant leads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from leader.core.participant import model as m
+from leader.elector import Electable, Guard, Verdict
 from leader.errors import in_words
-from leader.guard import Guard, Verdict
 from leader.protocol.terms import Leadership
-from leader.runtime.inbox import InboxThread
+from leader.runtime.driver import InboxThread
 
 _log = structlog.get_logger(__name__)
 
 
-class Electable(Protocol):
-    """Whoever wants to lead. Called on the thread `leader-callbacks`, one call at a time, in order.
-
-    The guard is asked on this thread too. While a call does not return, the guard is not asked, so this
-    participant takes no further term. `status().trouble` says so once the term is over.
-    """
-
-    def elected(self, leadership: Leadership) -> None:
-        """Lead, with this token. If this raises, the participant abdicates."""
-        ...
-
-    def revoked(self, leadership: Leadership, reason: str) -> None:
-        """Stop what this leadership began. It is over already; return soon."""
-        ...
-
-
-class Callbacks:
+class Callbacks(InboxThread):
     """See the module, and `leader.core.participant.term.CallbackPort`. The driver asks; it never waits.
 
     Args:
@@ -52,42 +34,29 @@ class Callbacks:
     """
 
     def __init__(self, guard: Guard, electable: Electable, post: Callable[[m.Event], None]) -> None:
-        self._guard, self._electable, self._post = guard, electable, post
-        self._thread = InboxThread("leader-callbacks")
+        super().__init__("leader-callbacks")
+        self._guard, self._electable, self._answer = guard, electable, post
         self._asked_about: int | None = None
         self.calling: str | None = None
         """What is being called at this moment."""
 
-    @property
-    def here(self) -> bool:
-        """Whether the caller runs on the callback thread."""
-        return self._thread.here
-
-    def start(self) -> None:
-        """Start the thread. RuntimeError if there is no room for it."""
-        self._thread.start()
-
     def end(self) -> None:
         """End the thread after the calls that were asked for. The guard is asked no more."""
         self._asked_about = None
-        self._thread.end()
-
-    def join(self, timeout: timedelta) -> bool:
-        """Wait until the thread has ended, but not on it. False if a call holds it; it is left alone."""
-        return self._thread.join(timeout)
+        super().end()
 
     def ask(self, epoch: int) -> None:
         """See `CallbackPort.ask`."""
         self._asked_about = epoch
-        self._thread.post(partial(self._ask, epoch))
+        self.post(partial(self._ask, epoch))
 
     def elected(self, leadership: Leadership) -> None:
         """See `CallbackPort.elected`."""
-        self._thread.post(partial(self._elected, leadership))
+        self.post(partial(self._elected, leadership))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
         """See `CallbackPort.revoked`."""
-        self._thread.post(partial(self._revoked, leadership, reason))
+        self.post(partial(self._revoked, leadership, reason))
 
     # --- on the thread ------------------------------------------------------------------------------
 
@@ -97,7 +66,7 @@ class Callbacks:
         self.calling = "guard"
         verdict = checked(self._guard)
         self.calling = None
-        self._post(m.GuardSaid(epoch, verdict))
+        self._answer(m.GuardSaid(epoch, verdict))
 
     def _elected(self, leadership: Leadership) -> None:
         self.calling = "elected"
@@ -105,7 +74,7 @@ class Callbacks:
             self._electable.elected(leadership)
         except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take the lead must not keep it
             _log.exception("elected_raised", epoch=leadership.epoch)
-            self._post(m.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
+            self._answer(m.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
         self.calling = None
 
     def _revoked(self, leadership: Leadership, reason: str) -> None:
@@ -115,7 +84,7 @@ class Callbacks:
         except BaseException:  # noqa: BLE001 - foreign code: leadership is over whatever it says
             _log.exception("revoked_raised", epoch=leadership.epoch)
         self.calling = None
-        self._post(m.Drained(leadership.epoch))
+        self._answer(m.Drained(leadership.epoch))
 
 
 def checked(guard: Guard) -> Verdict:

@@ -6,8 +6,8 @@ pidfd. When the kernel says that the process has ended, and never before, it att
 closes it: the leader's nodes vanish within milliseconds (docs/adr/0010-crash-sentinel.md).
 
 - `sentinel`: in the guarded process. Starts the program and hands sessions over to it through a pipe.
-- `messages`: the lines in that pipe.
-- `__main__`, `program`, `ensemble`, `wire`: the program. These modules import the standard library alone, and
+- `wire`: the lines in that pipe, and the frames that end a session.
+- `__main__`, `program`, `ensemble`: the program. These and `wire` import the standard library alone, and
   little of it: the program is started with every scheduler and must be small and quick.
 
 This module imports nothing, because the program loads it.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from leader.sentinel import wire
-from leader.sentinel.messages import Handoff
+from leader.sentinel.wire import Handoff
 
 if TYPE_CHECKING:
     import ssl
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CLOSED, OVER = "closed", "over"
 """How a session ended: the sentinel closed it, or it was over already."""
 
-DEFAULT_PORT = 2181
 CONNECT_LIMIT_S = 1.0
 
 Address = tuple[int, tuple[str, int]]
@@ -62,17 +61,18 @@ class Ensemble:
     """See the module.
 
     Args:
-        hosts: Connection string.
+        hosts: `host:port,host:port`, each with its port; an IPv6 address without brackets.
         tls: Files, if the servers want TLS.
         clock: Seconds; must not stand still while the machine sleeps.
 
     Raises:
-        ValueError: The connection string cannot be read.
+        ValueError: A port is no number.
         OSError: A file for TLS is missing, or is no certificate.
     """
 
     def __init__(self, hosts: str, tls: Tls | None, clock: Callable[[], float]) -> None:
-        self._hosts = read_hosts(hosts)
+        servers = [server.rpartition(":") for server in hosts.split(",")]
+        self._hosts = [(host, int(port)) for host, _, port in servers]
         self._tls: ssl.SSLContext | None = None if tls is None else _tls_context(tls)
         self._clock = clock
         self._known: list[tuple[str, Address]] = []
@@ -137,32 +137,6 @@ def _receive(connection: socket.socket, count: int) -> bytes:
             raise ConnectionResetError("the server hung up")
         data += part
     return data
-
-
-def read_hosts(text: str) -> list[tuple[str, int]]:
-    """Names and ports of a connection string such as `one:2181,[::1]:2182/chroot`, in order.
-
-    Raises:
-        ValueError: A port is not a number from 1 to 65535, or there is no host at all.
-    """
-    found = [_read_host(word.strip()) for word in text.partition("/")[0].split(",") if word.strip()]
-    if not found:
-        raise ValueError(f"no host in {text!r}; write host:port,host:port")
-    return found
-
-
-def _read_host(word: str) -> tuple[str, int]:
-    if word.startswith("["):  # an IPv6 address
-        host, bracket, rest = word[1:].partition("]")
-        if not host or not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{word!r} is no host; write [address]:port")
-        port = rest[1:]
-    else:
-        host, _, port = word.rpartition(":") if word.count(":") == 1 else (word, "", "")
-    number = int(port) if port else DEFAULT_PORT
-    if not host or not 0 < number < 1 << 16:
-        raise ValueError(f"{word!r} is no host; write host:port")
-    return host, number
 
 
 def _resolve(host: str, port: int) -> list[Address]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from leader.sentinel.ensemble import Ensemble, Tls
-from leader.sentinel.messages import Handoff, MessageError, read_line
+from leader.sentinel.wire import Handoff, MessageError, read_line
 
 _CHUNK_BYTES = 1 << 16
 _PAUSE_S = 0.1
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
     Signals that ask a process to end are blocked: `CrashSentinel` does so before it starts the program.
 
     Args:
-        arguments: Process id, number of its inherited pidfd, connection string, then the fields of `Tls`.
+        arguments: Process id, number of its inherited pidfd, hosts, then the fields of `Tls`.
     """
     pid, pidfd, hosts = int(arguments[0]), int(arguments[1]), arguments[2]
     tls = Tls(*arguments[3:]) if len(arguments) > 3 else None

@@ -13,9 +13,9 @@ from pathlib import Path
 import structlog
 
 from leader.sentinel.ensemble import Tls
-from leader.sentinel.messages import FORGET, Handoff, handoff_line
 from leader.sentinel.program import CANNOT_WATCH
-from leader.zookeeper.config import TlsConfig
+from leader.sentinel.wire import FORGET, Handoff, handoff_line
+from leader.zookeeper.config import TlsConfig, read_hosts
 from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
@@ -177,7 +177,7 @@ class CrashSentinel:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
         try:
             return subprocess.Popen(
-                [*program, str(pid), str(pidfd), self._session.config.hosts, *_tls(self._session)],
+                [*program, str(pid), str(pidfd), _hosts(self._session), *_tls(self._session)],
                 stdin=pipe,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(pidfd,),
@@ -202,6 +202,11 @@ class CrashSentinel:
             if self._closing.wait(delay_s) or not self._launch():
                 return
             delay_s = min(_RESTART_MAX_S, 2 * delay_s)
+
+
+def _hosts(session: ZooKeeperSession) -> str:
+    """The servers as the program wants them, which has no parser of connection strings."""
+    return ",".join(f"{host}:{port}" for host, port in read_hosts(session.config.hosts).addresses)
 
 
 def _tls(session: ZooKeeperSession) -> tuple[str, ...]:

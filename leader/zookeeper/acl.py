@@ -20,7 +20,7 @@ from leader.clock import Countdown
 from leader.errors import AclError, ZooKeeperUnavailableError
 from leader.protocol.paths import checked_root
 from leader.protocol.requests import NotPermittedError
-from leader.zookeeper.access import Access, Permission, wanted_access
+from leader.zookeeper.config import Access, Permission, wanted_access
 from leader.zookeeper.executor import Together
 from leader.zookeeper.session import ZooKeeperSession
 

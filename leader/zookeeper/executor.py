@@ -36,7 +36,7 @@ class SessionExecutor:
     Args:
         session: Started by somebody else.
         on_watch: Called on kazoo's connection thread, with path and whether the node is gone; only enqueues.
-        limit: Longest wait for one answer; a third of the session without it, for a later one is of no use.
+        limit: Longest wait for one answer; the session's `answer_limit` without it.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SessionExecutor:
         limit: Callable[[], timedelta] | None = None,
     ) -> None:
         self._session, self._on_watch = session, on_watch
-        self._limit = limit or self._third_of_session
+        self._limit = limit or (lambda: session.answer_limit)
 
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
@@ -117,9 +117,6 @@ class SessionExecutor:
 
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         return self._session.call(method, *args, timeout=self._limit(), **kw)
-
-    def _third_of_session(self) -> timedelta:
-        return min(self._session.config.call_timeout, self._session.negotiated_timeout / 3)
 
     def _watch(self, wanted: bool) -> Callable[[WatchedEvent], None] | None:
         return self._fired if wanted else None

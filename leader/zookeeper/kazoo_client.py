@@ -29,8 +29,7 @@ from kazoo.protocol.states import EVENT_TYPE_MAP, WatchedEvent
 from kazoo.security import ACL, Id
 
 from leader.clock import boottime
-from leader.zookeeper.access import default_access
-from leader.zookeeper.config import SASL, ZooKeeperConfig, read_hosts
+from leader.zookeeper.config import SASL, ZooKeeperConfig, default_access, read_hosts
 from leader.zookeeper.handler import Handler
 from leader.zookeeper.link import LinkWatch, Patience
 

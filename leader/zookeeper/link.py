@@ -123,22 +123,23 @@ def ready(
     ahead = [file for file in readers if _holds_bytes(file)]
     if ahead:
         return ahead, []
+    reads = [(_number(file), file) for file in readers]
+    writes = [(_number(file), file) for file in writers]
     poll = select.poll()
     try:
-        for file in readers:
-            poll.register(file, select.POLLIN)
-        for file in writers:
-            poll.register(file, select.POLLOUT)
+        for number, _ in reads:
+            poll.register(number, select.POLLIN)
+        for number, _ in writes:
+            poll.register(number, select.POLLOUT)
     except ValueError as exc:
         raise OSError(errno.EBADF, "the socket is closed") from exc
     events = poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
     if not events:
         return [], []
-    numbers = [number for number, _ in events]
-    return (
-        [file for file in readers if _number(file) in numbers],
-        [file for file in writers if _number(file) in numbers],
-    )
+    found = [number for number, _ in events]
+    return [file for number, file in reads if number in found], [
+        file for number, file in writes if number in found
+    ]
 
 
 def _holds_bytes(file: Any) -> bool:

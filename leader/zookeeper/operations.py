@@ -1,13 +1,17 @@
-"""What operators ask of an election, from outside: switch over, abdicate, pause, resume.
+"""An election from outside, without queueing: who leads, who queues; and what operators ask of it.
 
-Each writes one wish into the control node, by compare-and-set; leader and candidates watch it. A wish informs
-the participants, it does not force them: safety rests on epoch and guard, as ever.
+Operators switch over, ask for an abdication, pause and resume. Each writes one wish into the control node, by
+compare-and-set; leader and candidates watch it. A wish informs the participants, it does not force them:
+safety rests on epoch and guard, as ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from leader.errors import LeaderError, RecordError
 from leader.protocol.control import Control, Pause, Switchover, decode_control, encode_control
@@ -21,10 +25,65 @@ from leader.protocol.requests import (
     get,
     set_data,
 )
-from leader.protocol.terms import LeaderInfo
-from leader.protocol.view import leader_steps, participants_steps
+from leader.protocol.terms import EpochRecord, LeaderInfo
+from leader.protocol.view import ParticipantView, epoch_steps, latches_steps, leader_steps, participants_steps
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
+
+T = TypeVar("T")
+
+
+def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
+    """Read the confirmed leader; None while there is none.
+
+    It may be over by the time you read it. Safe to show, not to decide with.
+
+    Raises:
+        ZooKeeperUnavailableError: No answer.
+        RecordError: The node holds something else.
+    """
+    return read(session, lambda: leader_steps(ElectionPaths(root)))
+
+
+def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
+    """Read the newest epoch, and the schema of what the election protects; None in a new election.
+
+    Raises:
+        ZooKeeperUnavailableError: No answer.
+        RecordError: The node holds something else.
+    """
+    return read(session, lambda: epoch_steps(ElectionPaths(root)))
+
+
+def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantView]:
+    """Read the queue, oldest first. Who leaves while we read is left out.
+
+    Raises:
+        ZooKeeperUnavailableError: No answer.
+    """
+    return read(session, lambda: participants_steps(ElectionPaths(root)))
+
+
+def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]:
+    """Read the queue of bare latches at `queue`, ours or Curator's, oldest first; the first is the leader.
+
+    Raises:
+        ZooKeeperUnavailableError: No answer.
+    """
+    return read(session, lambda: latches_steps(queue))
+
+
+def read(session: ZooKeeperSession, steps: Callable[[], Steps[T]]) -> T:
+    """Run steps that only read, and so may be repeated: three tries, each request with its own limit."""
+    retrying = Retrying(
+        retry=retry_if_exception(lambda exc: isinstance(exc, LeaderError) and exc.retryable),
+        wait=wait_random_exponential(multiplier=0.1, max=1.0),
+        stop=stop_after_attempt(3),
+        reraise=True,
+    )
+    executor = SessionExecutor(session)
+    return retrying(lambda: executor.run(steps()))
+
 
 _WRITE_TRIES = 5
 

@@ -147,6 +147,11 @@ class ZooKeeperSession:
         """The session timeout the server granted, which is the one that counts."""
         return self._connector.negotiated
 
+    @property
+    def answer_limit(self) -> timedelta:
+        """Longest wait of an election for one answer: a later one is of no use."""
+        return min(self.config.call_timeout, self.negotiated_timeout / 3)
+
     def add_listener(self, enqueue: Callable[[SessionState], None]) -> None:
         """Be told of each change of state.
 

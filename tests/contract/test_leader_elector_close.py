@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leader import ElectionConfig, ElectionStateError, Leadership, LogJournal, Participant, Phase, Verdict
+from leader.journal import Entry, Granted
 from leader.local.single import SingleElector
 from tests.elector_bench import ALL, LONG, Bench, Member
 
@@ -32,9 +33,10 @@ class Hanging(LogJournal):
         super().__init__()
         self.hangs, self.go_on = threading.Event(), threading.Event()
 
-    def granted(self, epoch: int, took: timedelta) -> None:
-        self.hangs.set()
-        self.go_on.wait(LONG.total_seconds())
+    def record(self, entry: Entry) -> None:
+        if isinstance(entry, Granted):
+            self.hangs.set()
+            self.go_on.wait(LONG.total_seconds())
 
 
 @every_kind
@@ -113,8 +115,9 @@ class Closing(LogJournal):
         super().__init__()
         self.close: Callable[[], None] = lambda: None
 
-    def granted(self, epoch: int, took: timedelta) -> None:
-        self.close()
+    def record(self, entry: Entry) -> None:
+        if isinstance(entry, Granted):
+            self.close()
 
 
 @every_kind

@@ -22,8 +22,8 @@ from leader.core.participant import core as participant_core
 from leader.core.participant import machine as participant_machine
 from leader.core.participant import model as m
 from leader.core.participant.claim import EpochClaimant
+from leader.elector import Guard, Verdict
 from leader.errors import ZooKeeperUnavailableError
-from leader.guard import Guard, Verdict
 from leader.protocol import requests as rq
 from leader.protocol.paths import in_queue_order
 from leader.runtime import callbacks

@@ -16,8 +16,7 @@ from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.core.participant.core import ParticipantCore
 from leader.errors import LeaderError, ZooKeeperUnavailableError
-from leader.guard import Verdict
-from leader.journal import Move
+from leader.journal import Entry, Judged, Move
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
@@ -267,21 +266,18 @@ class _Journal:
     def __init__(self, world: World, name: str, boot: str, callbacks: SimulatedCallbacks) -> None:
         self._world, self._name, self._boot, self._callbacks = world, name, boot, callbacks
 
-    def moved(self, move: Move) -> None:
-        if self._world.telling:
-            reason = f" ({move.reason})" if move.reason else ""
-            self._world.tell(self._name, f"{move.machine}: {move.was} -> {move.now} on {move.on}{reason}")
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        """The history has it."""
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        """The history has it."""
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        """What the guard really said counts, not what the core made of it."""
-        kind = Kind.APPROVED if self._callbacks.content else Kind.REFUSED
-        self._world.note(kind, self._name, epoch, boot=self._boot)
+    def record(self, entry: Entry) -> None:
+        match entry:
+            case Move() if self._world.telling:
+                reason = f" ({entry.reason})" if entry.reason else ""
+                self._world.tell(
+                    self._name, f"{entry.machine}: {entry.was} -> {entry.now} on {entry.on}{reason}"
+                )
+            case Judged(epoch):  # what the guard really said counts, not what the core made of it
+                kind = Kind.APPROVED if self._callbacks.content else Kind.REFUSED
+                self._world.note(kind, self._name, epoch, boot=self._boot)
+            case _:
+                """The history has it."""
 
 
 def _short(what: object) -> str:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from leader.core.participant import model as m
+from leader.elector import Verdict
 from leader.errors import LeaderError
-from leader.guard import Verdict
 from leader.protocol import requests as rq
 from leader.protocol.terms import FencingToken, Leadership
 from leader.runtime import callbacks

@@ -18,9 +18,8 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.flink.election import LeaderElection
-from leader.flink.service import LeaderElectionService
-from leader.runtime.callbacks import Electable
+from leader.elector import Electable
+from leader.flink.service import LeaderElection, LeaderElectionService
 
 LONG = timedelta(seconds=10)
 

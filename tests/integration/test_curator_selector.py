@@ -24,8 +24,7 @@ from leader.core.latch.steps import PlainClaimant
 from leader.core.participant.claim import EpochClaimant
 from leader.core.participant.eligibility import Eligibility
 from leader.errors import LeaderError
-from leader.protocol.card import Card, Rank
-from leader.protocol.participant import Participant
+from leader.protocol.participant import Card, Participant, Rank
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import NotPermittedError, TransactionFailedError
 from nimbus.localstack.zookeeper import ZooKeeperServer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from leader.protocol.paths import ElectionPaths
-from leader.zookeeper.observers import read_latches
+from leader.zookeeper.operations import read_latches
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.conftest import LongLived
 from tests.integration.curator.jvm_gateway import CuratorClient, CuratorLatch, JvmGateway

@@ -25,8 +25,8 @@ from leader import (
 )
 from leader.errors import AclError
 from leader.protocol.requests import NotPermittedError
-from leader.zookeeper.access import OPEN, Access, Permission, wanted_access
 from leader.zookeeper.acl import AclDifference, AclEnforcement
+from leader.zookeeper.config import OPEN, Access, Permission, wanted_access
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 LONG = timedelta(seconds=20)

@@ -18,7 +18,7 @@ from leader import (
     ZooKeeperConfig,
     ZooKeeperSession,
 )
-from leader.protocol.card import Card, Rank, encode_card
+from leader.protocol.participant import Card, Rank, encode_card
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.fault_proxy.proxy import FaultProxy, Op
 

@@ -25,8 +25,7 @@ from leader import (
 )
 from leader.flink.retrieval import LeaderRetrievalService
 from leader.flink.view import LeaderView, ViewState
-from leader.protocol.component import ComponentInfo, encode_component
-from leader.protocol.terms import encode_leader
+from leader.protocol.terms import ComponentInfo, encode_component, encode_leader
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
 SESSION = timedelta(seconds=4)

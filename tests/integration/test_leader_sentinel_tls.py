@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from leader.sentinel import wire
 from leader.sentinel.ensemble import CLOSED, Ensemble, Tls
-from leader.sentinel.messages import Handoff
 from leader.sentinel.program import clock
+from leader.sentinel.wire import Handoff
 
 HANDOFF = Handoff(0x1234, b"p" * 16, 4000)
 

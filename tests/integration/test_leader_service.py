@@ -27,10 +27,10 @@ from leader import (
     Participant,
     Verdict,
 )
+from leader.elector import Electable
 from leader.factory import ElectorSetup, make_elector
 from leader.flink.service import LeaderElectionService
-from leader.protocol.component import decode_component
-from leader.runtime.callbacks import Electable
+from leader.protocol.terms import decode_component
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.service_nodes import LONG, Contender, Node
 
@@ -360,7 +360,7 @@ def test_an_error_of_zookeeper_is_told_to_the_contender_once_and_publication_goe
 
     eventually(lambda: len(contender.errors) == 1, what="the contender is told")
     assert "access list" in str(contender.errors[0])
-    eventually(lambda: node.service.election("c")._publication._failures >= 3, what="it is tried again")
+    eventually(lambda: node.service.election("c")._component._failures >= 3, what="it is tried again")
     assert contender.told == ["grant"]
     assert published("c") is None
     assert len(contender.errors) == 1, "told once for the whole row"

@@ -17,7 +17,7 @@ from leader import (
     ElectionStateError,
     LeaderError,
 )
-from leader.protocol.component import decode_component
+from leader.protocol.terms import decode_component
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from tests.integration.service_nodes import LONG, Node
 

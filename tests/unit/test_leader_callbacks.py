@@ -174,6 +174,6 @@ def test_the_end_does_not_wait_for_ever_for_a_call_that_hangs(stage: Stage) -> N
 
 def test_who_is_called_does_not_wait_for_its_own_end(stage: Stage) -> None:
     answers: SimpleQueue[bool] = SimpleQueue()
-    stage.callbacks._thread.post(lambda: answers.put(stage.callbacks.join(WITHIN)))
+    stage.callbacks.post(lambda: answers.put(stage.callbacks.join(WITHIN)))
 
     assert answers.get(timeout=WITHIN_S / 2)

@@ -20,7 +20,7 @@ from leader import (
     ZooKeeperSession,
 )
 from leader.clock import boottime
-from leader.journal import Move
+from leader.journal import Entry
 from leader.latch import CloseMode, LatchConfig, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.zookeeper import MemoryZooKeeper
@@ -59,7 +59,7 @@ class Hanging(LogJournal):
         super().__init__()
         self.hangs, self.go_on = threading.Event(), threading.Event()
 
-    def moved(self, move: Move) -> None:
+    def record(self, entry: Entry) -> None:
         self.hangs.set()
         self.go_on.wait(LONG.total_seconds())
 
@@ -107,7 +107,7 @@ def test_a_latch_that_is_ended_by_force_tells_its_listeners_if_its_close_mode_sa
         assert heard.leads.wait(LONG.total_seconds())
         latch._driver.post(hang)
         assert hangs.wait(LONG.total_seconds())
-        monkeypatch.setattr(latch._driver, "_last_wait", lambda: timedelta(0))
+        monkeypatch.setattr(ZooKeeperSession, "answer_limit", timedelta(0))
 
         latch.close(timeout=A_WHILE)
         assert not heard.lost.is_set(), "the driver has not come to its end"

@@ -14,9 +14,9 @@ import pytest
 from leader import ZooKeeperConfig, ZooKeeperSession
 from leader.clock import boottime
 from leader.core.latch import model as latch_m
-from leader.journal import DeferredJournal, LogJournal
+from leader.journal import DeferredJournal, Entry, Granted, LogJournal
 from leader.protocol.requests import Steps
-from leader.runtime.driver import Driver, SessionDriver
+from leader.runtime.driver import Driver
 from leader.zookeeper.session import SessionState
 from tests.forked import exit_code_of_child
 
@@ -53,28 +53,29 @@ class ScriptedCore:
         self.ended = True
 
 
-class Granted(LogJournal):
+class Epochs(LogJournal):
     """Notes what it is told."""
 
     def __init__(self) -> None:
         super().__init__()
         self.told: SimpleQueue[int] = SimpleQueue()
 
-    def granted(self, epoch: int, took: timedelta) -> None:
-        self.told.put(epoch)
+    def record(self, entry: Entry) -> None:
+        assert isinstance(entry, Granted)
+        self.told.put(entry.epoch)
 
 
 class Stage:
     """A driver over a scripted core, and what is done on it."""
 
     def __init__(self) -> None:
-        self.core, self.journal = ScriptedCore(), Granted()
+        self.core, self.journal = ScriptedCore(), Epochs()
         self.deferred = DeferredJournal(self.journal)
         self.at_end = threading.Event()
         self.driver = Driver(
             self.core,
-            _to_the_end,
-            last_wait=lambda: WITHIN,
+            ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1", session_timeout=3 * WITHIN)),
+            lambda _on_watch: _to_the_end,
             clock=boottime,
             journal=self.deferred,
             name="driver-of-a-test",
@@ -125,10 +126,10 @@ def test_a_timer_runs_out_and_work_goes_on(stage: Stage) -> None:
 
 
 def test_the_journal_is_told_when_nothing_else_happens_and_before_the_end(stage: Stage) -> None:
-    stage.do(lambda: stage.deferred.granted(1, timedelta(0)))
+    stage.do(lambda: stage.deferred.record(Granted(1, timedelta(0))))
     assert stage.journal.told.get(timeout=WITHIN_S) == 1
 
-    stage.do(lambda: stage.deferred.granted(2, timedelta(0)))
+    stage.do(lambda: stage.deferred.record(Granted(2, timedelta(0))))
     stage.end()
 
     assert stage.journal.told.get_nowait() == 2
@@ -261,8 +262,13 @@ def test_nothing_is_lost_done_twice_or_done_out_of_order(stage: Stage, seed: int
 
 def test_what_comes_after_the_end_is_not_kept_and_the_session_tells_nothing_more() -> None:
     session, core = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:1")), ScriptedCore()
-    driver = SessionDriver(
-        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="driver-of-a-test"
+    driver = Driver(
+        core,
+        session,
+        lambda _on_watch: _to_the_end,
+        clock=boottime,
+        journal=DeferredJournal(LogJournal()),
+        name="driver-of-a-test",
     )
     driver.post(core.end)  # what comes before the start is kept
     driver.start()
@@ -288,8 +294,13 @@ def test_a_session_without_a_connection_is_healed_before_the_core_hears_of_its_t
     done: list[str] = []
     monkeypatch.setattr(session, "heal", lambda: done.append("healed"))
     monkeypatch.setattr(core.due, "set", lambda: done.append("heard"))
-    driver = SessionDriver(
-        core, session, clock=boottime, journal=DeferredJournal(LogJournal()), name="driver-of-a-test"
+    driver = Driver(
+        core,
+        session,
+        lambda _on_watch: _to_the_end,
+        clock=boottime,
+        journal=DeferredJournal(LogJournal()),
+        name="driver-of-a-test",
     )
     core.due_at = boottime()
     driver.start()

@@ -136,7 +136,7 @@ def test_a_retry_that_is_due_leaves_the_pauses_of_other_components_alone(
     desk = Desk(SimpleNamespace(session_id=1, add_listener=lambda _listener: None))
     settled: list[str] = []
     for name, retry_at in (("a", timedelta(seconds=1)), ("b", timedelta(seconds=2))):
-        publication = desk.service.election(name)._publication
+        publication = desk.service.election(name)._component
         publication.retry_at = retry_at
         monkeypatch.setattr(publication, "settle", partial(settled.append, name))
 
@@ -282,7 +282,7 @@ def test_only_the_confirmation_of_the_present_term_by_who_was_granted_counts(des
 
     def published() -> bytes | None:
         desk.inbox.run()
-        found = election._publication._published
+        found = election._component._published
         return None if found is None else found[0]
 
     for stale in (old, uuid4()):

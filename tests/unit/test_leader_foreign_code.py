@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from leader.latch import _Mailbox
-from leader.runtime.inbox import InboxThread
+from leader.runtime.driver import InboxThread
 
 
 class SpeechlessError(Exception):

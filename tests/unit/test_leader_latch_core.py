@@ -12,6 +12,7 @@ from leader.core.latch.machine import SuspendedPolicy
 from leader.core.latch.model import News
 from leader.core.latch.steps import PlainClaimant
 from leader.core.lease import LeadershipLease, SessionLiveness
+from leader.errors import ZooKeeperUnavailableError
 from leader.journal import LogJournal
 from leader.local.zookeeper import MemoryZooKeeper
 from leader.protocol.requests import Steps
@@ -31,6 +32,7 @@ class Stage:
             self.liveness, lambda: self.now, S / 5, any_connection=policy is SuspendedPolicy.SESSION
         )
         self.told: list[News] = []
+        self.cuts = 0
         self.core = LatchCore(
             session=self,
             queue="/q",
@@ -47,7 +49,7 @@ class Stage:
         self.run(self.core.handle(m.Started()))
 
     def reconnect(self) -> None:
-        return
+        self.cuts += 1
 
     def run(self, steps: Steps[None]) -> None:
         self.connection.run(steps)
@@ -93,3 +95,21 @@ def test_a_latch_whose_driver_failed_while_it_claimed_the_lock_claims_it_again()
     stage.wait(2 * S)
 
     assert stage.lease.stands(stage.lease.hold)
+
+
+@pytest.mark.parametrize("policy", SuspendedPolicy)
+@pytest.mark.parametrize("link_is_new", [False, True])
+def test_a_proof_without_an_answer_cuts_the_link_it_was_sent_on_and_no_newer_one(
+    policy: SuspendedPolicy, link_is_new: bool
+) -> None:
+    stage = Stage(policy)
+    proof = stage.core.expired()
+    next(proof)
+    if link_is_new:  # the core is told of it after the failure of the proof
+        stage.liveness.broke(lost=False)
+        stage.liveness.attached(stage.connection.session_id, stage.now, S)
+
+    with pytest.raises(StopIteration):
+        proof.throw(ZooKeeperUnavailableError("no answer"))
+
+    assert stage.cuts == (0 if link_is_new else 1)

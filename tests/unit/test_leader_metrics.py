@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from leader import ElectionStatus, FencingToken, Leadership, Participant, Phase, Verdict
 from leader.core.participant import model as m
-from leader.journal import DeferredJournal, Move
+from leader.journal import DeferredJournal, Entry, Granted, Judged, Move, Revoked
 from leader.metrics import ElectionMetrics
 
 MS = timedelta(milliseconds=1)
@@ -20,17 +20,8 @@ class Deaf:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def moved(self, move: Move) -> None:
-        self.told.append("moved")
-
-    def granted(self, epoch: int, took: timedelta) -> None:
-        self.told.append("granted")
-
-    def revoked(self, epoch: int, reason: str) -> None:
-        self.told.append("revoked")
-
-    def judged(self, epoch: int, verdict: Verdict, took: timedelta) -> None:
-        self.told.append("judged")
+    def record(self, entry: Entry) -> None:
+        self.told.append(type(entry).__name__)
 
 
 class Leader:
@@ -50,11 +41,11 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     metrics = ElectionMetrics(registry, deaf)
 
     term = Leadership(7, FencingToken("/e", 0, 7), Participant("a"))
-    metrics.moved(Move("participant", m.Guarding(term), m.Leading(term), m.GuardSaid(7, Verdict(True))))
-    metrics.judged(7, Verdict(True), 2 * MS)
-    metrics.judged(7, Verdict(False), 2 * MS)
-    metrics.granted(7, 3 * MS)
-    metrics.revoked(7, "closed")
+    metrics.record(Move("participant", m.Guarding(term), m.Leading(term), m.GuardSaid(7, Verdict(True))))
+    metrics.record(Judged(7, Verdict(True), 2 * MS))
+    metrics.record(Judged(7, Verdict(False), 2 * MS))
+    metrics.record(Granted(7, 3 * MS))
+    metrics.record(Revoked(7, "closed"))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, labels)
@@ -64,7 +55,7 @@ def test_what_the_journal_hears_is_counted_and_passed_on() -> None:
     assert value("leader_granted_total") == value("leader_revoked_total") == 1
     assert value("leader_epoch") == 7
     assert value("leader_confirm_duration_seconds_sum") == 0.003
-    assert deaf.told == ["moved", "judged", "judged", "granted", "revoked"]
+    assert deaf.told == ["Move", "Judged", "Judged", "Granted", "Revoked"]
 
 
 def test_gauges_are_read_when_somebody_looks() -> None:
@@ -84,22 +75,21 @@ def test_a_deferred_journal_keeps_the_order_and_survives_one_that_raises() -> No
     deaf = Deaf()
 
     class Raises(Deaf):
-        def granted(self, epoch: int, took: timedelta) -> None:
-            raise OSError("disk full")
-
-        def revoked(self, epoch: int, reason: str) -> None:
-            deaf.told.append("revoked")
+        def record(self, entry: Entry) -> None:
+            if isinstance(entry, Granted):
+                raise OSError("disk full")
+            deaf.record(entry)
 
     journal = DeferredJournal(Raises())
-    journal.granted(1, MS)
-    journal.revoked(1, "closed")
+    journal.record(Granted(1, MS))
+    journal.record(Revoked(1, "closed"))
     assert not journal.empty
     assert deaf.told == []
 
     journal.flush()
 
     assert journal.empty
-    assert deaf.told == ["revoked"]
+    assert deaf.told == ["Revoked"]
 
 
 def test_why_says_what_keeps_a_participant_from_leading() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from leader.core.latch import model as latch_m
 from leader.core.participant import model as m
 from leader.protocol import requests as rq
-from leader.protocol.card import decode_card
+from leader.protocol.participant import decode_card
 from tests.participant_stage import PATHS, S, Server
 
 

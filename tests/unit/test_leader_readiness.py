@@ -12,7 +12,7 @@ from leader import Participant, ParticipantView, Verdict, next_in_line
 from leader.core.participant import model as m
 from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
-from leader.protocol.card import Card, Rank, encode_card
+from leader.protocol.participant import Card, Rank, encode_card
 from leader.runtime.callbacks import checked
 from tests.participant_stage import NO, PATHS, Member, Server
 

@@ -9,8 +9,6 @@ import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
 from leader import Card, ElectionConfigError, LeaderInfo, Participant, Rank, RecordError
-from leader.protocol.card import decode_card, encode_card
-from leader.protocol.component import ComponentInfo, decode_component, encode_component
 from leader.protocol.control import (
     Control,
     Pause,
@@ -19,9 +17,18 @@ from leader.protocol.control import (
     decode_control,
     encode_control,
 )
-from leader.protocol.participant import decode_id, encode_id
+from leader.protocol.participant import decode_card, decode_id, encode_card, encode_id
 from leader.protocol.paths import ElectionPaths, checked_root, in_queue_order, new_latch_prefix
-from leader.protocol.terms import EpochRecord, decode_epoch, decode_leader, encode_epoch, encode_leader
+from leader.protocol.terms import (
+    ComponentInfo,
+    EpochRecord,
+    decode_component,
+    decode_epoch,
+    decode_leader,
+    encode_component,
+    encode_epoch,
+    encode_leader,
+)
 from leader.zookeeper.fencing import first_failure
 
 COMPONENT = ElectionPaths("/e").component("rest")

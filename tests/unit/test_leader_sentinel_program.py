@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from leader.sentinel.ensemble import CLOSED, OVER
-from leader.sentinel.messages import FORGET, Handoff, handoff_line
 from leader.sentinel.program import GAVE_UP, SLACK_S, Ledger, Watched, end_session, watch
+from leader.sentinel.wire import FORGET, Handoff, handoff_line
 
 FIRST = Handoff(1, b"p" * 16, 4000)
 SECOND = Handoff(2, b"q" * 16, 4000)

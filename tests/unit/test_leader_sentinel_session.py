@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,9 @@ import psutil
 import pytest
 
 from leader import CrashSentinel, SessionState, ZooKeeperSession
-from leader.sentinel.messages import Handoff
-from leader.sentinel.sentinel import _tls
+from leader.sentinel.ensemble import Ensemble
+from leader.sentinel.sentinel import _hosts, _tls
+from leader.sentinel.wire import Handoff
 
 LONG = timedelta(seconds=10)
 
@@ -175,10 +177,27 @@ def test_the_program_is_told_the_files_of_the_sessions_own_tls(
     assert _tls(Session()) == ()
 
 
+def test_the_program_is_given_each_server_with_its_port() -> None:
+    session = Session("one, two:2182,[::1]:2183/chroot")
+
+    hosts = _hosts(session)
+
+    assert hosts == "one:2181,two:2182,::1:2183"
+    assert Ensemble(hosts, None, time.monotonic)._hosts == [("one", 2181), ("two", 2182), ("::1", 2183)]
+
+
 def test_a_program_that_cannot_work_is_not_started_again_and_again(
     eventually: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sentinel = CrashSentinel(Session(hosts="one:not-a-port"))
+    tls = SimpleNamespace(
+        ca_file="/no/such.pem",
+        cert_file=None,
+        key_file=None,
+        key_password=None,
+        verify_certificate=True,
+        verify_hostname=True,
+    )
+    sentinel = CrashSentinel(Session(tls=tls))
     sentinel.start()
 
     eventually(lambda: not sentinel._thread.is_alive())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kazoo.hosts import collect_hosts
 from kazoo.protocol.serialization import Close, Connect, int_struct
 
 from leader.sentinel import wire
-from leader.sentinel.ensemble import read_hosts
-from leader.sentinel.messages import FORGET, Handoff, MessageError, handoff_line, read_line
+from leader.sentinel.wire import FORGET, Handoff, MessageError, handoff_line, read_line
 
 PASSWORD = bytes(range(16))
 SESSION = 0x1000_2000_3000_4000
@@ -70,34 +68,6 @@ def test_a_refusal_or_half_a_reply_is_an_error(bad: bytes) -> None:
 def test_a_frame_of_no_sensible_length_is_an_error(length: int) -> None:
     with pytest.raises(wire.WireError):
         wire.frame_length(int_struct.pack(length))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "one:2181",
-        "one",
-        "one:2181,two:2182,three:2183/a/chroot",
-        " one:1 , two ",
-        "10.0.0.1:7",
-        "[::1]:2182,[fe80::1]",
-    ],
-)
-def test_hosts_are_read_as_kazoo_reads_them(text: str) -> None:
-    kazoos, _ = collect_hosts(text.replace(" ", ""))
-
-    assert read_hosts(text) == kazoos
-
-
-@pytest.mark.parametrize(
-    "text", ["", "/chroot", ",", "one:", ":2181", "one:0", "one:65536", "one:x", "[::1", "[::1]2181"]
-)
-def test_hosts_that_cannot_be_read_are_refused(text: str) -> None:
-    if text == "one:":  # kazoo takes the default port
-        assert read_hosts(text) == [("one", 2181)]
-        return
-    with pytest.raises(ValueError, match=r"host|invalid literal"):
-        read_hosts(text)
 
 
 def test_a_session_survives_the_pipe() -> None:

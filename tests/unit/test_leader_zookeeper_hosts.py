@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kazoo.hosts import collect_hosts
 
 from leader import ElectionConfigError, ZooKeeperConfig
 from leader.zookeeper.config import Servers, read_hosts
@@ -22,6 +23,16 @@ from leader.zookeeper.config import Servers, read_hosts
 )
 def test_hosts_are_read(text: str, addresses: Any, chroot: str) -> None:
     assert read_hosts(text) == Servers(addresses, chroot)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["one:2181", "one", "one:2181,two:2182,three:2183/a/chroot", "10.0.0.1:7", "[::1]:2182,[fe80::1]"],
+)
+def test_hosts_are_read_as_kazoo_reads_them(text: str) -> None:
+    kazoos, _ = collect_hosts(text)
+
+    assert list(read_hosts(text).addresses) == kazoos
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock
-from leader.core.backoff import Uniform, jittered
+from leader.clock import Clock, Uniform, jittered
 from leader.core.latch import machine
 from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
@@ -61,6 +60,7 @@ class LatchCore:
         self._retry_max, self._tell, self._policy = retry_max, tell, policy
         self._journal = journal
         self._generation = -1  # of the connection on which we last began to look
+        self._asked_on = -1  # that of the last look or proof
         self._gained = False
         self.state: State = m.Latent()
         self.due_at: timedelta | None = None
@@ -137,7 +137,7 @@ class LatchCore:
         self.state = moved.state
         if type(before) is not type(moved.state):
             self.due_at = None
-            self._journal.moved(Move("latch", before, moved.state, event))
+            self._journal.record(Move("latch", before, moved.state, event))
         self._note(event)
         answer: Event | None = None
         for effect in moved.effects:
@@ -158,7 +158,7 @@ class LatchCore:
             case m.Prove(node):
                 return (yield from self._prove(node))
             case m.Look(node):
-                self._generation = self._session.liveness.facts.generation
+                self._generation = self._asked_on = self._session.liveness.facts.generation
                 return (yield from self._steps.look(node))
             case m.Join():
                 return (yield from self._join())
@@ -167,7 +167,8 @@ class LatchCore:
             case m.LatchVetoed() | m.LatchEnded():
                 self._tell(effect)
             case m.ForceReconnect():
-                self._session.reconnect()
+                if self._session.liveness.facts.generation == self._asked_on:  # else it was remade meanwhile
+                    self._session.reconnect()
             case m.Probe():
                 return self._probe()
             case _:
@@ -214,7 +215,7 @@ class LatchCore:
         return answer
 
     def _prove(self, node: Node) -> Steps[Event]:
-        submitted = self._clock()
+        submitted, self._asked_on = self._clock(), self._session.liveness.facts.generation
         answer = yield from self._claimant.prove(node)
         if not isinstance(answer, m.Proven):
             return answer

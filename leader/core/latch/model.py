@@ -307,7 +307,7 @@ News = Gained | LatchLost | LatchVetoed | LatchEnded
 
 @record
 class ForceReconnect:
-    """Cut a connection that seems dead."""
+    """Cut the connection that gave no answer, if it is still the present one."""
 
 
 class Timer(Enum):

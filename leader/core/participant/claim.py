@@ -10,9 +10,8 @@ from leader.core.latch.model import Node, Place
 from leader.core.latch.steps import ClaimAnswer, ProofAnswer
 from leader.core.participant.eligibility import Eligibility
 from leader.errors import EpochWentBackwardsError, RecordError
-from leader.protocol.card import decode_card
 from leader.protocol.ephemeral import EphemeralNode
-from leader.protocol.participant import Participant, decode_id
+from leader.protocol.participant import Participant, decode_card, decode_id
 from leader.protocol.paths import ElectionPaths, in_queue_order
 from leader.protocol.requests import (
     Check,

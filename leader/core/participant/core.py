@@ -13,30 +13,25 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock
+from leader.clock import Clock, Uniform, jittered
 from leader.config import ElectionConfig
-from leader.core.backoff import Uniform, jittered
 from leader.core.latch import model as latch_m
 from leader.core.latch.core import LatchCore
 from leader.core.lease import ZERO, LeadershipLease, SessionView
 from leader.core.participant import machine
 from leader.core.participant import model as m
-from leader.core.participant.card import CardKeeper
 from leader.core.participant.claim import EpochClaimant
-from leader.core.participant.declines import DeclineTracker
-from leader.core.participant.eligibility import Eligibility
-from leader.core.participant.model import Effect, Event, State, Timer
-from leader.core.participant.phases import epoch_of, phase_of
-from leader.core.participant.publish import Publisher
+from leader.core.participant.eligibility import DeclineTracker, Eligibility
+from leader.core.participant.model import Effect, Event, State, Timer, epoch_of, phase_of
+from leader.core.participant.publish import CardKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
+from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
-from leader.guard import Verdict
-from leader.journal import Journal, Move
+from leader.journal import Journal, Judged, Move
 from leader.protocol.participant import Participant, encode_id
 from leader.protocol.paths import ElectionPaths
 from leader.protocol.requests import Steps
 from leader.protocol.terms import Leadership
-from leader.status import ElectionStatus
 
 _log = structlog.get_logger(__name__)
 
@@ -224,7 +219,7 @@ class ParticipantCore:
         self.state = moved.state
         if type(before) is not type(moved.state):
             self._due_at = None
-            self._journal.moved(Move("participant", before, moved.state, event))
+            self._journal.record(Move("participant", before, moved.state, event))
             self._card.moved(before, moved.state)
             if isinstance(moved.state, m.Leaving | m.BackingOff):
                 self._last_abdication = moved.state.reason
@@ -323,7 +318,7 @@ class ParticipantCore:
         """Weigh the guard's verdict against the readiness of the other participants."""
         verdict = yield from self._declines.admitted(said.verdict)
         self._last_verdict = verdict
-        self._journal.judged(said.epoch, verdict, took)
+        self._journal.record(Judged(said.epoch, verdict, took))
         self._card.judged(verdict.ready, verdict.reasons)
         return m.GuardSaid(said.epoch, (yield from self._declines.weighed(verdict, self._card.card)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from leader.core.latch import model as latch_m
-from leader.guard import Verdict
+from leader.elector import Phase, Verdict
 from leader.protocol.record import record
 from leader.protocol.terms import Leadership
 
@@ -89,6 +89,40 @@ class Closed:
 
 
 State = Outside | InLine | Guarding | Leading | Draining | Leaving | BackingOff | Closed
+
+
+def phase_of(state: State, latch: latch_m.State | None) -> Phase:
+    """The phase shown for the states of participant and latch."""
+    match state:
+        case Outside():
+            return Phase.LATENT
+        case InLine():
+            return _in_line(latch)
+        case Guarding():
+            return Phase.GUARDING
+        case Leading():
+            return Phase.LEADING
+        case Draining() | Leaving() | BackingOff():
+            return Phase.BACKING_OFF
+        case Closed():
+            return Phase.CLOSED
+
+
+def _in_line(latch: latch_m.State | None) -> Phase:
+    match latch:
+        case latch_m.Waiting():
+            return Phase.QUEUED
+        case latch_m.Claiming() | latch_m.Holding():
+            return Phase.ELECTED
+        case _:
+            return Phase.WAITING
+
+
+def epoch_of(state: State) -> int | None:
+    """The epoch a state is about."""
+    if isinstance(state, Guarding | Leading | Draining):
+        return state.leadership.epoch
+    return None
 
 
 # --- events from the owner ------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Protocol
 from leader.clock import Clock
 from leader.config import ElectionConfig
 from leader.core.lease import ZERO, Hold, LeadershipLease
-from leader.journal import Journal
+from leader.journal import Granted, Journal, Revoked
 from leader.protocol.record import record
 from leader.protocol.terms import Leadership
 
@@ -149,7 +149,7 @@ class ConfirmedTerm:
         if hold is None or not self._lease.stands(hold):
             return False
         self._granted, self._granted_at = (leadership, hold), self._clock()
-        self._journal.granted(leadership.epoch, self._granted_at - self._gained_at)
+        self._journal.record(Granted(leadership.epoch, self._granted_at - self._gained_at))
         self._callbacks.elected(leadership)
         return True
 
@@ -158,6 +158,6 @@ class ConfirmedTerm:
         granted, self._granted = self._granted, None
         if granted is None:
             return False
-        self._journal.revoked(granted[0].epoch, reason)
+        self._journal.record(Revoked(granted[0].epoch, reason))
         self._calls.end(granted[0], reason)
         return True

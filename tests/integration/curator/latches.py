@@ -16,7 +16,7 @@ from leader.clock import Clock, boottime
 from leader.core.latch.machine import SuspendedPolicy
 from leader.errors import ZooKeeperUnavailableError
 from leader.latch import CloseMode, LatchConfig, LatchState, LeaderLatch
-from leader.zookeeper.observers import read_latches
+from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperConfig, ZooKeeperSession
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
