@@ -47,7 +47,7 @@ class _Wish:
     default=14.0,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="In the bucket: also keep releases that were published in the last days, this many.",
+    help="In the bucket: also keep releases that were published in this many last days.",
 )
 @click.option(
     "--grace-hours",

@@ -31,6 +31,9 @@ class Kind(StrEnum):
     LEASE = "lease"
 
 
+_TOLD_EVERY = 1000
+"""After how many listed objects progress is reported."""
+
 _BLOB = re.compile(r"(?:b3-)?[0-9a-f]{64}")
 _LEASE = re.compile(r"[0-9a-f]{32}")
 
@@ -141,11 +144,10 @@ def _parsed(info: ObjectInfo, kind: Kind, rest: str) -> Found | None:
             return Found(info, kind, ReleaseRef(name, matched[2]), matched[1])
 
 
-_TOLD_EVERY = 1000
-
-
 class CollectionStore(PatientStore):
-    """Thread-safe, as the store is; but only the collection's thread lists and reports progress.
+    """The bucket as a collection uses it: patient, fenced, and with progress.
+
+    Thread-safe, as the store is; but only the collection's thread lists and reports progress.
 
     Args:
         store: The bucket.

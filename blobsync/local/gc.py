@@ -132,7 +132,7 @@ def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
         path = store.root / item.place
         if path.is_dir() and not path.is_symlink():
             path.chmod(FOLDER)
-        with _unused(path) as free:
+        with _unused(store.root, path) as free:
             if free:
                 path.rename(trash / str(number))
     store.context.step("gc-mark")
@@ -203,16 +203,16 @@ def _objects(root: Path) -> Iterator[Path]:
 def _stale(root: Path) -> Iterator[Path]:
     """Partial files that are not being received now, and damaged files."""
     for path in sorted((root / "partial").iterdir()):
-        with _unused(path) as free:
+        with _unused(root, path) as free:
             if free:
                 yield path
     yield from sorted((root / "quarantine").iterdir())
 
 
 @contextlib.contextmanager
-def _unused(path: Path) -> Iterator[bool]:
+def _unused(root: Path, path: Path) -> Iterator[bool]:
     """True while this file is not received, and cannot be meanwhile. True for files elsewhere."""
-    if path.parent.name != "partial":
+    if not _is_partial(root, path):
         yield True
         return
     try:
@@ -242,9 +242,14 @@ def _found(root: Path, path: Path) -> _Collectable | None:
     place, size_bytes = path.relative_to(root).as_posix(), found.st_size
     if stat.S_ISDIR(found.st_mode):
         size_bytes = _tree_size(path)
-    elif path.parent.name == "partial":  # it may have reserved room beyond its length
+    elif _is_partial(root, path):  # it may have reserved room beyond its length
         size_bytes = max(size_bytes, found.st_blocks * 512)
     return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
+
+
+def _is_partial(root: Path, path: Path) -> bool:
+    """Whether it is an unfinished download. A release may be called `partial`, too."""
+    return path.parent == root / "partial"
 
 
 def _tree_size(folder: Path) -> int:

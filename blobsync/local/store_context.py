@@ -113,7 +113,7 @@ class StoreSession:
 
 @dataclass(frozen=True)
 class StoreContext:
-    """One opened store.
+    """One opened store. Thread-safe.
 
     Args:
         root: Its folder.
@@ -128,7 +128,7 @@ class StoreContext:
     index: VerifiedIndex
     disk: DiskHealth
     step: Step
-    _flushed: set[Path] = field(default_factory=set)
+    _flushed: set[Path] = field(init=False, repr=False, compare=False, default_factory=set)
 
     @property
     def lock_file(self) -> Path:

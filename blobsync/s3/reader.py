@@ -170,7 +170,7 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Send a request once. After an error, the connection is given back."""
+        """Send a request once. After an error, the pool gets the connection back, and closes it."""
         try:
             connection, head = self._pool.ask(request, on_progress)
             try:

@@ -30,6 +30,8 @@ from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import WRONG_BYTES, WRONG_BYTES_TRIES
 
+_log = Log(__name__)
+
 CLOSED = "this syncer was closed; make a new one"
 _FOLDER = "folder"
 Result = TypeVar("Result")
@@ -196,9 +198,6 @@ class Waits:
             waits = [wait for waits in self._waits.values() for wait in waits]
         for wait in waits:
             wait.end(SyncerClosedError(self._closed))
-
-
-_log = Log(__name__)
 
 
 class Holds:

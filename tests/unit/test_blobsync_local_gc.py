@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -204,6 +205,23 @@ def test_room_that_an_empty_leftover_has_reserved_is_counted(local: LocalStore) 
 
     assert marked.marked == removed.removed == (f"partial/{pack.name}",)
     assert marked.marked_bytes == removed.freed_bytes >= pack.size_bytes
+
+
+def test_release_named_like_the_folder_of_downloads_is_no_download(local: LocalStore) -> None:
+    mine, old = kept(local, "a"), kept(local, "b", name="partial")
+    records = sorted((local.root / "releases" / "partial").iterdir())
+
+    marked = gc(local, {mine.manifest.digest}, grace=NOW, max_share=1.0)
+    fd = os.open(records[0], os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # of a download, this would say that it is under way
+        removed = gc(local, {mine.manifest.digest}, grace=NOW, max_share=1.0)
+    finally:
+        os.close(fd)
+
+    assert marked.marked == removed.removed
+    assert marked.marked_bytes < 4096  # lengths, not whole blocks of the disk
+    assert local.kept(old.manifest.ref) is None
 
 
 def test_download_that_went_on_since_it_was_marked_stays(local: LocalStore) -> None:

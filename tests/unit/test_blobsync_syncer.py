@@ -502,21 +502,23 @@ def test_subscribers_are_told_until_they_end_it_and_progress_is_told_too(
 
 
 def test_bandwidth_is_limited_over_all_threads(rig: Rig, eventually: Eventually) -> None:
-    waits: list[float] = []
+    took: list[tuple[int, float]] = []
     data = {f"f{number}": bytes([number]) * (2 << 20) for number in range(3)}
     p = rig.put(sample(data, members=1, compress=False))
-    syncer = rig.syncer(start=False, bandwidth_bytes_per_s=1 << 30)
+    syncer = rig.syncer(start=False, bandwidth_bytes_per_s=16 << 20)
     throttle = syncer._loop._transfers._throttle
     original = throttle.take
 
     def noted(size_bytes: int) -> float:
-        waits.append(size_bytes)
-        return original(size_bytes)
+        waited_s = original(size_bytes)
+        took.append((size_bytes, waited_s))
+        return waited_s
 
     throttle.take = noted  # type: ignore[method-assign]
     syncer.ensure(p, SOON)
 
-    assert sum(waits) == sum(pack.size_bytes for pack in rig.samples[p].packs)
+    assert sum(size_bytes for size_bytes, _ in took) == sum(pack.size_bytes for pack in rig.samples[p].packs)
+    assert sum(waited_s for _, waited_s in took) > 0
 
 
 def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
