@@ -40,7 +40,7 @@ from leader.flink.component import LeaderContender
 from leader.flink.retrieval import LeaderRetrievalListener, LeaderRetrievalService
 from leader.flink.service import LeaderElection, LeaderElectionService
 from leader.flink.view import LeaderView, ViewState
-from leader.journal import Granted, Journal, Judged, LogJournal, Move, Revoked
+from leader.journal import Entry, Granted, Journal, Judged, LogJournal, Move, Revoked
 from leader.latch import CloseMode, LatchConfig, LatchListener, LatchState, LeaderLatch
 from leader.local.memory import MemoryElection, MemoryElector
 from leader.local.single import SingleElector
@@ -81,6 +81,7 @@ __all__ = [
     "ElectionStatus",
     "Elector",
     "ElectorSetup",
+    "Entry",
     "EpochRecord",
     "EpochWentBackwardsError",
     "FencedOutError",

@@ -199,7 +199,7 @@ class LeaderLatch:
     def _end(self, countdown: Countdown) -> None:
         self._driver.post(lambda: self._latch.handle(m.CloseAsked()))
         if not self._driver.stop(countdown.remaining()):
-            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+            _log.warning("latch_not_confirmed_deleted", advice="it goes with the session, at the latest")
         self._driver.join(countdown.remaining())
         for mailbox in self._listeners:
             mailbox.close(countdown.remaining())

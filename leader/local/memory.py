@@ -113,22 +113,20 @@ class MemorySession:
     def open(self) -> None:
         """Begin a session; another one, if there is one."""
         with self._election._lock:
-            self._end()
             zookeeper = self._election._zookeeper
-            asked = zookeeper.clock()
+            asked, before = zookeeper.clock(), self._connection
             self._connection = zookeeper.connect(self._on_watch)
             self._states.connected(self._connection.session_id, asked, _SESSION_TIMEOUT)
+            if before is not None:
+                before.close()
 
     def close(self) -> None:
         """End it; its ephemeral nodes go."""
         with self._election._lock:
-            self._end()
-
-    def _end(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._states.lost()
-            connection.close()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                self._states.lost()
+                connection.close()
 
     def _run(self, steps: Steps[None]) -> None:
         """Run `steps` to their end, on whatever session is open at each. Raises what they raise."""

@@ -85,7 +85,7 @@ class BaseElector(ABC):
     def _finish(self, countdown: Countdown) -> None:
         """Wait until the driver has ended the core, or end it by force."""
         if not self._driver.stop(countdown.remaining()):
-            _log.warning("latch_not_confirmed_deleted", advice="close the session to be rid of it")
+            _log.warning("latch_not_confirmed_deleted", advice="it goes with the session, at the latest")
 
     @abstractmethod
     def _read(self, steps: Callable[[], Steps[T]]) -> T:

@@ -1,4 +1,4 @@
-"""A latch's core over a ZooKeeper in memory, when its driver fails."""
+"""A latch's core over a ZooKeeper in memory: when its driver fails, and when a link gives no answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stage:
         self.now = timedelta(0)
         self.connection = MemoryZooKeeper(lambda: self.now).connect(lambda _path, _gone: None)
         self.liveness = SessionLiveness()
-        self.liveness.attached(self.connection.session_id, self.now, S)
+        self.attach()
         self.lease = LeadershipLease(
             self.liveness, lambda: self.now, S / 5, any_connection=policy is SuspendedPolicy.SESSION
         )
@@ -47,6 +47,10 @@ class Stage:
             policy=policy,
         )
         self.run(self.core.handle(m.Started()))
+
+    def attach(self) -> None:
+        """Connect again, with the same session, and without a word to the latch."""
+        self.liveness.attached(self.connection.session_id, self.now, S)
 
     def reconnect(self) -> None:
         self.cuts += 1
@@ -98,18 +102,53 @@ def test_a_latch_whose_driver_failed_while_it_claimed_the_lock_claims_it_again()
 
 
 @pytest.mark.parametrize("policy", SuspendedPolicy)
-@pytest.mark.parametrize("link_is_new", [False, True])
+@pytest.mark.parametrize(
+    ("breaks_before", "breaks_meanwhile", "cuts"), [(False, False, 1), (False, True, 0), (True, False, 1)]
+)
 def test_a_proof_without_an_answer_cuts_the_link_it_was_sent_on_and_no_newer_one(
-    policy: SuspendedPolicy, link_is_new: bool
+    policy: SuspendedPolicy, breaks_before: bool, breaks_meanwhile: bool, cuts: int
 ) -> None:
     stage = Stage(policy)
+    if breaks_before:  # the core is told of a break only after the failure of the proof
+        stage.liveness.broke(lost=False)
+        stage.attach()
     proof = stage.core.expired()
     next(proof)
-    if link_is_new:  # the core is told of it after the failure of the proof
+    if breaks_meanwhile:
         stage.liveness.broke(lost=False)
-        stage.liveness.attached(stage.connection.session_id, stage.now, S)
+        stage.attach()
 
+    fail(proof)
+
+    assert stage.cuts == cuts
+
+
+@pytest.mark.parametrize("policy", SuspendedPolicy)
+def test_a_proof_that_was_due_without_a_link_does_not_cut_the_next_one(policy: SuspendedPolicy) -> None:
+    stage = Stage(policy)
+    stage.liveness.broke(lost=False)
+    proof = stage.core.expired()
+    next(proof)
+    stage.attach()
+
+    fail(proof)
+
+    assert stage.cuts == 0
+
+
+def test_a_look_without_an_answer_cuts_the_link_that_it_was_sent_on() -> None:
+    stage = Stage(SuspendedPolicy.SESSION)
+    stage.liveness.broke(lost=False)
+    stage.attach()
+    look = stage.core.link(m.LinkUp(stage.connection.session_id))
+    next(look)
+
+    fail(look)
+
+    assert stage.cuts == 1
+
+
+def fail(steps: Steps[None]) -> None:
+    """Let the request that waits for an answer fail."""
     with pytest.raises(StopIteration):
-        proof.throw(ZooKeeperUnavailableError("no answer"))
-
-    assert stage.cuts == (0 if link_is_new else 1)
+        steps.throw(ZooKeeperUnavailableError("no answer"))

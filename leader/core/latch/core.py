@@ -60,7 +60,7 @@ class LatchCore:
         self._retry_max, self._tell, self._policy = retry_max, tell, policy
         self._journal = journal
         self._generation = -1  # of the connection on which we last began to look
-        self._asked_on = -1  # that of the last look or proof
+        self._asked_on: int | None = None  # that of the last look or proof; None without a connection
         self._gained = False
         self.state: State = m.Latent()
         self.due_at: timedelta | None = None
@@ -158,7 +158,8 @@ class LatchCore:
             case m.Prove(node):
                 return (yield from self._prove(node))
             case m.Look(node):
-                self._generation = self._asked_on = self._session.liveness.facts.generation
+                self._generation = self._session.liveness.facts.generation
+                self._note_link()
                 return (yield from self._steps.look(node))
             case m.Join():
                 return (yield from self._join())
@@ -215,7 +216,8 @@ class LatchCore:
         return answer
 
     def _prove(self, node: Node) -> Steps[Event]:
-        submitted, self._asked_on = self._clock(), self._session.liveness.facts.generation
+        submitted = self._clock()
+        self._note_link()
         answer = yield from self._claimant.prove(node)
         if not isinstance(answer, m.Proven):
             return answer
@@ -225,6 +227,10 @@ class LatchCore:
             # Whatever we were not told: a participant that cannot say it leads must not keep others from it.
             return m.Refused("the connection broke without a word")
         return answer
+
+    def _note_link(self) -> None:
+        facts = self._session.liveness.facts
+        self._asked_on = facts.generation if facts.is_connected else None
 
     def _probe(self) -> Event | None:
         """In case kazoo's news were lost or came in another order."""
