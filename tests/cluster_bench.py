@@ -53,16 +53,16 @@ class ProcessManager:
         self.submissions = 0
         self.last: Submission | None = None
         self.unreachable = False
-        """It answers no request."""
+        """True: it answers no request."""
         self.loses_answer = False
-        """It accepts a submission, but its answer is lost."""
+        """True: it accepts a submission, but its answer is lost."""
         self.unreachable_after_submission = False
         self.full = False
-        """Drivers wait until `make_room` is called."""
+        """True: drivers wait until `make_room` is called."""
         self.lies: DriverState | None = None
-        """The state that it reports for every driver."""
+        """The state that it reports for every driver; None: the true one."""
         self.names: dict[str, str] = {}
-        """The submissions; each is the name of a driver."""
+        """Id of the driver of each submission, by the submission's name."""
         self.can_search = False
         self._waiting: list[tuple[str, Submission]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cluster")
@@ -221,7 +221,7 @@ class ClusterBench:
         return url
 
     def close_door(self, url: str) -> None:
-        """End a door. Its address does not answer afterwards."""
+        """End a door. No server answers at its address afterwards."""
         self._doors.pop(url).close()
 
     @property
@@ -230,8 +230,8 @@ class ClusterBench:
         return SparkTarget(name=TARGET, kind=TargetKind.STANDALONE, master="spark://nowhere:7077")
 
     def worker(self, name: str = "w1") -> Worker:
-        """A worker, started."""
-        # A driver hears of a stop in the answer to its next beat, up to 3 s later.
+        """Start a worker."""
+        # A driver learns of a stop from the answer to its next beat, up to 3 s later.
         settings = {"stop_grace": timedelta(seconds=5), "targets": {TARGET: self.place}}
         worker = self.bench.worker(name, clusters=self.targets, settings=settings)
         worker.start()
@@ -240,7 +240,7 @@ class ClusterBench:
 
     @property
     def targets(self) -> dict[str, ClusterTarget]:
-        """The one target."""
+        """The only target, by its name."""
         target = ClusterTarget(
             name=TARGET,
             manager=self.manager,
@@ -264,7 +264,7 @@ class ClusterBench:
 
 @contextmanager
 def looking_often() -> Iterator[None]:
-    """Workers look more often, and give up a driver sooner, than suits a real cluster."""
+    """Make workers look at drivers more often, and give them up sooner, than a real cluster allows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "_TICK_S", 0.5)
         patch.setattr(follow, "HEARD_S", 6.0)  # a bootstrap beats every 3 s
@@ -275,7 +275,12 @@ def looking_often() -> Iterator[None]:
 
 @contextmanager
 def cluster_bench(root: Path, prepare: Callable[[Bench], object] = lambda _: None) -> Iterator[ClusterBench]:
-    """A bench with an open door. `prepare`: does something with it before the door opens."""
+    """A bench with an open door.
+
+    Args:
+        root: Its folder.
+        prepare: Called with the bench before the door opens.
+    """
     bench = Bench(root)
     prepare(bench)
     made = ClusterBench(root, bench)

@@ -356,7 +356,7 @@ def _bad_packs() -> Iterator[Case]:
     yield Case("pack", "a member twice", pack_of(b"oneone", [(6, 6, 2, 0)], [(one, 3), (one, 3)]))
     yield Case("pack", "members exchanged", pack_of(body, [(8, 8, 2, 0)], [(two, 3), (one, 5)]))
     yield Case("pack", "other bytes", pack_of(b"ONEOTHER", [(8, 8, 2, 0)], members))
-    yield Case("pack", "a byte of nobody", pack_of(body + b"x", [(8, 8, 2, 0)], members))
+    yield Case("pack", "a byte that belongs to no frame", pack_of(body + b"x", [(8, 8, 2, 0)], members))
     yield Case("pack", "something behind it", pack_of(body, [(8, 8, 2, 0)], members) + b"\0")
     yield Case("pack", "a pack in a pack", pack_of(body, [(8, 8, 2, 0)], members) * 2)
     for what, stored, raw in lying_frames():

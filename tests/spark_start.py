@@ -1,7 +1,7 @@
 """Options of Spark in tests marked `spark`, for a JVM that runs only for seconds.
 
-It compiles only with C1, and reads its classes from an archive, which the first such test makes in `build/`.
-A small job takes 5 s of processor time instead of 18.
+The JVM compiles only with C1, and reads its classes from an archive, which the first such test makes in
+`build/`. A small job takes 5 s of processor time instead of 18.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _DEADLINE_S = 600.0
 
 @cache
 def environment() -> Mapping[str, str]:
-    """Variables for processes below which Spark may start."""
+    """Environment variables for processes whose children may start Spark."""
     found = {"SPARK_SUBMIT_OPTS": QUICK_JVM, "NIMBUS__WORKER__CLASS_ARCHIVE": "false"}
     try:
         archive = _archive()
-    except (JavaMissingError, NoSparkError, OSError, subprocess.SubprocessError):  # slower, or not at all
-        return found
+    except (JavaMissingError, NoSparkError, OSError, subprocess.SubprocessError):
+        return found  # Spark starts more slowly, or not at all
     return found | {"SPARK_SUBMIT_OPTS": f"{QUICK_JVM} -XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"}
 
 
@@ -56,7 +56,7 @@ def _archive() -> Path:
     folder = HOME / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may run tests
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes may run tests at the same time
         if (known := find_archive(HOME, around)) is not None:
             return known
         for old in folder.glob("*.jsa"):  # of another Java or Spark

@@ -150,7 +150,7 @@ def services_over(
         health=health,
         metrics=CollectorRegistry(),
         clock=clock,
-        releases=None,  # type: ignore[arg-type]  # nobody asks for one
+        releases=None,  # type: ignore[arg-type]  # no test reads one
         changes=Commands().changes(),
         max_running=max_running,
     )

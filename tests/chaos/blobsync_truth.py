@@ -123,4 +123,4 @@ def _pack_faults(path: Path, known: Mapping[str, int]) -> Iterator[str]:
             member = raw[start : start + size]
             start += size
             if hashlib.sha256(member).digest() != digest or known.get(digest.hex()) != size:
-                yield f"{path} has a member that is not {digest.hex()}, or nobody published it"
+                yield f"{path} has a member that is not {digest.hex()}, or that was never published"

@@ -78,7 +78,7 @@ class Front:
                 except (OSError, HTTPException):
                     continue
             if time.monotonic() > end:
-                return Answer(599, [], b"nobody answers")
+                return Answer(599, [], b"no server answers")
             threading.Event().wait(_PAUSE_S)
 
     def _shuffled(self) -> list[str]:

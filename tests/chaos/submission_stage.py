@@ -38,7 +38,7 @@ ctx = context()
 with open({journal!r}, "a") as file:
     line = {{"run": ctx.run_id, "attempt": ctx.attempt, "pid": os.getpid(), "at": time.time()}}
     file.write(json.dumps(line) + "\\n")
-print(Path({foreign!r}).read_text(), flush=True)  # ids of somebody else's applications
+print(Path({foreign!r}).read_text(), flush=True)  # ids of other users' applications
 {work}
 Path({gates!r}, f"{{ctx.run_id}}.worked").touch()
 until = time.monotonic() + 600

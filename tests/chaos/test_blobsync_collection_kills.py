@@ -1,6 +1,7 @@
 """Collections of a bucket, killed at random moments while publishers publish there.
 
-NIMBUS_BLOB_KILLS: how many collectors. NIMBUS_BLOB_SEED: as printed, to draw the same roles and pauses.
+NIMBUS_BLOB_KILLS: number of killed collectors. NIMBUS_BLOB_SEED: the seed that a run printed, to repeat its
+roles and pauses.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Site:
         assert dict(read_release(self.store, ref.name, ref.digest)) == self.truth[ref.digest]
 
     def needed(self, ref: ReleaseRef) -> dict[str, int]:
-        """The packs and blobs that it needs."""
+        """The packs and blobs that a release needs."""
         manifest = fetch_manifest(self.store, ref.name, ref.digest)
         layout = fetch_layout(self.store, ref.name, ref.digest)
         sizes = {keys.pack(pack.name): pack.size_bytes for pack in layout.packs}
@@ -224,7 +225,7 @@ def test_bucket_whose_collectors_are_killed_at_random_moments_is_whole_and_is_cl
             if count["rounds"] % 20 == 0:
                 site.check_quiet()
         site.check_quiet()
-    assert count[IN_TIME] > 0  # otherwise the test shows little
+    assert count[IN_TIME] > 0  # otherwise the test proves little
     say(capsys, [f"collection: {dict(sorted(count.items()))}; nothing broken, nothing left"])
 
 

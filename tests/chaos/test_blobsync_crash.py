@@ -1,6 +1,7 @@
 """Processes that publish, sync, scrub and collect, on one bucket and store, are killed at random moments.
 
-NIMBUS_BLOB_KILLS: how many. NIMBUS_BLOB_SEED: as printed, to draw the same roles and pauses.
+NIMBUS_BLOB_KILLS: number of kills. NIMBUS_BLOB_SEED: the seed that a run printed, to repeat its roles and
+pauses.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Site:
             assert kept is not None
             assert not local.missing(Release(kept.manifest, kept.layout))
             assert contents(local.materialise(kept.manifest.ref)) == self.truth[self.stays.digest]
-            assert len(list((self.root / "sessions").iterdir())) == 1, "what the dead left is gone"
+            assert len(list((self.root / "sessions").iterdir())) == 1, "files of killed processes are removed"
         assert audit(self.root, self.truth) == []
 
     def check_collected(self) -> None:

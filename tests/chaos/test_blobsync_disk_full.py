@@ -1,6 +1,6 @@
 """Syncing to a disk that is full at random points: a clear error, no damage, and later success.
 
-On a small file system in memory, if the tests may mount. NIMBUS_BLOB_SEED: as printed.
+Uses a small file system in memory, if the tests may mount. NIMBUS_BLOB_SEED: the seed that a run printed.
 NIMBUS_BLOB_DISKS: number of points. A store alone: `test_blobsync_local_disk_full`.
 """
 
@@ -116,8 +116,8 @@ def test_sync_onto_a_disk_full_at_random_points_damages_nothing_and_goes_on_when
             assert contents(syncer.ensure(first, SOON)) == truth[first.digest]
 
             ballast.unlink()
-            eventually(lambda: syncer.readiness().is_ready(large), 60, "there is room")  # noqa: B023
-            eventually(lambda: syncer.readiness().disk.ok, 60, "and that is told")  # noqa: B023
+            eventually(lambda: syncer.readiness().is_ready(large), 60, "the disk has room again")  # noqa: B023
+            eventually(lambda: syncer.readiness().disk.ok, 60, "the end of the trouble is reported")  # noqa: B023
             assert contents(syncer.ensure(large, SOON)) == truth[large.digest]
             assert list((root / "quarantine").iterdir()) == []
         assert audit(root, truth) == []
@@ -132,7 +132,7 @@ def _is_full(syncer: Syncer, large: ReleaseRef, first: ReleaseRef, eventually: E
     eventually(
         lambda: syncer.readiness().is_ready(large) or syncer.readiness().disk.condition is DiskCondition.FULL,
         60,
-        "it is there, or there is no room",
+        "the object is here, or the disk is full",
     )
     seen = syncer.readiness()
     assert seen.is_ready(first)
@@ -158,7 +158,7 @@ def test_publish_whose_scratch_is_full_says_so_and_makes_nothing_visible(
         published(store, tmp_path / "src", 0, scratch=small_disk)
 
     assert [info.key for info in store.list("manifests/")] == []
-    assert [path.name for path in small_disk.iterdir()] == ["ballast"], "nothing of it stays"
+    assert [path.name for path in small_disk.iterdir()] == ["ballast"], "no part of the object stays"
     ballast.unlink()
     ref = published(store, tmp_path / "src", 0, scratch=small_disk)
     with LocalStore(tmp_path / "store") as local:

@@ -1,7 +1,7 @@
 """Publishing and syncing through a proxy that injects all its faults.
 
-NIMBUS_BLOB_SEED: as printed, to draw the same faults. NIMBUS_BLOB_FAULT_RUNS: minimum number of injections of
-each fault.
+NIMBUS_BLOB_SEED: the seed that a run printed, to repeat its faults. NIMBUS_BLOB_FAULT_RUNS: minimum number of
+injections of each fault.
 """
 
 from __future__ import annotations
@@ -175,11 +175,11 @@ def _bring_up_a_host(
     site.proxy.rule = WithPoison(keys.blob(poisoned), deck)
     with site.syncing(root) as syncer:
         syncer.want(list(published))
-        eventually(lambda: all(map(syncer.readiness().is_ready, others)), BOUND_S, "all but what is poisoned")
+        eventually(lambda: all(map(syncer.readiness().is_ready, others)), BOUND_S, "all other files are here")
         eventually(
             lambda: syncer.readiness().releases[with_alone].state is ReleaseState.CORRUPT,
             BOUND_S,
-            "it is told",
+            "the wrong file is reported",
         )
         told = syncer.readiness().releases[with_alone]
         assert "alone" in [item.path for item in told.missing]
@@ -189,7 +189,7 @@ def _bring_up_a_host(
         assert audit(root, truth) == []
 
         site.proxy.rule = deck
-        eventually(lambda: syncer.readiness().is_ready(with_alone), BOUND_S, "it is served rightly now")
+        eventually(lambda: syncer.readiness().is_ready(with_alone), BOUND_S, "the wrong file is repaired")
         assert contents(syncer.ensure(with_alone, timedelta(seconds=60))) == published[with_alone]
         assert syncer.readiness().quarantined_count == 0
     assert audit(root, truth) == []
@@ -211,11 +211,11 @@ def test_publishing_through_faults_makes_whole_releases_or_says_why_not(
     for version in versions:
         try:
             ref = site.publish(site.broken, version)
-        except StoreAccessDeniedError as exc:  # not retried: wrong keys do not become right
+        except StoreAccessDeniedError as exc:  # not retried: invalid keys stay invalid
             refused += 1
             assert str(exc).startswith("s3://")
             assert site.proxy.endpoint_url in str(exc)
-            assert "ExpiredToken" in str(exc) or "403" in str(exc)  # an answer without a body has no text
+            assert "ExpiredToken" in str(exc) or "403" in str(exc)  # no error text without a body
             assert "Check" in str(exc)
             continue
         made[ref.digest] = files_of(version)

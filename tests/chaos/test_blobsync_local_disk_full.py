@@ -1,6 +1,6 @@
 """A disk that is full at any point: a clear error, no damage, and with free space the store continues.
 
-On small file systems, if the tests may mount; and with a limit on file sizes everywhere.
+Uses small file systems, if the tests may mount, and in any case a limit on the sizes of files.
 """
 
 from __future__ import annotations

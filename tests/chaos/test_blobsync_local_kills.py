@@ -1,6 +1,6 @@
 """Two processes that use one local store are killed at random moments, repeatedly.
 
-`NIMBUS_BLOB_KILLS=1000` makes the test long.
+NIMBUS_BLOB_KILLS: number of kills; 1000 makes a long test.
 """
 
 from __future__ import annotations

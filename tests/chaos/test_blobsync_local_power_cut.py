@@ -1,6 +1,6 @@
-"""A local store whose host loses power at any call: no wrong file counts, no kept file is lost, and it works.
+"""A local store whose host loses power at any call: no wrong file counts, no kept file is lost, work goes on.
 
-NIMBUS_BLOB_CUTS: how many cuts. NIMBUS_BLOB_SEED: as printed, to draw the same ones.
+NIMBUS_BLOB_CUTS: number of power cuts. NIMBUS_BLOB_SEED: the seed that a run printed, to repeat its choices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RELEASES = (FIRST, SECOND)
 
 
 class Work:
-    """The work of a user of the store, and the answers it got."""
+    """The operations of a user of the store, and their results."""
 
     def __init__(self, folder: Path) -> None:
         self.disk, self.aside, self.told = folder / "disk", folder / "aside", folder / "told"
@@ -98,8 +98,8 @@ def check(work: Work) -> None:
                     assert local.object_path(item).read_bytes() == data
         for release in work.kept():
             kept = local.kept(release.manifest.ref)
-            assert kept is not None, "a release that was kept is not known any more"
-            assert not local.missing(kept), "a release that was kept lacks objects"
+            assert kept is not None, "a kept release is lost"
+            assert not local.missing(kept), "a kept release lacks objects"
         for ref in local.releases():
             (release,) = (item for item in RELEASES if item.manifest.ref == ref)
             kept = local.kept(ref)
@@ -147,7 +147,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_by_one: bool
 ) -> None:
-    """Every other time, nothing is left but what is sure."""
+    """After every second cut, only flushed data are left."""
     monkeypatch.setattr(trees, "_FSYNC_UP_TO", 1000 if one_by_one else 0)
     total, dice = calls(tmp_path), random.Random(SEED)
     for number in range(CUTS // 2):
@@ -161,12 +161,12 @@ def test_store_whose_host_loses_power_counts_nothing_false_loses_nothing_kept_an
 
 @pytest.mark.chaos
 def test_store_in_a_new_folder_is_there_after_a_power_cut(tmp_path: Path) -> None:
-    """Its new parent folders are flushed, too."""
+    """The store also flushes the parent folders that it creates."""
     cut_once(tmp_path / "last", calls(tmp_path) - 1, OnlyWhatIsSure())
 
 
 @pytest.mark.chaos
 def test_disk_that_lies_about_fsync_is_found_out_by_these_checks(tmp_path: Path) -> None:
-    """Otherwise the checks would show nothing."""
-    with pytest.raises(AssertionError, match="a release that was kept"):
+    """Otherwise the checks would prove nothing."""
+    with pytest.raises(AssertionError, match="a kept release"):
         cut_once(tmp_path / "last", calls(tmp_path) - 1, OnlyWhatIsSure(), fsyncs=False)

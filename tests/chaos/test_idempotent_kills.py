@@ -63,4 +63,4 @@ def _kill_leader(chaos: Cluster, body: dict[str, Any], rng: random.Random) -> No
     chaos.kill_scheduler(number_of(leader))
     chaos.leader(above=leader["epoch"])
     chaos.start_scheduler(number_of(leader))
-    until("somebody leads", 120, lambda: chaos.ask("/leader")["leader"] is not None)
+    until("a scheduler leads", 120, lambda: chaos.ask("/leader")["leader"] is not None)

@@ -150,7 +150,7 @@ def _bench(leader: StoreSession, other: StoreSession, root: str, token: FencingT
 
 
 def test_an_attempt_begins_with_empty_slots(bench: Bench) -> None:
-    assert bench.board.read(ATTEMPT) == Slots(), "also one that nobody knows"
+    assert bench.board.read(ATTEMPT) == Slots(), "also before the attempt is added"
     bench.add(ATTEMPT)
     assert bench.board.read(ATTEMPT) == Slots()
 

@@ -100,15 +100,15 @@ class Law(Enum):
     ONE_LEADER = "no two leaders at one time"
     EPOCHS_RISE = "each leadership has a higher epoch than all before it"
     TOLD_IN_TURN = "each elected is followed by exactly one revoked before the next"
-    REVOKED_IS_OVER = "nobody says it leads after it was revoked"
-    GUARDED = "nobody leads, or is published, before its guard said yes in that epoch"
+    REVOKED_IS_OVER = "no participant says that it leads after it was revoked"
+    GUARDED = "no participant leads, or is published, before its guard said yes in that epoch"
     FENCED = "no write is accepted in an epoch after a newer one was taken"
-    SOMEBODY_LEADS = "somebody leads soon after all is well"
-    NO_ORPHANS = "no latch node is left behind by a living session"
-    NOBODY_GIVES_UP = "whoever wants in the queue comes back to it"
-    PUBLISHED_TRULY = "the leader node names who leads"
-    ENDS_WITH_SESSION = "nobody says it leads once its session can have expired"
-    NEVER_RAISES = "the election answers for every error"
+    SOMEBODY_LEADS = "a participant leads soon after all faults have ended"
+    NO_ORPHANS = "no living session leaves a latch node behind"
+    NOBODY_GIVES_UP = "a participant that wants to be in the queue comes back to it"
+    PUBLISHED_TRULY = "the leader node names the leader"
+    ENDS_WITH_SESSION = "no participant says that it leads once its session can have expired"
+    NEVER_RAISES = "no error leaves the election unhandled"
 
 
 @dataclass(frozen=True, slots=True)

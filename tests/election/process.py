@@ -32,7 +32,7 @@ Work = Callable[[], Steps[None]]
 
 
 def configuration(world: World, root: str) -> ElectionConfig:
-    """A configuration with short times, so that many events happen in a short time."""
+    """A configuration with short times, so that a short run has many events."""
     session = world.session_timeout
     return ElectionConfig(
         root=root,
@@ -92,7 +92,7 @@ class Process:
         return self._read[1]
 
     def run(self, action: Callable[..., None], *args: Any) -> None:
-        """See `simulator_session.Host`."""
+        """See `tests.election.session.Host`."""
         if not self.alive:
             return
         if self.paused or self._held:
@@ -207,7 +207,7 @@ class Process:
         except StopIteration:
             self._end_of_work()
             return
-        except Exception as exc:  # noqa: BLE001 - as the driver does; the history will tell
+        except Exception as exc:  # noqa: BLE001 - as the driver does; the history records it
             self._world.note(Kind.CRASHED, self.name, boot=self.boot, note=f"{type(exc).__name__}: {exc}")
             self.core.abort("the driver failed")
             self._end_of_work()
@@ -261,7 +261,7 @@ _TOO_LATE = ZooKeeperUnavailableError("no answer in time; the outcome is unknown
 
 
 class _Journal:
-    """Tells the story, if anybody wants to hear it."""
+    """Reports each move of a state machine, if the run prints its story."""
 
     def __init__(self, world: World, name: str, boot: str, callbacks: SimulatedCallbacks) -> None:
         self._world, self._name, self._boot, self._callbacks = world, name, boot, callbacks
@@ -273,11 +273,11 @@ class _Journal:
                 self._world.tell(
                     self._name, f"{entry.machine}: {entry.was} -> {entry.now} on {entry.on}{reason}"
                 )
-            case Judged(epoch):  # what the guard really said counts, not what the core made of it
+            case Judged(epoch):  # records the guard's own answer, not the core's verdict
                 kind = Kind.APPROVED if self._callbacks.content else Kind.REFUSED
                 self._world.note(kind, self._name, epoch, boot=self._boot)
             case _:
-                """The history has it."""
+                """Nothing to do: the history records it from the callback."""
 
 
 def _short(what: object) -> str:

@@ -239,7 +239,7 @@ class _Recorder:
         self.operations.append(rq.SetData(path, data, version))
 
     def commit_async(self) -> None:
-        raise AssertionError("nobody calls this")
+        raise AssertionError("this is never called")
 
     def call(self, _method: object, **_kw: object) -> list[Any]:
         raise _RecordedError

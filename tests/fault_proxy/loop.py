@@ -144,7 +144,7 @@ class ProxyLoop:
                 return
             try:
                 future.set_result(call())
-            except BaseException as exc:  # noqa: BLE001 - belongs to whoever asked
+            except BaseException as exc:  # noqa: BLE001 - raised to the caller, through the future
                 future.set_exception(exc)
 
     def _pump(self, link: Link, now: float) -> float | None:

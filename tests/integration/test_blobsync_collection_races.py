@@ -74,7 +74,7 @@ def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole
     for number in range(ROUNDS):
         passed += 2 * DAY
         gather()
-        passed += DAY  # everything is due
+        passed += DAY  # every condemned object is due
         start = threading.Barrier(3)
 
         def at_once(call: Callable[[], object], wait_s: float, start: threading.Barrier = start) -> object:
@@ -93,7 +93,7 @@ def test_release_that_is_published_again_while_two_collectors_delete_it_is_whole
             assert isinstance(report, CollectionReport)
             postponed += bool(report.postponed)
             deleted += bool(report.deleted)
-    assert postponed + deleted > 0  # otherwise the test shows nothing
+    assert postponed + deleted > 0  # otherwise the test proves nothing
     assert not list(store.list("leases/"))
 
 

@@ -57,7 +57,7 @@ def test_credentials_that_expire_are_renewed_by_the_same_store(
                     "Version": 1,
                     "AccessKeyId": s3_server.access_key,
                     "SecretAccessKey": secret,
-                    # So soon that they are requested again each time.
+                    # They expire so soon that each request asks for new ones.
                     "Expiration": (datetime.now(UTC) + timedelta(minutes=1)).isoformat(),
                 }
             )
@@ -109,5 +109,5 @@ def test_secret_is_in_no_log_no_error_and_no_representation(
             words += [str(refused.value), repr(refused.value), repr(refused.value.__cause__)]
         store.close()
 
-    assert caplog.text, "the client logs at this level, so that this test sees something"
+    assert caplog.text, "the client logs at this level; otherwise this test proves nothing"
     assert secret not in "".join(words) + caplog.text + repr(events)

@@ -69,7 +69,7 @@ def test_upload_that_broke_off_sends_only_what_the_store_lacks(
     assert b"".join(store.read("large")) == DATA
     assert sum(told) == len(DATA)
     resent = proxy.uploaded_bytes["large"] - sent_before
-    assert resent < 3 * PART, "the parts that were there are not sent again"
+    assert resent < 3 * PART, "existing parts are not sent again"
     assert list(store.unfinished_uploads("")) == []
 
 

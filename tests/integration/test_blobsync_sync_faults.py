@@ -1,6 +1,6 @@
 """Syncing through a proxy with faults, and to a disk that is too small.
 
-NIMBUS_CHAOS_SEED: as printed, to draw the same faults.
+NIMBUS_CHAOS_SEED: the seed that a run printed, to repeat its faults.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two publishers and five syncers at once, on one bucket and one host: each object is fetched once.
 
-NIMBUS_BLOB_ROUNDS: how many. NIMBUS_CHAOS_SEED: as printed, to draw the same files.
+NIMBUS_BLOB_ROUNDS: number of rounds. NIMBUS_CHAOS_SEED: the seed that a run printed, to repeat its files.
 """
 
 from __future__ import annotations

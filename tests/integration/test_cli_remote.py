@@ -65,7 +65,7 @@ def test_participants_say_how_long_missing_files_still_take(world: Any, nimbus: 
     world.cluster.put(lacks)
 
     assert "lacks 1 file, 9 B, 3m05s left" in fetching
-    assert "left" not in nimbus("cluster", "participants").stdout, "nothing comes: nobody knows"
+    assert "left" not in nimbus("cluster", "participants").stdout, "it cannot be estimated"
 
 
 def test_history_says_which_times_are_bounds_and_how_much_was_decided(world: Any, nimbus: Invoke) -> None:
@@ -426,7 +426,7 @@ def test_events_marks_an_event_log_that_spark_could_not_end(
 
 def test_decision_about_an_approval_is_handed_on_with_who_and_why(world: Any, nimbus: Invoke) -> None:
     world.deciding = False
-    world.health.leading = None  # so that nobody waits for a decision
+    world.health.leading = None  # so that no request waits for a decision
 
     nimbus("run", "approve", "r1", "asked", "--reject", "--reason", "late")
 
@@ -445,7 +445,7 @@ def test_refused_decision_about_an_approval_is_told(world: Any, nimbus: Invoke) 
 
 def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: Invoke) -> None:
     world.deciding = False
-    world.health.leading = None  # so that nobody waits for a decision
+    world.health.leading = None  # so that no request waits for a decision
     world.cluster.put(world.new_run("r1"))
     stopped = nimbus("run", "stop", "r1", "--reason", "late")
     assert _command(world) == StopRun(run_id=RunId("r1"), reason="late")

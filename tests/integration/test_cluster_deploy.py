@@ -43,7 +43,7 @@ ctx = context()
 spark = SparkSession.builder.getOrCreate()
 with open({ran!r}, "a") as file:
     file.write(f"{{ctx.run_id}} {{ctx.attempt}} {{spark.sparkContext.applicationId}}\\n")
-print("application_1700000000000_0001 driver-20200101000000-0000")  # of somebody else
+print("application_1700000000000_0001 driver-20200101000000-0000")  # of another user
 until = time.monotonic() + 120
 while not (Path({gates!r}) / ctx.run_id).exists() and time.monotonic() < until:
     time.sleep(0.05)

@@ -408,7 +408,7 @@ def test_ten_latches_started_by_as_many_threads_lead_in_the_order_of_the_queue(
 
 def _lead_one_after_the_other(latches: Latches, order: list[Member], eventually: Eventually) -> None:
     for member in order:
-        eventually(latches.leaders, what="somebody leads")
+        eventually(latches.leaders, what="a latch leads")
         assert latches.leaders() == [member]
         leader = member.latch.get_leader()
         assert leader is not None

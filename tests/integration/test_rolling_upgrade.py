@@ -245,7 +245,7 @@ def test_cluster_is_upgraded_one_scheduler_at_a_time_and_back_and_the_older_rele
     upgraded = [*cluster.schedulers, cluster.scheduler("new-4", new)]
     cluster.leave(older)
     eventually(lambda: cluster.schema() == NEWEST_SCHEMA, what="the schema is raised")
-    eventually(lambda: any(one.ask("leads") for one in upgraded), what="somebody leads under it")
+    eventually(lambda: any(one.ask("leads") for one in upgraded), what="an upgraded scheduler leads under it")
     cluster.start("chain-9")
     layouts = {run.id: run.layout for run in cluster.reader.runs(cluster.reader.run_list()).values()}
     assert (layouts[RunId("chain-8")], layouts[RunId("chain-9")]) == (1, 2)

@@ -665,7 +665,7 @@ def test_driver_waits_with_its_end_until_a_scheduler_answers(cluster: ClusterBen
     down = cluster.bench.root / "board" / "down"
     down.touch()
     open_gate(cluster)
-    time.sleep(3.0)  # it has ended, and nobody takes its END
+    time.sleep(3.0)  # the task has ended, and its END cannot be stored
 
     down.unlink()
 

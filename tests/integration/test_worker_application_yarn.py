@@ -47,7 +47,7 @@ from shared import plus_one
 spark = SparkSession.builder.getOrCreate()
 with open(sys.argv[1], "a") as file:
     file.write(f"{spark.sparkContext.applicationId}\\n")
-print("application_1700000000000_0001", flush=True)  # of somebody else
+print("application_1700000000000_0001", flush=True)  # of another user
 until = time.monotonic() + 120
 while not Path(sys.argv[2]).exists() and time.monotonic() < until:
     time.sleep(0.05)

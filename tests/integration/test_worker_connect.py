@@ -242,7 +242,7 @@ def test_static_property_is_refused_by_the_server_before_the_task_starts(stage: 
     assert end.outcome is Outcome.REFUSED
     assert end.reason.startswith("the Spark Connect server says INTERNAL: [CANNOT_MODIFY_STATIC_CONFIG]")
     assert end.pipeline_at_fault
-    eventually(lambda: bench.folder().is_delivered, "nobody looks after the attempt any more")
+    eventually(lambda: bench.folder().is_delivered, "the attempt's end is delivered")
 
 
 def test_no_operation_goes_on_after_its_attempt_has_ended(stage: Stage) -> None:
@@ -373,7 +373,7 @@ def test_operation_on_a_server_of_somebody_else_ends_before_its_attempt_is_lost(
     stage.assign(bench.script("sum.sql", SUM), "run1.sum.1")
     succeeded(bench, "run1.sum.1")
     stage.end_workers()
-    assert len(stage.servers()) == 1, "a server of somebody else is not ended"
+    assert len(stage.servers()) == 1, "the server of another owner is not ended"
     somebody.close()
 
 

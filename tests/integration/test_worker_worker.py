@@ -447,7 +447,7 @@ def test_worker_that_starts_without_zookeeper_takes_orders_once_it_is_there(
     bench.board.cut_off(down=True)
     registrations = FollowingRegistrations(bench)
     _started(bench, workers, registrations=registrations)
-    eventually(lambda: registrations.refused, "the worker finds nobody")
+    eventually(lambda: registrations.refused, "a registration is refused")
 
     bench.board.cut_off(down=False)
 

@@ -72,7 +72,7 @@ def is_refused(case: Case) -> bool:
     try:
         follow(case)
     except BlobSyncError as exc:
-        assert len(str(exc)) < 3000, "an error does not repeat what came"
+        assert len(str(exc)) < 3000, "an error must not repeat its input"
         return True
     except Exception as exc:
         raise AssertionError(f"{type(exc).__name__} ({exc}) for {case}") from exc

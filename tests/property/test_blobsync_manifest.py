@@ -300,7 +300,7 @@ def test_collisions_are_those_of_a_table_of_all_names(listed: list[str]) -> None
     found = collision(listed)
 
     assert (found is not None) == collides
-    assert found is None or collision(found) is not None  # these two collide by themselves
+    assert found is None or collision(found) is not None  # the two collide without the others, too
 
 
 def test_names_that_only_look_alike_are_fine() -> None:

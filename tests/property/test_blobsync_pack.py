@@ -221,17 +221,17 @@ def test_pack_made_by_hand_is_one() -> None:
         [(15, 16, 2, 0)],
         [(14, 15, 2, 0)],
         [(16, 15, 2, 0)],
-        [(15, 15, 2, 1)],  # zstd that makes nothing smaller
+        [(15, 15, 2, 1)],  # a zstd frame that is not smaller than its data
         [(15, 15, 2, 2)],
         [(15, 15, 2, 1 << 31)],
         [(15, 15, 0xFFFFFFFF, 0)],
         [(0xFFFFFFFF, 15, 2, 1)],
         [(0xFFFFFFFF, 0xFFFFFFFF, 2, 0)],
-        [(5, 5, 1, 0)],  # one frame of two
+        [(5, 5, 1, 0)],  # the table names one of two frames
         [(5, 5, 1, 0), (5, 5, 1, 0)],
         [(10, 10, 1, 0), (5, 5, 1, 0)],
         [(5, 5, 1, 0), (10, 10, 1, 0), (0, 0, 0, 0)],
-        [(15, 15, 2, 0), (15, 15, 2, 0)],  # the same range again
+        [(15, 15, 2, 0), (15, 15, 2, 0)],  # two frames with the same range
         [(0, 15, 2, 1), (15, 0, 0, 0)],
     ],
 )

@@ -87,7 +87,7 @@ def _looks_go_on(state: State, under_way: Set[Look]) -> None:
             missing = state.looks._missing[about_wait(run.id, name)]
             idle = {look for look in missing if state.looks._watched[look].due_s is None}
             hold(Law.NOTHING_FORGOTTEN, missing, run.id, name, "waits for nothing")
-            hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "nobody looks at", idle - under_way)
+            hold(Law.NOTHING_FORGOTTEN, idle <= under_way, "no check is planned of", idle - under_way)
 
 
 def _knows_all(state: State, found: Records, young: Set[AttemptId], *, told: bool) -> None:

@@ -16,7 +16,7 @@ class Law(Enum):
     SLOT_STANDS = "a filled slot never changes"
     END_IS_THE_OUTCOME = "a run's record says of an attempt what its END says"
     ONE_AT_A_TIME = "an attempt opens only when the one before has an END"
-    NO_HASTE = "nobody is called lost before its grace has passed on the clock that does not step"
+    NO_HASTE = "no attempt is called lost before its grace has passed on the clock that does not step"
     ONE_SUCCESS = "a task succeeds at most once, and stays so"
     FINAL_IS_FINAL = "what has ended never changes"
     NEEDS_FIRST = "a task starts only when all that it needs has ended as it asks"

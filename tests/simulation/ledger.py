@@ -113,7 +113,7 @@ class Ledger:
 
     def _decided(self, outcome: c.CommandOutcome) -> None:
         command = self.submitted.get(outcome.command)
-        hold(Law.COMMAND_ONCE, command is not None, "nobody submitted", outcome)
+        hold(Law.COMMAND_ONCE, command is not None, "decided, but never submitted:", outcome)
         hold(Law.COMMAND_ONCE, outcome.command not in self.outcomes, "twice:", outcome)
         self.outcomes[outcome.command] = outcome
         if outcome.accepted and command is not None:

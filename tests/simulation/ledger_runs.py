@@ -207,7 +207,7 @@ class RunLaws:
         if task.spec.kind is TaskKind.WAIT and task.state is TaskState.SUCCEEDED:
             for look in looks_of(task.spec.waits_for, task.spec.args):
                 found = self.found.get(look, -inf) >= self._created_s[run.id]
-                hold(Law.WAITS, found, name, "succeeded, and nobody found", look)
+                hold(Law.WAITS, found, name, "succeeded, though no leader found", look)
             return
         as_asked = settled.by and (task.state is TaskState.SUCCEEDED) in asked
         overdue = task.state is TaskState.FAILED and not settled.by and gives_up_at(run, task) <= settled.at  # type: ignore[operator]

@@ -29,7 +29,7 @@ def explanation_does_not_ask_the_rule_of_admission() -> Iterator[None]:
     """A task that waits for a slot, a pool or a label is called ready."""
 
     def admit(_run: Any, _task: Any, capacity: Any, _now: Any) -> Grant:
-        return Grant(next(iter(capacity.workers), None))  # type: ignore[arg-type]  # nobody looks at it
+        return Grant(next(iter(capacity.workers), None))  # type: ignore[arg-type]  # the explanation does not use it
 
     with replaced(explain_admission, admit=admit):
         yield

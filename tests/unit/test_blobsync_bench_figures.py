@@ -35,10 +35,10 @@ def test_run_is_undisturbed_when_only_we_and_the_kernel_worked() -> None:
     "after",
     [
         replace(BEFORE, taken_s=1.0, others={1: 7.2, 2: 3.0}),
-        replace(BEFORE, taken_s=1.0, others={1: 7.0, 2: 3.0, 9: 0.2}),  # it began in between
-        replace(BEFORE, taken_s=1.0, others={1: 7.2}),  # it ended in between
+        replace(BEFORE, taken_s=1.0, others={1: 7.0, 2: 3.0, 9: 0.2}),  # it started between the two readings
+        replace(BEFORE, taken_s=1.0, others={1: 7.2}),  # it ended between the two readings
         replace(BEFORE, taken_s=1.0, stolen=0.2),
-        replace(BEFORE, taken_s=1.0, busy=50.23),  # a process that /proc does not show
+        replace(BEFORE, taken_s=1.0, busy=50.23),  # by a process that /proc does not show
     ],
 )
 def test_run_is_disturbed_by_whoever_else_worked(after: Usage) -> None:

@@ -1,4 +1,4 @@
-"""Audits of releases in a bucket: what is missing, cut or damaged is named, and nothing else is."""
+"""Audits of releases in a bucket name each object that is missing, truncated or damaged, and no other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store() -> MemoryObjectStore:
 
 @pytest.fixture
 def ref(store: MemoryObjectStore, tmp_path: Path) -> ReleaseRef:
-    """Two small files, one large, one in chunks."""
+    """A release of two small files, a large one, and one in chunks."""
     files = {
         "a": b"1",
         "b/c": b"22",
@@ -182,7 +182,7 @@ def test_deep_audit_reads_what_is_damaged_once_more_and_no_oftener(
 
 
 class Crowded(MemoryObjectStore):
-    """Answers a size only while others wait for one too."""
+    """Answers a request for a size only when three of them wait at the same time."""
 
     def __init__(self) -> None:
         super().__init__()

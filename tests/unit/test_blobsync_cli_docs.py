@@ -1,4 +1,4 @@
-"""What the documentation of artifact sync names is there: tests, commands, options, exit codes."""
+"""The tests, commands, options and exit codes that the documentation of blobsync names exist."""
 
 from __future__ import annotations
 

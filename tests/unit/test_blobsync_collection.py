@@ -1,4 +1,4 @@
-"""Collecting garbage in the object store: what goes, what stays, and when the whole is refused."""
+"""Garbage collection in the bucket: which objects are deleted, which stay, when a collection is refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_newest_and_recent_releases_are_kept_though_nobody_names_them() -> None:
         made.append(world.put("p", [f"{number}"]))
         world.clock.forward(20 * DAY)
     other = world.put("q", ["q"])
-    world.clock.forward(15 * DAY)  # p's last is 35 days old, q's 15
+    world.clock.forward(15 * DAY)  # the newest release of p is 35 days old, that of q 15 days
 
     report = world.twice(policy=policy)
     assert {key for key in world.names() if key.startswith(keys.RELEASES)} == {
@@ -99,7 +99,7 @@ def test_newest_and_recent_releases_are_kept_though_nobody_names_them() -> None:
 def test_newest_of_a_copied_bucket_are_the_newest_by_the_publishers_clocks_too() -> None:
     world = World()
     one, other = sample("p", ["one"]), sample("p", ["other"])
-    put(world.store, one, START)  # copied in this order, published in the other
+    put(world.store, one, START)  # copied in this order, but published in the reverse order
     world.clock.forward(MINUTE)
     put(world.store, other, START - DAY)
     world.clock.forward(5 * DAY)
@@ -113,7 +113,7 @@ def test_release_that_was_published_again_is_young_again() -> None:
     old, _ = world.put("p", ["old"]), world.put("p", ["new"])
     world.clock.forward(5 * DAY)
     world.collect()
-    put(world.store, old, world.clock.now)  # a rollback; written again
+    put(world.store, old, world.clock.now)  # a rollback writes the same objects again
     world.clock.forward(DAY)
     world.collect()
     assert old.keys <= world.names()
@@ -129,7 +129,7 @@ def test_object_that_was_written_again_after_it_was_condemned_is_left() -> None:
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(DAY)
 
-    report = world.collect()  # old enough, and condemned before; but not this object
+    report = world.collect()  # an older object with this key was condemned, not the present one
     assert report.due == {}
     assert report.kept[Kind.BLOB] == {Reason.CONDEMNED_NOW: Tally(1, 1)}
     world.clock.forward(DAY)
@@ -145,7 +145,7 @@ def test_condemned_object_that_is_needed_again_is_pardoned_for_good() -> None:
     world.collect(release, other)
     assert condemned(world.store) == frozenset()
     report = world.collect(other)
-    assert report.due == {}  # the grace begins anew
+    assert report.due == {}  # the grace period starts again
     assert release.keys <= world.names()
 
 
@@ -253,11 +253,11 @@ def test_objects_condemned_long_ago_stay_while_a_release_that_took_them_up_is_vi
         world.store.write(key, data)
     world.clock.forward(2 * DAY)
     world.collect()
-    for _ in publishing(world.store, release, world.clock, "a" * 32):  # finds them, asks not if condemned
+    for _ in publishing(world.store, release, world.clock, "a" * 32):  # it reuses condemned objects
         pass
     world.clock.forward(2 * DAY)
     policy = CollectionPolicy(keep_age=DAY, keep_newest=0, max_share=1.0, patience=timedelta(0))
-    assert world.collect(policy=policy).due == {}  # the manifest was condemned only now
+    assert world.collect(policy=policy).due == {}  # the manifest was condemned just now
     assert release.keys <= world.names()
     world.clock.forward(DAY)
     world.collect(policy=policy)
@@ -276,7 +276,7 @@ def test_release_that_nobody_keeps_need_not_be_readable() -> None:
 
 
 class Listing(MemoryObjectStore):
-    """Lists badly when it is told to."""
+    """Its listings have the faults that a test sets."""
 
     hide: frozenset[str] = frozenset()
     stop_after: str | None = None
@@ -343,11 +343,11 @@ def test_listing_that_lacks_a_manifest_its_history_tells_of_or_a_needed_object_r
             assert "listing lacks it" in str(exc)
             refused += 1
         else:
-            # Nothing that is kept needs it. Without its entry in the history, a release may be kept longer.
+            # No kept release needs this object. Without its history entry, a release may be kept longer.
             assert report.due or key.startswith(keys.PUBLICATIONS)
         assert len(store.deletes) == deletes
     store.hide = frozenset()
-    assert refused == 4  # both manifests; layout and pack of the newest release
+    assert refused == 4  # for both manifests, and for the layout and the pack of the newest release
 
 
 def test_what_came_during_the_listing_is_no_reason_to_refuse() -> None:
@@ -380,7 +380,7 @@ def test_needed_object_that_is_lost_is_told_and_the_rest_is_collected() -> None:
 @pytest.mark.parametrize(("orphans", "refused"), [(2, False), (3, True)])
 def test_more_than_the_share_is_refused(orphans: int, refused: bool) -> None:
     world = World()
-    release = world.put("p", [f"{number}" for number in range(13 - orphans)])  # and three that name it
+    release = world.put("p", [f"{number}" for number in range(13 - orphans)])  # and three documents
     for number in range(orphans):
         world.store.write(keys.blob(digest(f"orphan {number}")), b"")
     world.clock.forward(2 * DAY)
@@ -457,7 +457,7 @@ def test_publish_under_way_postpones_the_deletion() -> None:
     assert report.deleted == {}
     assert keys.blob(digest("x")) in world.names()
     assert not [key for key in world.names() if key.startswith(keys.COLLECT_LEASES)]
-    world.clock.forward(30 * MINUTE)  # the publisher is dead
+    world.clock.forward(30 * MINUTE)  # the lease expires: its publisher has died
     assert world.collect().deleted == {Kind.BLOB: Tally(1, 1)}
 
 
@@ -540,7 +540,7 @@ def test_tombstone_from_the_future_restarts_the_grace() -> None:
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(5 * DAY)
     world.collect()
-    world.clock.forward(-2 * DAY)  # both clocks are one, and were set back
+    world.clock.forward(-2 * DAY)  # the store and the collector use this clock; it is set back
     report = world.collect()
     assert "future" in report.clock_trouble
     assert report.kept == {Kind.BLOB: {Reason.CONDEMNED_NOW: Tally(1, 1)}}
@@ -559,7 +559,7 @@ def test_clocks_that_moved_against_each_other_restart_the_grace(jump: timedelta)
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(5 * DAY)
     world.collect()
-    offset = jump  # the store's clock was set
+    offset = jump  # the store's clock is set
     world.clock.forward(DAY)
     report = world.collect()
     assert report.clock_trouble
@@ -588,7 +588,7 @@ def test_two_tombstones_condemn_what_both_do_since_the_later_time() -> None:
     for name in ("both", "one"):
         world.store.write(keys.blob(digest(name)), b"")
         world.clock.forward(2 * DAY)
-    world.collect()  # both; a second run is killed before it removes this tombstone
+    world.collect()  # condemns both; its tombstone is written back below
     (kept,) = [(info.key, b"".join(world.store.read(info.key))) for info in world.store.list(keys.TOMBSTONES)]
     world.store.write(keys.blob(digest("one")), b"again")
     world.clock.forward(timedelta(0))
@@ -601,7 +601,7 @@ def test_two_tombstones_condemn_what_both_do_since_the_later_time() -> None:
 
 
 class Failing(MemoryObjectStore):
-    """Takes no batches, and of single deletes refuses some."""
+    """Refuses all batches, and some single deletes."""
 
     refuse: frozenset[str] = frozenset()
     refuse_all = False
@@ -637,7 +637,7 @@ def test_failed_delete_does_not_stop_the_rest() -> None:
 
 def test_deletion_asks_whether_it_may_before_each_request() -> None:
     class OneByOne(MemoryObjectStore):
-        """As a server that does not know how to delete many: each delete takes five minutes."""
+        """Like a server without batch deletion: one request for each object, and each takes five minutes."""
 
         def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
             assert before_each is not None
@@ -682,7 +682,7 @@ def test_release_whose_manifest_cannot_be_deleted_keeps_what_it_needs(readable: 
         world.clock.forward(2 * DAY)
     world.twice(new)
     assert old.keys <= world.names()
-    assert (keys.blob(digest("x")) in world.names()) is not readable  # if it is not known, all stays
+    assert (keys.blob(digest("x")) in world.names()) is not readable  # else it may be needed
 
 
 def test_stale_uploads_are_abandoned_after_the_grace() -> None:
@@ -703,7 +703,7 @@ def test_stale_uploads_are_abandoned_after_the_grace() -> None:
     world.clock.forward(MINUTE)
     assert world.collect(dry_run=True).abandoned_uploads == 1
     lease = a_lease(world, "p")
-    assert world.collect().abandoned_uploads == 0  # somebody may go on with it
+    assert world.collect().abandoned_uploads == 0  # a publisher may continue it
     world.store.delete(lease)
     assert world.collect().abandoned_uploads == 1
     assert [upload.key for upload in world.store.unfinished_uploads("")] == ["others/" + digest("x")]
@@ -794,7 +794,7 @@ def test_right_to_delete_is_asked_for_before_each_batch(monkeypatch: pytest.Monk
     world.clock.forward(2 * DAY)
     world.collect()
     world.clock.forward(DAY)
-    answers = iter([True, True, True, False])  # before the lease, then batch by batch
+    answers = iter([True, True, True, False])  # one answer before the lease, then one before each batch
 
     report = world.collect(may_delete=lambda: next(answers))
 

@@ -1,7 +1,7 @@
 """Collections that overlap: with others, with publishes, and with slow requests.
 
-A collection reads the condemned objects at its beginning, and deletes much later. It must respect what others
-do in between.
+A collection reads the condemned objects at its beginning, and deletes much later. It must respect what other
+processes do in between.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def test_collection_that_slept_for_a_grace_does_not_delete_what_it_condemned_its
 def test_release_that_another_collection_deletes_during_the_look_needs_nothing(
     world: World, is_wanted: bool
 ) -> None:
-    """It was kept for a publish that has died since. A process that wants it learns that it was deleted."""
+    """It was kept for a publish that has died. A process that wants the release gets the error "deleted"."""
     release = due_release(world)
     lease = Lease("p", "me", world.clock.now, timedelta(minutes=30)).encode(world.clock.now)
     world.store.write(keys.publish_lease("1" * 32), lease)

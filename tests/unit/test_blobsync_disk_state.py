@@ -1,4 +1,4 @@
-"""What is remembered of the disk is cleared by bytes that are on it, and by nothing else."""
+"""The recorded trouble of a disk is cleared only when new bytes were written to that disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def release() -> Sample:
 
 @pytest.fixture
 def local(tmp_path: Path, release: Sample) -> Iterator[LocalStore]:
-    """A store that has a release and its tree, on a disk that was full at last."""
+    """A store that has a release and its tree. Its last write failed because the disk was full."""
     with LocalStore(tmp_path) as opened:
         opened.materialise(fill(opened, release).manifest.ref)
         other = sample({"b": b"2" * 5000})
@@ -135,7 +135,7 @@ def test_file_that_vanished_does_not_clear_the_trouble_of_a_disk(local: LocalSto
 
 
 def test_store_that_vanished_as_a_whole_is_trouble_of_the_disk(tmp_path: Path, release: Sample) -> None:
-    """Such as a disk that is not mounted any more."""
+    """For example, the disk is not mounted any more."""
     with LocalStore(tmp_path / "store") as local:
         shutil.rmtree(tmp_path / "store")
 
@@ -174,7 +174,7 @@ def test_room_that_a_leftover_has_reserved_is_not_needed_again(
         with local.receive(pack) or pytest.fail("busy") as coming:
             assert coming.missing() == [(len(data), pack.size_bytes - len(data))]
 
-        # What came stays for the next try. A file without bytes would only hold room.
+        # Received bytes stay for the next try. A file without bytes would only occupy reserved space.
         assert path.exists() == bool(data)
 
 
@@ -190,7 +190,7 @@ def test_leftover_without_reserved_room_needs_the_rest_of_it(
         monkeypatch.setattr(disk_state, "free_bytes", lambda _root: rest - 1)
         with pytest.raises(LocalStoreError, match="make room"):
             local.receive(pack)
-        assert path.exists() == bool(data), "what came is kept"
+        assert path.exists() == bool(data), "the received bytes stay"
 
         monkeypatch.setattr(disk_state, "free_bytes", lambda _root: rest)
         with local.receive(pack) or pytest.fail("busy") as coming:

@@ -1,4 +1,4 @@
-"""Whatever comes from outside, nothing is written outside the store, and nothing unverified counts."""
+"""Hostile input causes no write outside the store, and no unverified bytes count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GOOD = {"main.py": b"one", "lib/two.py": b"two" * 1000, "empty": b""}
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a secret in it, beside which a store may stand; afterwards, nothing else is there."""
+    """A folder with a secret file. Only a store may be added to it, and the secret must not change."""
     (tmp_path / "secret").write_text("untouched")
     yield tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "store"]
@@ -54,7 +54,7 @@ def _files(root: Path) -> set[str]:
 
 
 def test_hostile_pack_is_refused_and_nothing_of_it_stays(sandbox: Path, local: LocalStore) -> None:
-    """Its name is right, as whoever makes a bad pack can see to; what is in it is not."""
+    """The name of the pack fits its bytes, which an attacker can achieve. Only its content is invalid."""
     before = _files(sandbox)
     refused = 0
     for case in _hostile("pack"):
@@ -91,7 +91,7 @@ def test_pack_with_other_bytes_than_its_name_is_refused_and_nothing_of_it_stays(
 
 
 def test_hostile_manifest_on_the_disk_is_not_followed(sandbox: Path, local: LocalStore) -> None:
-    """Put there with the digest that its bytes have, and a sound layout beside it."""
+    """The manifest has the correct digest for its bytes, and a valid layout beside it."""
     folder = sandbox / "store" / "releases" / "p"
     folder.mkdir()
     refused = 0
@@ -144,7 +144,7 @@ def good(local: LocalStore) -> Sample:
 def test_layout_that_lies_about_the_size_of_a_pack_costs_nobody_that_pack(
     local: LocalStore, good: Sample, by: int
 ) -> None:
-    """Else one publisher could make every host throw away what another has published."""
+    """Otherwise one publisher could make every host delete a pack that another has published."""
     (pack,) = good.packs
     lying = Pack(pack.name, pack.size_bytes + by)
     layout = Layout((lying,), "somebody", good.layout.published_at)
@@ -172,7 +172,7 @@ def test_manifest_that_lies_about_the_size_of_a_blob_costs_nobody_that_blob(
     lying = replace(blob, size_bytes=size + by)
     with LocalStore(sandbox / "store") as local:
         fill(local, release)
-    (sandbox / "store" / "verified").unlink()  # so that it must be hashed
+    (sandbox / "store" / "verified").unlink()  # so the store must hash the blob
 
     with LocalStore(sandbox / "store") as local:
         assert not local.has(lying)

@@ -1,4 +1,4 @@
-"""A look at a kept release reads its record, not its manifest; without a good record, it reads that."""
+"""A look at a kept release reads its record. It reads the manifest only if there is no valid record."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_new_syncer_says_ready_of_a_kept_release_without_reading_its_manifest(
     assert again.readiness().total_bytes == 1 + len(LARGE)
     assert not parsed
     assert (again.ensure(p, SOON) / "a").read_bytes() == b"1"
-    assert parsed, "a folder needs the manifest"
+    assert parsed, "making a tree needs the manifest"
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "flipped", "foreign", "a link"])
@@ -112,7 +112,7 @@ def test_record_of_another_layout_does_not_count(tmp_path: Path) -> None:
     layout = record_of(tmp_path, ref).with_suffix(".layout")
     short = replace(release.layout, packs=release.layout.packs[:1])
     layout.unlink()
-    layout.write_bytes(short.encode())  # somebody's; it has not all
+    layout.write_bytes(short.encode())  # a layout that lacks a pack
 
     with LocalStore(tmp_path) as local:
         found = local.kept(ref)

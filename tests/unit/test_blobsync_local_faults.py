@@ -1,4 +1,4 @@
-"""Stopped before any step, by an error or by its death: nothing false counts, and all goes on."""
+"""A store whose process fails or dies before any step: no wrong file counts, and work can continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(17))
 
 
 class CrashedError(Exception):
-    """The process died here."""
+    """Stands for the death of the process."""
 
 
 @cache
@@ -37,7 +37,7 @@ def second() -> Sample:
 
 
 def everything(local: LocalStore) -> None:
-    """Each thing a store does, once."""
+    """Use every operation of a store once."""
     old, new = first(), second()
     local.materialise(fill(local, old).manifest.ref)
     local.materialise(fill(local, new).manifest.ref)
@@ -54,7 +54,7 @@ def steps_of(root: Path) -> list[str]:
 
 
 def check_and_go_on(root: Path) -> None:
-    """What counts is right; all that was stopped can be done; nothing is left over afterwards."""
+    """Check that verified files are correct, all work can be completed, and no other file is left."""
     with LocalStore(root) as local:
         for release in (first(), second()):
             for item, data in release.objects.items():
@@ -107,7 +107,7 @@ def test_error_before_any_step_leaves_nothing_false_and_the_next_try_completes(
 
 @contextmanager
 def failing(patch: pytest.MonkeyPatch, name: str, error: int, after: int) -> Iterator[list[int]]:
-    """`os.<name>` fails from its call number `after` on."""
+    """Make `os.<name>` fail after `after` successful calls. Yields a list with one entry for each call."""
     real: Callable[..., object] = getattr(os, name)
     calls: list[int] = []
 
@@ -156,7 +156,7 @@ def test_disk_that_fails_any_call_is_told_clearly_harms_nothing_and_heals(
             assert local.disk_state().ok
             assert not local.verify(old.manifest.ref)
             assert list((local.root / "quarantine").iterdir()) == []
-    assert failures or call == "link"  # a tree without links has copies
+    assert failures or call == "link"  # without hard links a tree is made of copies
 
 
 def test_failed_fsync_is_never_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_failed_fsync_is_never_tried_again(tmp_path: Path, monkeypatch: pytest.M
             with failing(monkeypatch, "fsync", 5, 0) as calls, pytest.raises(LocalStoreError):
                 bring(local, item, data)
             assert len(calls) == 1
-            assert list((tmp_path / "partial").iterdir()) == []  # its pages may be marked clean: fetched anew
+            assert list((tmp_path / "partial").iterdir()) == []  # the kernel may have dropped data
         assert visible(tmp_path) == []
 
 
@@ -182,7 +182,7 @@ def test_download_for_which_there_is_no_room_is_refused_before_it_begins(
         with pytest.raises(LocalStoreError, match="make room"):
             local.receive(item)
         assert local.disk_state().condition is DiskCondition.FULL
-        bring(local, release.packs[0], release.objects[release.packs[0]])  # small: there is room
+        bring(local, release.packs[0], release.objects[release.packs[0]])  # small enough for the free space
 
 
 @pytest.mark.parametrize("which", ["before it is opened", "while it is open"])
@@ -205,7 +205,7 @@ def test_folders_that_somebody_killed_has_made_are_flushed_before_they_are_used(
     LocalStore(root).close()
     early = LocalStore(root) if which == "while it is open" else None
     for folder in begun:
-        (root / folder).mkdir()  # killed now, before the folder above was flushed
+        (root / folder).mkdir()  # as if killed now, before the parent folder was flushed
     monkeypatch.setattr(os, "fsync", noted)
     with early or LocalStore(root) as local:
         fill(local, release)

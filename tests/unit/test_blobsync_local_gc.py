@@ -1,4 +1,4 @@
-"""Collection: mark, wait, remove; never by absence, never too much at once."""
+"""Collection on a disk: it marks, waits, then removes; never by absence, and never a large share at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def local(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def kept(local: LocalStore, *names: str, name: str = "p") -> Sample:
-    """A release with one pack for each file, materialised."""
+    """Keep a release with one pack for each file, and make its tree."""
     release = fill(local, sample({path: path.encode() for path in names}, name=name, members=1))
     local.materialise(release.manifest.ref)
     return release
@@ -173,7 +173,7 @@ def test_collection_leaves_what_another_user_of_the_store_holds(local: LocalStor
         assert lacking(local, other) == []
         assert local.has(first)
 
-    for _ in range(2):  # the neighbour has gone
+    for _ in range(2):  # the other store is closed
         gc(local, {mine.manifest.digest}, grace=NOW, max_share=1.0)
     assert lacking(local, other) == ["b"]
     assert not local.has(first)

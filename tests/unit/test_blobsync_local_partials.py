@@ -1,4 +1,4 @@
-"""Whose turn it is to receive an object, also when somebody does not run."""
+"""Which process may receive an object, also when the process that receives it is stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Host:
-    """Processes of one host, each by its own `Partials`; and the files they have."""
+    """Processes of one host, each with its own `Partials`, and the partial files that they hold."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, Clock()
@@ -44,7 +44,7 @@ class Host:
         return claim
 
     def stop(self, number: int) -> None:
-        """It touches nothing any more, and has its locks."""
+        """Stop a process: it does not update its files any more, but it keeps its locks."""
         self._all[number][0].close()
 
     def kill(self, number: int) -> None:
@@ -90,7 +90,7 @@ def test_file_of_somebody_who_does_not_run_holds_nobody_up_for_longer_than_said(
     other = second()
     assert other is not None
     assert other.path.name == "object.2"
-    for later_s in range(int(STALLED_AFTER_S)):  # the new one is taken over from no sooner than the first
+    for later_s in range(int(STALLED_AFTER_S)):  # the new file, too, is taken over only after that time
         host.clock.now = STALLED_AFTER_S + later_s
         assert third() is None
 
@@ -104,7 +104,7 @@ def test_file_that_is_touched_is_left_to_its_owner_however_slow(
     assert mine is not None
     for _ in range(5):
         assert second() is None
-        before = os.fstat(mine.fd).st_mtime_ns  # what the second one has seen, or later
+        before = os.fstat(mine.fd).st_mtime_ns  # the time that the second process has seen, or a later one
         eventually(lambda before=before: os.fstat(mine.fd).st_mtime_ns > before)
         host.clock.now += STALLED_AFTER_S * 2
 
@@ -163,7 +163,7 @@ def test_thread_ends_with_the_last_file_and_comes_back_with_the_next(tmp_path: P
 def test_files_that_come_and_go_on_many_threads_wait_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partials, "_END_S", 3600.0)  # whoever waited for the others' files would not end
+    monkeypatch.setattr(partials, "_END_S", 3600.0)  # waiting for other threads would not end
     ours = Partials(tmp_path)
 
     def come_and_go(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The local store: nothing unverified ever counts, whatever changes when."""
+"""The local store: unverified bytes never count, whatever changes at any time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.local_store_samples import (
     visible,
 )
 
-LARGE = bytes(range(256)) * (20 << 10)  # 5 MiB: alone, without chunks
+LARGE = bytes(range(256)) * (20 << 10)  # 5 MiB: a separate object, without chunks
 CHUNKED = b"".join(bytes([number]) * (1 << 20) for number in range(33))  # three chunks, the last of 1 MiB
 
 
@@ -179,7 +179,7 @@ def test_chunk_with_wrong_bytes_is_missing_still_and_the_others_are_kept(local: 
             incoming.took(0, CHUNK_BYTES)
         assert incoming.missing() == [(0, CHUNK_BYTES), (CHUNK_BYTES, CHUNK_BYTES)]
 
-    with local.receive(blob) or pytest.fail("busy") as resumed:  # from what is in the file alone
+    with local.receive(blob) or pytest.fail("busy") as resumed:  # from the partial file alone
         assert resumed.missing() == [(0, CHUNK_BYTES), (CHUNK_BYTES, CHUNK_BYTES)]
     bring(local, blob, CHUNKED)
     assert local.object_path(blob).read_bytes() == CHUNKED
@@ -213,7 +213,7 @@ def test_partial_file_with_foreign_bytes_costs_a_new_download_and_no_more(local:
     (local.root / "partial" / pack.name).write_bytes(b"x" * 100)
     with pytest.raises(CorruptPackError):
         bring(local, pack, data)
-    (local.root / "partial" / pack.name).write_bytes(b"x" * 1_000_000)  # longer than it can be
+    (local.root / "partial" / pack.name).write_bytes(b"x" * 1_000_000)  # longer than the pack
     bring(local, pack, data)
     assert local.has(pack)
 
@@ -235,11 +235,11 @@ def test_name_of_a_chunked_blob_does_not_vouch_for_its_sha256_where_that_is_aske
     true = artifact("a", CHUNKED).blob
     lie = Blob(sha(b"other"), true.size_bytes, true.chunks)
     with LocalStore(tmp_path / "chunks") as local:
-        bring(local, lie, CHUNKED)  # the same object, and its name says nothing of a SHA-256
+        bring(local, lie, CHUNKED)  # the same object: its name comes from its chunks, not from a SHA-256
         assert local.has(true)
         assert local.has(lie)
     with LocalStore(tmp_path / "chunks", verify="sha256") as later:
-        assert later.has(true)  # hashed anew
+        assert later.has(true)  # after hashing it again
 
 
 @pytest.mark.parametrize("here", ["before", "by the lie", "not hashed so"])
@@ -273,7 +273,7 @@ def test_release_kept_by_chunks_alone_is_not_read_under_a_wrong_sha256(tmp_path:
     lie, layout = Manifest("liar", (item,)), sample({"a": CHUNKED}).layout
     with LocalStore(tmp_path) as local:
         bring(local, true, CHUNKED)
-        local.keep(Release(lie, layout))  # its chunks are right, and nobody asked for more
+        local.keep(Release(lie, layout))  # its chunks are correct, and this store does not check SHA-256
     with LocalStore(tmp_path, verify="sha256") as strict:
         with pytest.raises(InvalidManifestError):
             b"".join(strict.read(lie.ref, "a"))
@@ -375,7 +375,7 @@ def test_object_of_which_only_the_size_time_or_inode_changed_is_hashed_before_it
     before = path.stat()
     evil = b"evil" + LARGE[4:] + (b"!" if changed == "size" else b"")
     if changed == "inode":
-        path.rename(tmp_path / "old")  # so that its inode is not taken again
+        path.rename(tmp_path / "old")  # so that its inode is not used again
     else:
         path.chmod(0o644)
     path.write_bytes(evil)
@@ -506,7 +506,7 @@ def test_store_without_its_index_verifies_again(tmp_path: Path, damage: bytes | 
         index.write_bytes(damage)
     elif damage == "delete":
         index.unlink()
-    else:  # lines that would vouch for other bytes, but whose check sums do not fit
+    else:  # lines that name other objects, so their check sums are wrong
         index.write_bytes(index.read_bytes().replace(pack.name.encode(), blob.name.encode()))
     flip_a_byte_unseen(pack)
 
@@ -562,7 +562,7 @@ def test_members_are_hashed_once_and_then_the_pack_as_a_whole_unless_sha256_is_a
         assert local.scrub_object(pack)
         assert hashed == again
 
-        (tmp_path / "store" / "verified").unlink()  # nothing is known of it now
+        (tmp_path / "store" / "verified").unlink()  # the store does not know any verified object now
     with LocalStore(tmp_path / "store", verify=digests) as fresh:
         hashed.clear()
         assert fresh.has(pack)

@@ -1,4 +1,4 @@
-"""Trees: complete, verified, read-only; made anew when anything in them is not as it was."""
+"""Trees are complete, verified and read-only; a tree in which anything has changed is made again."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_tree_without_its_record_is_hashed_and_stays(
     before = tree.stat().st_ino
 
     assert local.materialise(release.manifest.ref).stat().st_ino == before
-    assert path.stat().st_size > 100  # written again
+    assert path.stat().st_size > 100  # the record was written again
 
     path.unlink()
     flip_a_byte_unseen(tree / "lib/deep/b.py")
@@ -177,7 +177,7 @@ def test_files_that_another_tree_has_are_linked_and_no_pack_is_read_for_them(
     assert contents(tree) == dict(new.files)
     for name in ("lib/a.py", "lib/deep/b.py", "same.txt", "run.sh"):
         assert (tree / name).stat().st_ino == (old / name).stat().st_ino, name
-    # The same bytes, but a link would share its mode.
+    # The bytes are the same, but a hard link would also share the file mode.
     assert (tree / "extra.sh").stat().st_ino != (old / "lib/a.py").stat().st_ino
     assert stat.S_IMODE((tree / "extra.sh").stat().st_mode) == 0o555
 
@@ -206,7 +206,7 @@ def test_damage_that_scrub_finds_in_a_shared_file_is_mended_in_every_tree(
     assert (old_tree / "lib/deep/b.py").samefile(new_tree / "lib/deep/b.py")
     flip_a_byte_unseen(old_tree / "lib/deep/b.py")
 
-    assert not local.verify(release.manifest.ref)  # the pack is good, so nothing lacks
+    assert not local.verify(release.manifest.ref)  # the pack is undamaged, so no object is missing
     assert contents(local.materialise(new.manifest.ref)) == dict(new.files)
     assert contents(local.materialise(release.manifest.ref)) == FILES
     assert len(list((local.root / "quarantine").iterdir())) == 1
@@ -219,7 +219,7 @@ def test_byte_flipped_unseen_in_any_object_is_found_by_verify_and_healed(
     for item, data in release.objects.items():
         for at in (0, len(data) // 2, len(data) - 1):
             flip_a_byte_unseen(local.object_path(item), at)
-            assert local.has(item)  # what a look at metadata cannot see
+            assert local.has(item)  # the metadata do not show the damage
             assert local.verify(release.manifest.ref).objects == (item,)
             fill(local, release)
     assert local.materialise(release.manifest.ref) == tree
@@ -228,7 +228,7 @@ def test_byte_flipped_unseen_in_any_object_is_found_by_verify_and_healed(
 
 def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
     for pack in release.packs:
-        flip_a_byte_unseen(local.object_path(pack), 8)  # in its first frame
+        flip_a_byte_unseen(local.object_path(pack), 8)  # a byte of its first frame
         assert local.has(pack)
         with pytest.raises(BlobMissingError):
             local.materialise(release.manifest.ref)

@@ -1,4 +1,4 @@
-"""Loggers import structlog at their first line."""
+"""Loggers import structlog when they write their first line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release of plain objects, as an earlier version made them: refused, mended by publishing (ADR 43)."""
+"""Releases of plain objects, which an earlier version made, are refused; publishing repairs them (ADR 43)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHAT_TO_DO = "Publish the same files again"
 
 
 def of_plain_objects(release: Sample) -> bytes:
-    """Its layout, as an earlier version wrote it."""
+    """The layout of the release in the form of the earlier version."""
     document = json.loads(release.layout.encode())
     return json.dumps({**document, "schema": 2, "loose": "data/v1/"}).encode()
 

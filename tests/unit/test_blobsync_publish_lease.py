@@ -1,4 +1,4 @@
-"""The lease of a publish: collections see it, and it sees them."""
+"""The lease of a publish: collections see it, and the publish sees their leases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Clock:
-    """Of the store: stands still unless told."""
+    """The store's clock. It does not advance by itself."""
 
     def __init__(self) -> None:
         self.now = START
@@ -73,7 +73,7 @@ def test_lease_counts_until_its_time_since_the_store_saw_it_last() -> None:
     clock = Clock()
     store = MemoryObjectStore(now=clock)
     key = keys.publish_lease("x")
-    # By its holder's clock it is long over; that clock does not matter.
+    # By its holder's clock it has long expired, but that clock does not count.
     store.write(
         key, Lease("p", "me", START - timedelta(days=9), 5 * MINUTE).encode(START - timedelta(days=9))
     )
@@ -145,7 +145,7 @@ def test_publish_whose_lease_lapsed_shows_nothing(tmp_path: Path, monkeypatch: p
             nonlocal slept
             super().write(key, data, on_progress=on_progress)
             if key.startswith(keys.PACKS):
-                slept = 3_600.0  # the host was suspended
+                slept = 3_600.0  # the host was suspended for an hour
 
     store = Sleepy()
     with pytest.raises(PublishLapsedError):
@@ -167,7 +167,7 @@ def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..
     holder = threading.Thread(target=hold)
     holder.start()
     try:
-        eventually(lambda: len(store.writes) >= 3)  # it is there, and is renewed while it waits
+        eventually(lambda: len(store.writes) >= 3)  # the lease exists, and is renewed while the publish waits
         assert not entered.is_set()
         store.delete(collector)
         eventually(entered.is_set)
@@ -178,7 +178,7 @@ def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..
 
 
 def test_lease_that_the_store_lost_at_once_is_written_again() -> None:
-    """Seen once with rclone under load: it did not list what it had just taken."""
+    """rclone did this once under load: it did not list an object that it had just stored."""
 
     class Losing(MemoryObjectStore):
         lost = 0

@@ -1,4 +1,4 @@
-"""Which packs are used again, and which files are packed together."""
+"""Which packs of earlier releases are reused, and which files are packed together."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_packs_fit_their_limits_and_their_number_fits_a_layout(total_bytes: int)
     assert stored >= PACK_STORED_BYTES and raw >= PACK_RAW_BYTES
     assert stored + 2 * MAX_FRAME_BYTES <= MAX_PACK_BYTES
     jobs = -(-total_bytes // (raw - PACKED_BYTES))
-    assert raw <= 2 * stored  # so a job makes two packs at most, and one if it can be compressed
+    assert raw <= 2 * stored  # so a job makes at most two packs, or one if its data can be compressed
     assert 2 * jobs <= MAX_PACKS
 
 

@@ -1,4 +1,4 @@
-"""Publishing: nothing half-done is seen, nothing that is there is sent again, nothing wrong gets a name."""
+"""Publishing: no incomplete release is visible, no object is sent again, no wrong bytes are stored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHUNKED = CHUNK_BYTES + 1
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Four small files, two of them equal, and a large one."""
+    """A folder of four small files, of which two are equal, and a large one."""
     tree = {"main.py": b"1", "lib/util.py": b"2", "lib/copy.py": b"2", "empty": b"", "big": b"x" * LARGE}
     for name, data in tree.items():
         path = tmp_path / "src" / name
@@ -100,7 +100,7 @@ def test_report_says_what_was_sent(root: Path) -> None:
 
     made = upload(store, root)
 
-    assert (made.uploaded_count, made.reused_count) == (4, 0)  # of five files, two are equal
+    assert (made.uploaded_count, made.reused_count) == (4, 0)  # two of the five files are equal
     assert (made.uploaded_bytes, made.reused_bytes) == (LARGE + 2, 0)
     stored = [info for info in store.list("") if not info.key.startswith(keys.PUBLISH_LEASES)]
     assert made.sent_bytes == sum(info.size_bytes for info in stored)
@@ -206,7 +206,7 @@ def test_dry_run_says_what_would_be_sent_and_writes_nothing(root: Path) -> None:
 
 
 class Meddling(MemoryObjectStore):
-    """Changes a file when the publisher, having hashed it, first asks for anything."""
+    """Changes a file at the publisher's first request, which comes after it has hashed the file."""
 
     def __init__(self, change: Callable[[], object]) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ def test_pipe_in_the_place_of_a_file_is_refused_and_holds_nobody_up(root: Path) 
 
 
 class Refusing(MemoryObjectStore):
-    """Lets some writes through, and no more."""
+    """Accepts only the first few writes."""
 
     def __init__(self, allowed: int) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Refusing(MemoryObjectStore):
         super().write(key, data, on_progress=on_progress)
 
 
-@pytest.mark.parametrize("allowed", range(6))  # lease, pack, blob, layout, history, manifest
+@pytest.mark.parametrize("allowed", range(6))  # of lease, pack, blob, layout, history, manifest
 def test_publish_that_ends_early_leaves_no_release_and_the_next_completes_it(
     root: Path, allowed: int
 ) -> None:
@@ -273,7 +273,7 @@ def test_publish_that_ends_early_leaves_no_release_and_the_next_completes_it(
 
     store.allowed = 100
     made = upload(store, root)
-    sent_before = {0: 0, 1: 0, 2: None}.get(allowed, 4)  # the first object may be the pack or the blob
+    sent_before = {0: 0, 1: 0, 2: None}.get(allowed, 4)  # either the pack or the blob is written first
     assert sent_before is None or made.reused_count == sent_before
     assert (made.digest, made.layout.packs) == (expected.digest, expected.layout.packs)
     assert visible(store) == [keys.manifest("p", made.digest)]
@@ -281,7 +281,7 @@ def test_publish_that_ends_early_leaves_no_release_and_the_next_completes_it(
 
 
 class Flaky(MemoryObjectStore):
-    """Each first write of a key fails."""
+    """The first write of each key fails."""
 
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         if not self.reads[f"tried {key}"]:
@@ -299,7 +299,7 @@ def test_publish_survives_hiccups(root: Path) -> None:
 
 
 class Crumbling(MemoryObjectStore):
-    """A large object gets one MiB further with each try, and each try fails."""
+    """The first three uploads of a large object fail, each one MiB later than the one before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ class Crumbling(MemoryObjectStore):
 
 def test_large_upload_is_not_given_up_while_it_gets_further(root: Path) -> None:
     store = Crumbling()
-    impatient = replace(QUICK, deadline=timedelta(microseconds=1))  # no call is repeated by itself
+    impatient = replace(QUICK, deadline=timedelta(microseconds=1))  # a call is repeated only after progress
 
     made = upload(store, root, retry=impatient)
 
@@ -335,7 +335,7 @@ def test_publish_gives_up_on_an_outage_within_its_deadline(root: Path) -> None:
 
 def test_first_error_ends_the_others(root: Path) -> None:
     class Stuck(MemoryObjectStore):
-        """Uploads of packs never end by themselves; one of a blob fails."""
+        """Uploads of packs never end by themselves. The upload of a blob fails."""
 
         def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
             if key.startswith(keys.BLOBS):

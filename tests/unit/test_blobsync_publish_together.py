@@ -1,4 +1,4 @@
-"""Two publishers at once are both right."""
+"""Two publishers at the same time: both releases are correct."""
 
 from __future__ import annotations
 

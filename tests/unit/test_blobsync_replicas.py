@@ -1,4 +1,4 @@
-"""What hosts say that they have, and waiting for enough of them."""
+"""Records of the releases that each host has verified, and waiting until enough hosts have one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_board_tells_holders_from_those_who_lack_it_and_those_who_are_silent() -
     for made in (record("h1", A, B), record("h2", B), record("h3", A)):
         board.announce(made)
     store.write(keys.replica("h4"), b"rubbish")
-    store.write(keys.replica("h5"), record("h1", A).encode())  # says that it is another
+    store.write(keys.replica("h5"), record("h1", A).encode())  # the record of another host
     store.write(keys.replica("h6"), b" " * (MAX_RECORD_BYTES + 1))
     store.write(keys.replica("h7/x"), b"no host")
 

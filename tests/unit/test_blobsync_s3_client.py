@@ -1,4 +1,4 @@
-"""Clients of boto3, without a server."""
+"""Clients of boto3, tested without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a bucket: impossible ones are refused, the others have their effect."""
+"""Settings of a bucket: invalid ones are refused, the others have their effect."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_setting_that_cannot_work_is_refused_by_name(setting: str, value: object
         ),
         ({"region": "eu-central-1"}, "my-bucket.s3.eu-central-1.amazonaws.com", "/"),
         (
-            {"region": "eu-central-1", "bucket": "with.dots"},  # no certificate holds for such a host
+            {"region": "eu-central-1", "bucket": "with.dots"},  # no certificate is valid for such a host name
             "s3.eu-central-1.amazonaws.com",
             "/with.dots/",
         ),

@@ -1,4 +1,4 @@
-"""The connection that objects are read over, against servers that say what a test tells them to."""
+"""The connection that reads objects, with servers that send the bytes that a test chooses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
 def nothing(_size_bytes: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 @pytest.fixture
 def say() -> Iterator[Say]:
-    """Start a server that answers each request with the next of these words, then hangs up."""
+    """Start a server that answers each request with the next of these answers, then closes the connection."""
     threads, sockets = [], []
 
     def start(*answers: bytes, keep: bool = True) -> Endpoint:
@@ -46,7 +46,7 @@ def say() -> Iterator[Say]:
                         if not keep:
                             break
                     peer.close()
-            except OSError:  # the test is over
+            except OSError:  # the test has ended
                 return
 
         threads.append(threading.Thread(target=serve, daemon=True))
@@ -98,7 +98,7 @@ def test_connection_that_the_server_closed_is_not_handed_out(
 
 
 def test_connection_with_words_that_nobody_asked_for_is_not_used_again(say: Say) -> None:
-    """Else they would pass for the answer to the next request."""
+    """Otherwise these bytes would be taken as the answer to the next request."""
     pool = ConnectionPool(say(OK + OK, OK), 4)
     connection = pool.open()
     ask(connection)
@@ -220,7 +220,7 @@ def test_file_that_takes_nothing_is_told_apart_from_a_broken_connection(say: Say
     ids=["chunked", "chunked with a length", "until the end"],
 )
 def test_connection_is_not_reusable_when_the_length_of_the_body_is_not_told(say: Say, head: bytes) -> None:
-    """The rest of the body may come later, and would pass for the answer to the next request."""
+    """The rest of the body may arrive later, and would be taken as the answer to the next request."""
     connection = Connection(say(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n"))
 
     ask(connection)
@@ -230,7 +230,7 @@ def test_connection_is_not_reusable_when_the_length_of_the_body_is_not_told(say:
 
 
 def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
-    """Whoever watches a transfer learns soon what came, and can stop it."""
+    """So the caller of a transfer soon sees its progress, and can stop it."""
     over = threading.Event()
 
     def serve() -> None:
@@ -240,7 +240,7 @@ def test_slow_body_reaches_its_file_about_once_a_second(tmp_path: Path) -> None:
             peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n")
             for _ in range(25):
                 peer.sendall(b"x")
-                over.wait(0.1)  # slow, never silent
+                over.wait(0.1)  # slow, but never silent for long
 
     with socket.create_server(("127.0.0.1", 0)) as listening, (tmp_path / "file").open("wb") as file:
         thread = threading.Thread(target=serve)

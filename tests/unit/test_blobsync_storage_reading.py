@@ -1,4 +1,4 @@
-"""A file that is read out of the bucket is verified piece by piece before it is given."""
+"""A file that is read from the bucket: each piece is verified before it is returned."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_what_is_wanted_is_protected_as_soon_as_a_full_disk_lets_that_be_noted(
     full.set()
     syncer.want([p, q])
     eventually(lambda: syncer.readiness().is_ready(q))
-    assert (syncer.ensure(p, SOON) / "a").exists(), "it is protected already"
+    assert (syncer.ensure(p, SOON) / "a").exists(), "the release is already protected"
     with pytest.raises(LocalStoreError):
         syncer.ensure(q, timedelta(milliseconds=100))
     assert held == [{p.digest}]
@@ -127,7 +127,7 @@ def test_disk_is_not_called_well_while_it_has_less_room_than_it_was_asked_for(
     with pytest.MonkeyPatch.context() as full:
         full.setattr(disk_state, "free_bytes", lambda _root: 50_000)
         with pytest.raises(LocalStoreError, match="make room"):
-            syncer.ensure(p, timedelta(seconds=1))  # makes about twenty tries
+            syncer.ensure(p, timedelta(seconds=1))  # in this time it tries about twenty times
         first = next(place for place, seen in enumerate(rig.seen) if not seen.disk.ok)
         assert not any(seen.disk.ok for seen in rig.seen[first:])
 
@@ -168,7 +168,7 @@ def test_disk_is_not_called_well_between_two_tries_of_what_it_refuses(
     rig: Rig, eventually: Eventually
 ) -> None:
     p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
-    trouble = Trouble("fsync")  # it accepts the few bytes of a check
+    trouble = Trouble("fsync")  # only fsync fails, so a check with a few bytes succeeds
     syncer = rig.syncer(p, local=LocalStore(rig.folder / "local", on_step=trouble.step))
     eventually(lambda: syncer.readiness().is_ready(p))
     trouble.kind = errno.ENOSPC

@@ -1,4 +1,4 @@
-"""`ensure`: a want that goes first, a wait, and a pin. Whatever happens, it ends in time and says why."""
+"""`ensure` fetches a release before others, waits and pins it. It ends in time, and says why it failed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def others() -> Iterator[ThreadPoolExecutor]:
 
 
 class Gate:
-    """Holds up every copy from the store until it is opened; a syncer that closes gets through."""
+    """Blocks every copy from the store until the gate is opened, or the syncer is closed."""
 
     def __init__(self, rig: Rig) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -124,7 +124,7 @@ def test_release_that_somebody_waits_for_goes_before_all_that_is_wanted(
     gate.opened.set()
 
     call.result(20)
-    assert gate.passed.index(rig.key(q, "a")) <= 2  # one was under way; the next may have been taken up
+    assert gate.passed.index(rig.key(q, "a")) <= 2  # one object was in transfer, the next perhaps started
 
 
 def test_calls_end_when_the_thread_that_serves_them_dies_of_a_defect(

@@ -1,4 +1,4 @@
-"""Large blobs: chunk by chunk, on several threads, resumed, and never in the way of others for long."""
+"""Large blobs: fetched in chunks on several threads, resumed, and never a long delay for other objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = random.Random(1).randbytes((CHUNKS - 1) * CHUNK_BYTES + 12345)
 
 
 class Copies:
-    """Stands before the copies of a store: notes them, and lets a test interfere."""
+    """Intercepts `copy` of a store: records each call, and runs a function of the test first."""
 
     def __init__(self, rig: Rig) -> None:
         self.started: list[tuple[str, int]] = []
@@ -80,7 +80,7 @@ def test_several_threads_work_on_one_blob_each_chunk_once(rig: Rig) -> None:
 def test_no_more_chunks_are_submitted_than_there_are_threads(
     rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the memory of a fetch does not grow with its blob."""
+    """So the memory of a fetch does not grow with the size of its blob."""
     chunks, submit = list[object](), DaemonPool.submit
 
     def counted(self: DaemonPool, call: Callable[[], None], **how: Any) -> Future[None]:
@@ -114,7 +114,7 @@ def test_small_objects_have_their_turn_between_the_chunks_of_a_large_one(
     eventually(lambda: syncer.readiness().is_ready(p))
     last_chunk = max(place for place, (at, _) in enumerate(copies.started) if at == key)
     before = {at for at, _ in copies.started[:last_chunk]}
-    assert before > {key}, "a small object came before the large one was whole"
+    assert before > {key}, "a small object arrived before the large one was complete"
 
 
 def test_one_chunk_that_is_wrong_once_is_fetched_again_alone(rig: Rig) -> None:
@@ -205,7 +205,7 @@ def test_closing_in_the_middle_of_a_blob_keeps_what_came_and_leaves_no_thread(
     rig.stop()
     again = rig.syncer(p)
     eventually(lambda: again.readiness().is_ready(p))
-    assert len(copies.started) <= CHUNKS - 2 + 2  # a chunk that was being written may be lost
+    assert len(copies.started) <= CHUNKS - 2 + 2  # two chunks were being written, and may be lost
 
 
 def test_one_large_blob_that_cannot_be_had_holds_up_no_other(rig: Rig, eventually: Eventually) -> None:

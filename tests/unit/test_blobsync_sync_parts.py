@@ -99,7 +99,7 @@ def test_closed_pool_cancels_what_has_not_begun() -> None:
 
 
 class NeverStops(threading.Event):
-    """Its waits end at once."""
+    """Each wait returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return False
@@ -109,9 +109,9 @@ def test_throttle_lets_a_rate_through_and_makes_up_for_a_pause_only_a_little() -
     now = [0.0]
     throttle = Throttle(100, NeverStops(), lambda: now[0])
 
-    assert throttle.take(10) == 0  # a tenth of a second's worth is there at the beginning
+    assert throttle.take(10) == 0  # at the start, the bytes of 0.1 s are allowed
     assert throttle.take(50) == pytest.approx(0.5)
-    assert throttle.take(50) == pytest.approx(1.0)  # another thread, at the same time
+    assert throttle.take(50) == pytest.approx(1.0)  # another thread at the same time waits longer
     now[0] = 1.0
     assert throttle.take(100) == pytest.approx(1.0)
     now[0] = 1000
@@ -214,7 +214,7 @@ def test_listener_that_fails_does_not_keep_the_news_from_others() -> None:
     told: list[int] = []
 
     def broken(_value: int) -> None:
-        raise RuntimeError("a defect of whoever listens")
+        raise RuntimeError("a defect of the listener")
 
     listeners.subscribe(broken)
     end = listeners.subscribe(told.append)
@@ -229,7 +229,7 @@ def test_arrivals_count_partial_bytes_once_however_often_they_come() -> None:
     arrivals = Arrivals()
     arrivals.begin("a", 5)
     arrivals.came("a", 10)
-    arrivals.came("a", -10)  # they are to come again
+    arrivals.came("a", -10)  # discarded, so they are fetched again
     arrivals.came("a", 10)
     arrivals.begin("b", 0)
 

@@ -33,13 +33,13 @@ def test_scrub_finds_a_flipped_byte_quarantines_reports_and_fetches_anew(
     syncer = rig.syncer(p, scrub=OFTEN)
     eventually(lambda: syncer.readiness().is_ready(p))
     damaged = rig.path(p, "a")
-    rig.store.unavailable = True  # so that the loss can be seen
+    rig.store.unavailable = True  # so that the lost file is not fetched at once
 
     flip_a_byte_unseen(damaged)
 
     eventually(lambda: not syncer.readiness().is_ready(p))
     eventually(lambda: syncer.readiness().quarantined_count == 1)
-    # One pack or blob is lost; which files that means is known only from the pack.
+    # One pack or blob is lost. The report names exactly the files in it.
     assert lacks(syncer, p, ["a"])
     assert len(list((rig.folder / "local" / "quarantine").iterdir())) == 1
 

@@ -20,7 +20,7 @@ SEVERAL = 5 << 20
 
 
 def release(name: str, *contents: str) -> Sample:
-    """A release of files so large that each is an object; the content is told by its beginning."""
+    """A release of files that are so large that each is an object. A file's content begins with its name."""
     return sample({text: text.encode().ljust(SEVERAL, b".") for text in contents}, name=name)
 
 
@@ -47,7 +47,7 @@ def seen(made: SyncTable) -> Readiness:
 
 
 def all_missing(made: SyncTable, of: Sample, now_s: float = 0.0) -> list[Job]:
-    """Look at a release, and find nothing of it here. Gives its fetches, started."""
+    """Look at a release of which this host has no object. Returns its fetches, started."""
     start(made, now_s)
     made.looked(of.manifest.ref, known(of), nothing_of(of), now_s)
     return start(made, now_s)
@@ -64,7 +64,7 @@ def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is
     ref, made = p.manifest.ref, table(p)
 
     assert start(made, 0) == [Look(ref, None)]
-    assert start(made, 0) == []  # it is running
+    assert start(made, 0) == []  # the look is already running
     made.looked(ref, known(p), nothing_of(p), 0)
     assert set(start(made, 0)) == {fetch(p, 0), fetch(p, 1)}
     assert seen(made).missing_bytes == 2 * SEVERAL
@@ -72,7 +72,7 @@ def test_new_release_is_looked_at_then_fetched_then_looked_at_again_before_it_is
     assert seen(made).missing_bytes == SEVERAL
     assert made.objects() == (2, 2 * SEVERAL, 1, SEVERAL)
     made.fetched(fetch(p, 1).item.name, 1)
-    assert not seen(made).is_ready(ref)  # it is not kept yet
+    assert not seen(made).is_ready(ref)  # all objects are here, but the release is not kept yet
     assert start(made, 1) == [Look(ref, known(p))]
     made.looked(ref, known(p), MissingObjects(), 1)
 
@@ -159,7 +159,7 @@ def test_pack_that_is_gone_lets_the_layout_be_read_again_once_for_each_try() -> 
     made.failed(job, GONE, 0)
     assert start(made, 0) == [Look(ref, known(p), fresh_layout=True)]
     made.looked(ref, known(p), nothing_of(p), 0)
-    assert start(made, 0.5) == []  # it names the same pack, which keeps its back-off
+    assert start(made, 0.5) == []  # the new layout names the same pack, whose back-off continues
     assert start(made, 1) == [job]
     made.failed(job, GONE, 1)
     assert start(made, 1) == [Look(ref, known(p), fresh_layout=True)]
@@ -226,7 +226,7 @@ def test_first_answer_after_an_outage_makes_all_due_but_not_a_key_that_fails_by_
     poison = fetch(p, 2)
     assert p.manifest.artifacts[2].path == "poison"
     made.failed(poison, DOWN, 1)
-    made.back_offs.store_answered(2)  # of something else, while the poison failed
+    made.back_offs.store_answered(2)  # to another request, while "poison" was failing
     start(made, 2)
     made.failed(poison, DOWN, 3)
     for place in (0, 1):
@@ -280,7 +280,7 @@ def test_retry_now_ends_every_back_off() -> None:
     made.back_offs.retry_now(0.5)
 
     assert start(made, 0.5) == [Look(p.manifest.ref, None)]
-    assert seen(made).releases[p.manifest.ref].state is ReleaseState.UNAVAILABLE  # until it is known better
+    assert seen(made).releases[p.manifest.ref].state is ReleaseState.UNAVAILABLE  # until the next look
 
 
 def test_look_that_is_asked_for_while_one_is_under_way_is_made_after_it() -> None:
@@ -339,7 +339,7 @@ def test_release_that_is_not_wanted_any_more_is_forgotten_with_its_fetches() -> 
 
     assert start(made, 1) == [fetch(q, 0)]
     assert set(seen(made).releases) == {q.manifest.ref}
-    made.looked(p.manifest.ref, known(p), nothing_of(p), 1)  # an answer to an older question
+    made.looked(p.manifest.ref, known(p), nothing_of(p), 1)  # the result of an older look
     made.fetched(fetch(p, 0).item.name, 1)
     made.failed(fetch(p, 0), GONE, 1)
     assert set(seen(made).releases) == {q.manifest.ref}
@@ -395,7 +395,7 @@ def test_release_that_somebody_waits_for_goes_first_beyond_the_places_of_others(
     assert made.next_due_s(0, 0) == 0
     assert made.start_due(0, 0, 0) == [Look(ref, None)]
     made.looked(ref, known(q), nothing_of(q), 0)
-    (first,) = made.start_due(0, 0, 0)  # one more than the others may have
+    (first,) = made.start_due(0, 0, 0)  # an urgent fetch starts even if no other may
     assert first in {fetch(q, 0, -1), fetch(q, 1, -1)}
     assert made.start_due(0, -1, -1) == []
     assert made.next_due_s(-1, -1) is None

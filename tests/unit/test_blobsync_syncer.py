@@ -225,7 +225,7 @@ def test_ensure_waits_for_a_store_that_comes_back(rig: Rig) -> None:
 
 
 def collect_all_but(rig: Rig, ref: ReleaseRef) -> None:
-    """Collect twice, as another process of the host: the first collection only marks."""
+    """Collect twice, like another process of the host: the first collection only marks."""
     with LocalStore(rig.folder / "local") as collector:
         for _ in range(2):
             gc(collector, {ref.digest}, grace=timedelta(0), max_share=1)
@@ -263,7 +263,7 @@ def test_release_is_not_collected_when_another_call_for_it_fails_meanwhile(rig: 
         def materialise(self, ref: ReleaseRef) -> Path:
             if not trees:
                 trees.append(Path())
-                trees[0] = syncer.ensure(p, SOON)  # pinned after the call that fails, and done before it
+                trees[0] = syncer.ensure(p, SOON)  # it starts after the failing call, and ends before that
                 raise InvalidManifestError("asked for by a test")
             return super().materialise(ref)
 
@@ -318,7 +318,7 @@ def test_listener_that_fails_does_not_stop_the_sync(rig: Rig, eventually: Eventu
 
     class Broken(list[Readiness]):
         def append(self, _item: Readiness) -> None:
-            raise RuntimeError("a defect of whoever listens")
+            raise RuntimeError("a defect of the listener")
 
     rig.seen = Broken()
     syncer = rig.syncer(p)
@@ -353,7 +353,7 @@ def test_small_files_are_known_to_be_here_when_their_pack_came_and_absent_only_w
     rig.store.fail(rig.key(p, "b"), StoreUnavailableError("500"))
     syncer = rig.syncer(p)
 
-    eventually(lambda: state_of(syncer, p) is ReleaseState.ABSENT)  # the worst of what is known
+    eventually(lambda: state_of(syncer, p) is ReleaseState.ABSENT)  # the worst of the known states
     eventually(
         lambda: (
             [item.state for item in syncer.readiness().releases[p].missing] == [ReleaseState.UNAVAILABLE] * 2
@@ -474,7 +474,7 @@ def test_what_is_wanted_first_comes_first(rig: Rig, eventually: Eventually) -> N
 
     eventually(lambda: syncer.readiness().releases and syncer.readiness().all_ready)
     firsts = {keys.pack(pack.name) for pack in rig.samples[first].packs}
-    # What was handed out before both were known may be out of order: two for each thread.
+    # Two objects for each thread were started before both releases were known. Their order is not defined.
     assert sum(key in firsts for key in order[:60]) >= 56
 
 

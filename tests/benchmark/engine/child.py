@@ -21,7 +21,7 @@ def _answer(role: Any, line: str) -> dict[str, Any]:
     question = json.loads(line)
     try:
         return {"value": getattr(role, question.pop("do"))(**question)}
-    except Exception as exc:  # noqa: BLE001 - whatever fails is told to whoever asked
+    except Exception as exc:  # noqa: BLE001 - any failure is an answer to the request
         traceback.print_exc()
         return {"error": f"{type(exc).__name__}: {exc}"}
 

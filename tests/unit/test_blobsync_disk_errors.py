@@ -1,4 +1,4 @@
-"""An error of the disk says what happened, to what, and what to do, wherever it comes from."""
+"""An error of the disk says what failed, for which file, and what to do, in whichever module it occurs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADVICE = {
 
 
 def wrapped(error: OSError) -> LocalStoreError:
-    """As an adapter of an object store raises it: it knows nothing of the disk's conditions."""
+    """The error that an adapter of an object store raises. It does not name the condition of the disk."""
     broken = FileWriteError(str(error))
     broken.__cause__ = error
     told = LocalStoreError(f"blobs/abc cannot be written to its file: {error}")

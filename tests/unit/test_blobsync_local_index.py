@@ -1,4 +1,4 @@
-"""What a compaction of the index leaves when its process is killed."""
+"""A process that is killed while it compacts the index leaves no file."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def _killed_at_the_first_rename(root: Path) -> None:
         return 0
 
     if exit_code_of_child(opened) != 9:
-        pytest.fail("the index was not written anew")
+        pytest.fail("the index was not written again")

@@ -1,4 +1,4 @@
-"""Our signatures are those of botocore."""
+"""Signed requests to S3: our signatures equal those of botocore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came is compared with what was asked for."""
+"""Answers of S3 over HTTP: they are parsed, and used only if they fit the request."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from blobsync.s3.messages import (
 @pytest.mark.parametrize(
     ("told", "body", "start", "size_bytes", "use"),
     [
-        # The right range, also at the end of the object, also where the total is not told.
+        # The requested range, also at the end of the object, and also without a total size.
         ("bytes 5-14/100", 10, 5, 10, BodySlice(0, 10)),
         ("bytes 95-99/100", 5, 95, 10, BodySlice(0, 5)),
         ("bytes 95-99/*", 5, 95, 10, BodySlice(0, 5)),
         ("bytes 5-99/100", 95, 5, None, BodySlice(0, 95)),
-        # More than was asked for is cut.
+        # A longer range than requested: the rest is not used.
         ("bytes 5-99/100", 95, 5, 10, BodySlice(0, 10)),
-        # The server did not heed the range.
+        # The server ignored the range.
         (None, 100, 5, 10, BodySlice(5, 10)),
         (None, 100, 95, 10, BodySlice(95, 5)),
         (None, 100, 5, None, BodySlice(5, 95)),
         (None, 100, 200, 10, BodySlice(100, 0)),
         (None, 100, 0, None, BodySlice(0, 100)),
-        # Another range, or words that do not fit the body.
+        # Another range, or a header that does not fit the body.
         ("bytes 6-15/100", 10, 5, 10, None),
         ("bytes 5-14/100", 9, 5, 10, None),
         ("bytes 5-9/100", 5, 5, 10, None),

@@ -1,4 +1,4 @@
-"""What is known without boto3 is what boto3 would have said."""
+"""Endpoint, keys and proxy that are found without boto3 are those that boto3 would use."""
 
 from __future__ import annotations
 
