@@ -2,8 +2,8 @@
 
 What is guaranteed: a file under its digest in a local store had these bytes when it was named; a release
 counts as ready only while each of its files is there and is the file that was verified. What is **not**:
-that nobody changes a file between two checks; the scrub finds that within its period. See
-`blobsync.local.store`.
+that nobody changes a file between two checks. A changed size, time or inode is found before each use; a byte
+that flips on the disk is found by the next round of the scrub. See `blobsync.local.store`.
 
     store = S3ObjectStore(S3Config(endpoint_url="http://127.0.0.1:9000", bucket="releases", ...))
     release = publish(store, name="flights", files=collect(Path("flights"), include=["**/*.py"]))

@@ -138,14 +138,14 @@ class ReplicasMissingError(BlobSyncError):
 
 
 class CorruptBlobError(BlobSyncError):
-    """Bytes that do not match their digest. They were not installed."""
+    """Bytes that do not match their digest. Fetched ones were not installed."""
 
     code = "corrupt_blob"
     retryable = True  # damage in transit heals; damage at the source is told apart by its persistence
 
 
 class CorruptPackError(CorruptBlobError):
-    """A pack whose bytes do not match its name or its tables. It was not installed."""
+    """A pack whose bytes do not match its name or its tables. A fetched one was not installed."""
 
     code = "corrupt_pack"
 

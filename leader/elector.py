@@ -21,7 +21,7 @@ class Verdict:
     Args:
         ready: Whether the candidate may lead.
         reasons: Why not, or why only degraded, for people.
-        degraded: With `ready`: it may lead, but only while no other participant is ready.
+        degraded: With `ready`: it may take the lead, but only if no other participant is ready then.
     """
 
     ready: bool
@@ -54,7 +54,8 @@ class Electable(Protocol):
     """Whoever wants to lead. Called on the thread `leader-callbacks`, one call at a time, in order.
 
     The guard is asked on this thread too. While a call does not return, the guard is not asked, so this
-    participant takes no further term. `status().trouble` says so once the term is over.
+    participant takes no further term. `status().trouble` says so when it has not returned in time after the
+    end of the term: `handover_timeout` or `guard_timeout`, whichever is longer.
     """
 
     def elected(self, leadership: Leadership) -> None:

@@ -11,6 +11,7 @@ Layout below the root:
     partial/<name>                    objects on their way; the next process goes on with them. See `partials`
     quarantine/                       what was found damaged, the newest of it
     sessions/<id>/                    unfinished files and needs of each live user
+    scrub                             when the last whole round began; locked while one runs
     verified                          index: which packs and blobs were hashed, and what they were then
     LOCK, gc.json                     for moments of exclusion; what collection has marked
 
@@ -235,9 +236,13 @@ class LocalStore:
             return self._trees.materialise(kept.manifest, kept.layout)
 
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
-        """Stream a file of a kept release, without a folder. It is verified: see `has`.
+        """Stream a file of a kept release, without a folder.
+
+        Members of packs are hashed as they are read. A large file counts by size, time and inode (see
+        `has`), so a byte that has flipped on the disk since the last scrub is given out.
 
         Raises:
+            CorruptPackError, InvalidPackError: a pack is damaged; the scrub, or making a tree, finds that.
             BlobMissingError: the release is not kept, or not here any more.
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.

@@ -1,9 +1,10 @@
 """Hashes packs, large blobs and trees anew from the disk, slowly, over and over. Thread `blobsync-scrub`.
 
 Disks forget, and people change files with their times set back. Each object of each kept release is verified
-once in a round, in random order. Rounds begin at even intervals, as long as the store can be read in that
-time at the allowed rate; else one follows the other. So a flipped byte counts as verified for one interval
-and the time of one round at most, unless rounds break off. Manifests are verified too, but read through the
+once in a round; the releases come in random order. Rounds begin at even intervals, as long as the store can
+be read in that time at the allowed rate; else one follows the other. So a flipped byte counts as verified for
+at most the interval or the time of a round, whichever is longer, plus the time of one round, unless rounds
+break off. Manifests are verified too, but read through the
 page cache: one that is damaged on the disk alone may be found late.
 """
 

@@ -30,7 +30,11 @@ ZERO = timedelta(0)
 _LONG_AGO = -timedelta(days=1)
 
 APART = 6
-"""Two proofs must be a session divided by this apart; half a tick is an eighth of it at most."""
+"""Two proofs must be a session divided by this apart: half a tick, if a session has three ticks or more.
+
+With two, which is the shortest session that a server grants, half a tick is a quarter of the session. Then
+the margin must cover the difference, a twelfth of the session. Servers also round its end up to a tick.
+"""
 
 KEPT = 8
 """So many proofs of such a stretch are kept. Of those that come closer together, the first stands for all."""

@@ -57,7 +57,7 @@ class SessionStates:
     def connected(self, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
         """There is a connection for this session, asked for at `asked`; a server granted it `timeout`."""
         if self.liveness.facts.session_id not in (None, session_id):
-            self.lost()  # the server gave us another session without a word about the old one (K2)
+            self.lost()  # the server gave us another session without a word about the old one
         self.liveness.attached(session_id, asked, timeout)
         self._tell(SessionState.CONNECTED)
 

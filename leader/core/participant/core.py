@@ -132,7 +132,7 @@ class ParticipantCore:
             yield from self._settle(latch.handed_over())
         elif path.startswith(self.paths.queue):
             yield from self._settle(latch.heard(path, gone))
-        elif isinstance(latch.state, latch_m.Waiting):  # of epoch, control or a card: matters while we wait
+        elif isinstance(latch.state, latch_m.Waiting):  # of control or a card: matters while we wait
             yield from self._settle(latch.heard(path, gone=False))
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:

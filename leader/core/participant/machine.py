@@ -5,7 +5,8 @@ The invariants, in words; tests/property holds them against random histories:
 1. `Grant` is asked only after the guard said yes in the very epoch that is granted.
 2. Every `Grant` is followed by exactly one `Revoke` of the same leadership before the next `Grant`, and
    before `Closed`.
-3. The latch is closed only after the electable was told, and had its time to finish.
+3. The latch is closed only after the electable was told. One that steps down when asked, or is closed, first
+   gets `handover_timeout` to finish, unless the lock is lost or something crashes meanwhile.
 4. At most one latch lives: `StartLatch` follows `LatchEnded`.
 5. No state waits in silence: each either has a timer, or a latch at work, or an owner who must speak.
 """
