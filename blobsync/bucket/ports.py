@@ -128,7 +128,7 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose keys begin with `prefix`, in byte order of their keys.
+        """Objects whose keys begin with `prefix`, in byte order of their keys, each key once.
 
         Args:
             prefix: May be empty or end anywhere.

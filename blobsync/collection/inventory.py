@@ -86,28 +86,22 @@ class Inventory:
 def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
     """Sort a listing of all objects.
 
-    A key may be repeated: `rclone serve s3` does so after two clients have written it at the same time. Then
-    the younger entry counts.
-
     Raises:
-        GcRefusedError: its keys are not in byte order, so it may not be complete.
+        GcRefusedError: its keys are not in strict byte order, so it may not be complete.
     """
     objects: dict[str, Found] = {}
     foreign, last = Tally(), b""
     for info in listing:
         encoded = info.key.encode(errors="surrogatepass")
-        if encoded < last:
+        if encoded <= last:
             raise GcRefusedError(
                 f"the store lists {info.key[:200]!r} out of order, so the listing may lack objects; nothing "
                 f"was deleted. Find out with `probe` what the server does"
             )
-        is_repeated, last = encoded == last, encoded
+        last = encoded
         found = known(info)
         if found is not None:
-            before = objects.setdefault(info.key, found)
-            objects[info.key] = max(before, found, key=lambda one: one.info.modified)
-        elif is_repeated:
-            continue
+            objects[info.key] = found
         elif info.key != keys.COLLECTION_CLOCK and not info.key.startswith(keys.TOMBSTONES):
             foreign = foreign.plus(info.size_bytes)
     return Inventory(objects, foreign)

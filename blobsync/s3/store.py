@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +146,14 @@ class S3ObjectStore:
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._config.bucket, Prefix=own + prefix, **after
             )
-            for page in pages:
-                for item in page.get("Contents", []):
-                    yield ObjectInfo(
-                        item["Key"].removeprefix(own), item["Size"], item["LastModified"].astimezone(UTC)
-                    )
+            found = (
+                ObjectInfo(item["Key"].removeprefix(own), item["Size"], item["LastModified"].astimezone(UTC))
+                for page in pages
+                for item in page.get("Contents", [])
+            )
+            # `rclone serve s3` lists a key twice after two clients have written it at the same time.
+            for _, entries in groupby(found, key=lambda info: info.key):
+                yield max(entries, key=lambda info: info.modified)
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""

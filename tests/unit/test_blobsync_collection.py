@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -282,8 +281,6 @@ class Listing(MemoryObjectStore):
     hide: frozenset[str] = frozenset()
     stop_after: str | None = None
     reverse = False
-    repeat: timedelta | None = None
-    """Each key is listed again, so much younger."""
     fail_after: int | None = None
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -292,10 +289,6 @@ class Listing(MemoryObjectStore):
             if self.stop_after is not None:
                 found = [info for info in found if info.key <= self.stop_after]
             found = found[::-1] if self.reverse else found
-            if self.repeat is not None:
-                later = self.repeat
-                twice = [(info, replace(info, modified=info.modified + later)) for info in found]
-                found = [info for pair in twice for info in pair]
         for count, info in enumerate(found):
             if not prefix and count == self.fail_after:
                 raise StoreUnavailableError("the listing broke off")
@@ -336,23 +329,6 @@ def test_listing_out_of_order_or_broken_off_refuses_the_run() -> None:
             world.collect()
     store.fail_after = None
     assert sorted(world.names()) == before
-
-
-def test_listing_that_repeats_keys_is_read_with_the_younger_entries() -> None:
-    world, store, _ = listing_world()
-    once = inventory(store.list(""))
-    store.repeat = HOUR
-    twice = inventory(store.list(""))
-    store.repeat = -HOUR
-    younger_first = inventory(store.list(""))
-
-    assert younger_first == once
-    assert twice.foreign == once.foreign
-    assert twice.objects.keys() == once.objects.keys()
-    assert all(
-        found.info.modified == once.objects[key].info.modified + HOUR for key, found in twice.objects.items()
-    )
-    world.collect()  # the store repeats keys
 
 
 def test_listing_that_lacks_a_manifest_its_history_tells_of_or_a_needed_object_refuses_the_run() -> None:

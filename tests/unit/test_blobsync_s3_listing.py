@@ -1,0 +1,34 @@
+"""Listings of the S3 adapter that a real server seldom gives."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from blobsync import ObjectInfo, S3Config, S3ObjectStore
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def entry(key: str, modified: datetime) -> dict[str, Any]:
+    return {"Key": f"x/{key}", "Size": 3, "LastModified": modified}
+
+
+@pytest.mark.parametrize("older_first", [True, False])
+def test_key_that_is_listed_twice_counts_once_as_the_younger_says(
+    monkeypatch: pytest.MonkeyPatch, older_first: bool
+) -> None:
+    twice = [entry("b", NOON - HOUR), entry("b", NOON)]
+    first, second = twice if older_first else reversed(twice)
+    pages = [{"Contents": [entry("a", NOON), first]}, {}, {"Contents": [second, entry("c", NOON)]}]
+    paginator = SimpleNamespace(paginate=lambda **_: iter(pages))
+    monkeypatch.setattr(
+        S3ObjectStore, "_client", property(lambda _: SimpleNamespace(get_paginator=lambda _: paginator))
+    )
+    store = S3ObjectStore(S3Config(endpoint_url="http://127.0.0.1:9000", bucket="bucket", prefix="x/"))
+
+    assert list(store.list("")) == [ObjectInfo(key, 3, NOON) for key in ("a", "b", "c")]
