@@ -139,7 +139,8 @@ def listed(data: bytes, place: str) -> ListedRun:
     Raises:
         UnreadableRecordError: the node is broken, or of a newer schema.
     """
-    if not data.startswith((b'{"schema":1,', b'{"schema":2,')):
+    # Release 0.1 sorts all keys, so its records need a whole parse to find the schema number.
+    if not data.startswith((b'{"schema":1,', b'{"schema":2,')) and _object(data, place).get("schema") != 1:
         raise UnreadableRecordError(place, "neither of schema 1 nor 2, which this version knows; upgrade it")
     try:
         found = _LISTED.validate_json(data)
@@ -156,12 +157,19 @@ def is_header(data: bytes) -> bool:
 
 
 def _unfolded_header(data: bytes, place: str) -> dict[str, Any]:
+    found = _object(data, place)
+    if found.pop("schema", None) != SCHEMA:
+        raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
+    return found
+
+
+def _object(data: bytes, place: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except ValueError as exc:
         raise UnreadableRecordError(place, f"no JSON object with a schema number ({exc})") from exc
-    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-        raise UnreadableRecordError(place, f"not of schema {SCHEMA}, which this version knows; upgrade it")
+    if not isinstance(found, dict):
+        raise UnreadableRecordError(place, "no JSON object with a schema number")
     return found
 
 

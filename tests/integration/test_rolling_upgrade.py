@@ -176,6 +176,7 @@ def hand_over(cluster: Cluster, successor: Member, number: int, eventually: Even
         f"stops-{number}.a-f0.1",
     }
     eventually(lambda: first <= cluster.held(), what="runs are live")
+    assert set(cluster.started[-3:]) <= cluster.reader.run_list().keys()
     cluster.step()
     eventually(lambda: len(cluster.held()) == 7, what="the schedule has fired")
     cluster.leave(leader)
