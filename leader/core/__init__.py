@@ -1,6 +1,6 @@
-"""What an election decides and asks of ZooKeeper: no threads, no I/O, no clock of its own.
+"""The decisions of an election, and its requests to ZooKeeper. No threads, no I/O; the clock is passed in.
 
-- `latch`: one node in the queue, and whether it is the oldest.
+- `latch`: one node in the lock queue, and whether it is the oldest.
 - `participant`: above the latch: epoch, guard, confirmation, the card.
-- `lease`: since when the session certainly lives, and so until when the lock is certainly held.
+- `lease`: the session liveness, and from it the time until which the lock is certainly held.
 """

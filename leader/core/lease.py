@@ -1,14 +1,16 @@
-"""Whether the lock is still held, asked at the point of use, answered without asking anybody.
+"""Session liveness and leadership lease: they say without I/O whether the lock is certainly held now.
 
-A flag is not enough: a process that was paused past its session wakes with the flag still set. So the
-answer compares the clock with a deadline, and the connection with the one the lock was won on.
+A flag is not enough: after a pause longer than the session, a process continues with the flag still set. So
+the answer compares the clock with a deadline, and the connection with the one on which the lock was won.
 
-The deadline counts from the moment since which the session certainly lives. ZooKeeper's leader does not
-learn of a session's life from its writes. The server of the session (a follower, perhaps) collects signs of
-life and passes them on each half tick. So one committed write says only that the session was not over yet.
-But when a second one, sent at least half a tick after the first was answered, is committed too, then a
-collection that held the first has gone to the leader before it, in order: the session lives on from there.
-Making a session, or attaching to it again, goes through the leader and counts at once.
+The deadline counts from the session liveness, the latest time at which ZooKeeper certainly counted the
+session as alive. One committed write does not give this time: ZooKeeper's leader does not prolong a session
+when it commits the session's writes. The session's server (perhaps a follower) collects signs of life and
+sends them to the leader every half tick. So one committed write proves only that the session was not over
+yet. Two committed writes prove more, if the second was sent at least half a tick after the answer to the
+first. The server sends in order, so the leader received the first write's sign of life before the second
+write. So the session was alive, and was prolonged, after the first write was sent. Creating a session, or
+attaching to it again, goes through the leader and counts at once.
 
 Source: ZooKeeper 3.9, LearnerHandler and SessionTracker; validated in the simulator.
 """
@@ -30,25 +32,26 @@ ZERO = timedelta(0)
 _LONG_AGO = -timedelta(days=1)
 
 APART = 6
-"""Two proofs must be a session divided by this apart: half a tick, if a session has three ticks or more.
+"""Session timeout / `APART` is the least interval between two proofs of which the second confirms the first.
 
-With two, which is the shortest session that a server grants, half a tick is a quarter of the session. Then
-the margin must cover the difference, a twelfth of the session. Servers also round its end up to a tick.
+The interval is at least half a tick if the session timeout is three ticks or more. If the timeout is two
+ticks, the least that a server grants, half a tick is a quarter of it. Then the margin must cover the
+difference, a twelfth of the timeout. Servers also round the end of a session up to a tick.
 """
 
 KEPT = 8
-"""So many proofs of such a stretch are kept. Of those that come closer together, the first stands for all."""
+"""Number of proofs kept in each such interval. Of proofs that are closer together, only the first is kept."""
 
 
 @record
 class SessionFacts:
-    """What is known of a session at one moment. Never changed, only replaced.
+    """The known state of a session at one moment. Immutable: each change makes new facts.
 
     Args:
-        session_id: Of the present session; the last one while suspended, None after a loss.
-        generation: How often the connection broke.
-        is_connected: Whether there is a connection.
-        since: The moment from which the session has at least `timeout` to live; None if that is not known.
+        session_id: Id of the session. Kept while the connection is broken; None after the session is lost.
+        generation: Number of times that the connection broke.
+        is_connected: True when there is a connection.
+        since: The session liveness: from then on the session lives for at least `timeout`. None if unknown.
         timeout: The session timeout that the server granted.
     """
 
@@ -60,34 +63,34 @@ class SessionFacts:
 
 
 class SessionLiveness:
-    """Keeps the facts. Times are of one clock, the session's owner's.
+    """Keeps the session facts. All times are of one clock, that of the session's owner.
 
-    `facts` may be read by any thread without a lock: it is replaced in one assignment. The thread of the
-    connection and the drivers replace it, one at a time.
+    Any thread may read `facts` without a lock, because it is replaced in one assignment. kazoo's connection
+    thread and the driver threads replace it, one at a time.
 
     Args:
-        timeout: The session timeout that is asked for; it counts until a server grants one.
+        timeout: The requested session timeout. It is used until a server grants one.
     """
 
     def __init__(self, timeout: timedelta = timedelta(0)) -> None:
         self.facts = SessionFacts(timeout=timeout)
-        self._writing = threading.Lock()  # held for a few instructions, never while calling anybody
+        self._writing = threading.Lock()  # held for a few instructions, never while other code is called
         self._unconfirmed: deque[tuple[timedelta, timedelta]] = deque()  # submitted, answered; oldest first
 
     def attached(self, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
-        """A connection was made, with this session; it was asked for at `asked`."""
+        """Note a new connection with this session. The client requested it at `asked`."""
         with self._writing:
             self.facts = SessionFacts(session_id, self.facts.generation, True, asked, timeout)
             self._unconfirmed.clear()
 
     def broke(self, *, lost: bool) -> None:
-        """The connection broke; if `lost`, the session is over."""
+        """Note that the connection broke; if `lost`, the session is over, too."""
         with self._writing:
             facts = replace(self.facts, generation=self.facts.generation + 1, is_connected=False)
             self.facts = replace(facts, session_id=None, since=None) if lost else facts
 
     def proven(self, session_id: int | None, submitted: timedelta, answered: timedelta) -> None:
-        """A write of `session_id` was committed: it confirms those that lie far enough before it."""
+        """Note a committed write of `session_id`. It confirms the writes answered long enough before it."""
         with self._writing:
             facts, waiting = self.facts, self._unconfirmed
             if session_id != facts.session_id:
@@ -103,41 +106,41 @@ class SessionLiveness:
 
 
 class SessionView(Protocol):
-    """The ZooKeeper session, as far as the core must know it. No method blocks."""
+    """The part of the ZooKeeper session that the core uses. No method blocks."""
 
     @property
     def liveness(self) -> SessionLiveness:
-        """What is known of it."""
+        """The keeper of the session facts."""
         ...
 
     def reconnect(self) -> None:
-        """Cut a connection that seems dead, so that another is made."""
+        """Cut a connection that seems dead, so that kazoo makes another."""
         ...
 
 
 def margin_objection(margin: timedelta, session_timeout: timedelta) -> str | None:
-    """Why `margin` leaves no time to lead in a session of `session_timeout`; None if it does.
+    """Returns why `margin` leaves no time to lead in a session of `session_timeout`; None if there is time.
 
-    A leader proves itself each quarter of the session timeout and counts from the proof before the last, so
-    half of the timeout is gone in the ordinary course of things.
+    A leader sends a proof every quarter of the session timeout, and the deadline counts from the proof before
+    the last. So ordinarily half of the timeout has already passed.
     """
     if margin < session_timeout / 2:
         return None
     return (
         f"step_down_margin ({margin}) must be below half of the session timeout ({session_timeout}); "
-        f"lower the one or raise the other, on the servers too: they limit what they grant"
+        f"lower the margin or raise the timeout, on the servers too, because they limit it"
     )
 
 
 def check_margin(margin: timedelta, session_timeout: timedelta) -> None:
-    """Refuse a margin that leaves no time to lead. ElectionConfigError."""
+    """Raises ElectionConfigError if `margin` leaves no time to lead in a session of `session_timeout`."""
     objection = margin_objection(margin, session_timeout)
     if objection is not None:
         raise ElectionConfigError(objection)
 
 
 class _Process:
-    """Which process this is, counted along forks; cheaper to ask than the process id."""
+    """Identifies the process by the number of forks that led to it. Cheaper to read than the process id."""
 
     number = 0
 
@@ -150,9 +153,9 @@ os.register_at_fork(after_in_child=_Process.forked)
 
 
 class Hold:
-    """One time of holding the lock: won with a node of `session_id`, on the connection `generation`.
+    """One period of holding the lock, won with a node of `session_id` on the connection `generation`.
 
-    `over` is set once and never taken back: who has been told no is not told yes again.
+    `over` is set once and never cleared: once `stands` has returned False, it does not return True again.
     """
 
     __slots__ = ("generation", "over", "session_id")
@@ -162,14 +165,14 @@ class Hold:
 
 
 class LeadershipLease:
-    """How long the lock is known to last: from the newest proof that the session lives, less a margin.
+    """The leadership lease: the lock is certain until session liveness plus session timeout, less a margin.
 
-    The driver calls everything; any thread may call `stands`, `remaining` and `proof_age`. They take no lock:
-    each reads the hold and the facts of the session once, and then the clock.
+    The driver thread calls every method. Any thread may call `stands`, `remaining` and `proof_age`, which
+    take no lock: each reads the hold and the session facts once, and then the clock.
 
     Args:
-        margin: How long before the session can end we let go by ourselves.
-        any_connection: Whether the lock outlives a broken connection (`SuspendedPolicy.SESSION`).
+        margin: How long before the session can end the lock counts as lost.
+        any_connection: True when the lock is kept after the connection broke (`SuspendedPolicy.SESSION`).
     """
 
     def __init__(
@@ -178,24 +181,24 @@ class LeadershipLease:
         self._liveness, self._clock, self._margin = liveness, clock, margin
         self._any_connection = any_connection
         self._process = _Process.number
-        self._session_id: int | None = None  # of our node
+        self._session_id: int | None = None  # owner of the latch node
         self._proven_at: timedelta | None = None
         self.hold: Hold | None = None
-        """The present hold, whether it stands at this moment or not."""
+        """The present hold. It may be over: `stands` checks it."""
 
     def objection(self) -> str | None:
-        """Why the lock cannot be held at all: a server may have granted less when we connected again."""
+        """Returns why no lock can be held; None if one can. A reconnect may have lowered the timeout."""
         return margin_objection(self._margin, self._liveness.facts.timeout)
 
     def restart(self, session_id: int) -> None:
-        """Begin with a new node, of this session."""
+        """Start again with a new latch node, owned by this session."""
         self.hold, self._session_id = None, session_id
 
     def proven(self, submitted: timedelta) -> bool:
-        """Note a committed write of ours that was submitted at `submitted`.
+        """Note a committed write of this participant that was sent at `submitted`.
 
         Returns:
-            False if it came too late: the deadline had passed and what was held is over.
+            False if the answer came after the deadline, so that the hold is over.
         """
         now = self._clock()
         if self.hold is not None and now >= self._deadline(self._liveness.facts):
@@ -205,23 +208,23 @@ class LeadershipLease:
         return True
 
     def begin(self, generation: int) -> bool:
-        """Hold the lock from now on; it was won on the connection `generation`.
+        """Begin a hold of the lock, which was won on the connection `generation`.
 
         Returns:
-            False if it cannot be held: that connection is gone, or the last proof is too old.
+            False if the lock cannot be held: that connection broke, or the last proof that counts is too old.
         """
         hold = Hold(self._session_id, generation)
         self.hold = hold if self._is_certain(hold) else None
         return self.hold is not None
 
     def end(self) -> None:
-        """Hold it no more."""
+        """End the hold."""
         self.hold = None
 
     def stands(self, hold: Hold | None) -> bool:
-        """Whether the lock is certainly held at this moment, and has been all through `hold`.
+        """True when the lock is certainly held now, and was so since `hold` began.
 
-        No I/O. Never true in a forked child: the session is its parent's.
+        No I/O. Never true in a forked child: the session belongs to the parent.
         """
         if hold is None or hold is not self.hold or hold.over or _Process.number != self._process:
             return False
@@ -231,15 +234,15 @@ class LeadershipLease:
         return True
 
     def remaining(self) -> timedelta:
-        """Time until the deadline; while nothing is held, how long it would stand. May be negative."""
+        """Time until the deadline of the hold, or of one that would begin now. May be negative."""
         return self._deadline(self._liveness.facts) - self._clock()
 
     def proof_age(self) -> timedelta | None:
-        """Time since the last proof was submitted; None without one."""
+        """Time since the last proof was sent; None without one."""
         return None if self._proven_at is None else self._clock() - self._proven_at
 
     def _is_certain(self, hold: Hold) -> bool:
-        """The facts are read before the clock: a pause between them can only turn the answer to no."""
+        """Reads the facts before the clock: a pause between the two can only change the answer to False."""
         facts = self._liveness.facts
         if facts.session_id != hold.session_id or facts.since is None:
             return False
