@@ -144,7 +144,7 @@ def test_a_deleted_node_ends_it_and_makes_a_new_one() -> None:
     moved = step(m.Holding(NODE), m.LatchGone())
 
     assert moved.state == m.Joining()
-    assert moved.effects == (m.LatchLost("our latch node was deleted"), m.Join())
+    assert moved.effects == (m.LatchLost("the latch node was deleted"), m.Join())
 
 
 def test_closing_says_first_that_the_lock_is_lost_and_forgets_the_node_only_when_it_is_gone() -> None:

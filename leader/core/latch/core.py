@@ -1,7 +1,8 @@
-"""One latch, without thread and without I/O of its own.
+"""One latch, without threads and without I/O.
 
-An event steps the machine and its effects are carried out; what they need from ZooKeeper is yielded. The
-driver sends the answers: a thread over kazoo (`leader.runtime.driver`), or the simulator.
+`LatchCore` gives each event to the machine and performs the effects that the machine returns. It yields the
+requests to ZooKeeper. The driver sends the answers: a thread over kazoo (`leader.runtime.driver`), or the
+simulator.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _PROGRESS = (m.SawSelf, m.Joined, m.Claimed, m.Proven)
 
 
 class LatchCore:
-    """See the module. One driver at a time; `lease` may be asked by any thread.
+    """See the module. Only the driver calls it; any thread may call `lease.stands`.
 
     Args:
         queue: Path of the queue node.
-        data: Content of our latch node.
-        tell: Called with each piece of news, by the driver, in order; must not block.
+        data: Content of the latch node.
+        tell: The driver calls it with each report to the owner, in order. It must not block.
     """
 
     def __init__(
@@ -59,23 +60,23 @@ class LatchCore:
         self._steps = LatchSteps(session, queue, data, claimant)
         self._retry_max, self._tell, self._policy = retry_max, tell, policy
         self._journal = journal
-        self._generation = -1  # of the connection on which we last began to look
-        self._asked_on: int | None = None  # that of the last look or proof; None without a connection
+        self._generation = -1  # of the connection at the start of the last look
+        self._asked_on: int | None = None  # generation at the last look or proof; None without a connection
         self._gained = False
         self.state: State = m.Latent()
         self.due_at: timedelta | None = None
-        """When `expired` wants to be called."""
+        """When the driver must call `expired`."""
         self.trouble: str | None = None
-        """What last went wrong with ZooKeeper; None once something went right."""
+        """Why the latch last failed to join, claim or prove; None after the next success."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """True when the latch is closed: it sends no more requests and reports."""
         return isinstance(self.state, m.Closed)
 
     @property
     def place(self) -> m.Place | None:
-        """The place in the queue, as far as it is known."""
+        """The place in the queue when it was last read; None if it is not known."""
         match self.state:
             case m.Waiting(_, place):
                 return place
@@ -87,51 +88,54 @@ class LatchCore:
     # --- driven -----------------------------------------------------------------------------------
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
-        """A watch has fired."""
+        """Handle a watch that fired on `path`. `gone`: True if the node was deleted."""
         if not gone:
             yield from self.handle(m.WatchFired())
             return
         name = path.rpartition("/")[2]
         if isinstance(self.state, m.Holding) and name != self.state.node.name:
-            return  # it was before us in the queue, and we know that it is gone
+            return  # the latch that was before this one: known to be gone
         yield from self.handle(m.NodeGone(name))
 
     def handed_over(self) -> Steps[None]:
-        """The participant before us has given us the lock, in the transaction that deleted its node."""
+        """Handle a hand-over: the participant before this one has raised the epoch and deleted its latch."""
         place = self.place
         if place is not None and place.before is not None:
             yield from self.handle(m.NodeGone(place.before))
 
     def link(self, event: m.LinkEvent) -> Steps[None]:
-        """The session changed its state."""
+        """Handle a change of the session's state."""
         yield from self.handle(event)
 
     def expired(self) -> Steps[None]:
-        """`due_at` has come."""
+        """Handle the timer: `due_at` has come."""
         self.due_at = None
         yield from self.handle(m.Due())
 
     def abort(self, reason: str) -> None:
-        """The driver ends, whatever the state. If it goes on, the next proof leads back to the queue."""
+        """Lose the lock, in any state, because the driver failed or ends.
+
+        If the driver continues, the timer, which is due now, leads the latch back to the queue.
+        """
         self._lose(reason)
         self.due_at = self._clock()
 
     def handle(self, event: Event) -> Steps[None]:
-        """Step through `event`, and through the answers it leads to."""
+        """Handle `event`, and each answer that follows from it."""
         answer: Event | None = event
         while answer is not None:
             try:
                 answer = yield from self._step(answer)
             except LeaderError as exc:
                 answer = m.CallFailed(str(exc))
-            except Exception as exc:  # noqa: BLE001 - never silence: the lock is lost, a retry follows
+            except Exception as exc:  # noqa: BLE001 - no error is ignored: the lock is lost, a retry follows
                 _log.exception("latch_failed", state=type(self.state).__name__)
                 answer = m.CallFailed(f"{type(exc).__name__}: {exc}")
 
-    # --- the inside -------------------------------------------------------------------------------
+    # --- steps and effects ------------------------------------------------------------------------
 
     def _step(self, event: Event) -> Steps[Event | None]:
-        """Step through `event` alone. Returns the answer that its effects have led to."""
+        """Handle `event` alone. Returns the answer to its effects, if there is one."""
         before = self.state
         moved = machine.step(before, event, self._policy)
         self.state = moved.state
@@ -146,7 +150,7 @@ class LatchCore:
         return answer
 
     def _perform(self, effect: Effect) -> Steps[Event | None]:  # noqa: C901 - one branch for each effect
-        match effect:  # in the order of their haste
+        match effect:  # the most urgent first
             case m.Gained(node):
                 return self._gain(node)
             case m.LatchLost(reason):
@@ -168,7 +172,7 @@ class LatchCore:
             case m.LatchVetoed() | m.LatchEnded():
                 self._tell(effect)
             case m.ForceReconnect():
-                if self._session.liveness.facts.generation == self._asked_on:  # else it was remade meanwhile
+                if self._session.liveness.facts.generation == self._asked_on:  # else it was replaced
                     self._session.reconnect()
             case m.Probe():
                 return self._probe()
@@ -178,7 +182,7 @@ class LatchCore:
 
     def _gain(self, node: Node) -> Event | None:
         if not self._lease.begin(self._generation):
-            return m.Refused("the connection broke, or the time ran out, while we took the lock")
+            return m.Refused("the connection broke, or the deadline passed, while the lock was taken")
         self._gained = True
         self._tell(m.Gained(node))
         return None
@@ -193,12 +197,12 @@ class LatchCore:
         submitted = self._clock()
         joined = yield from self._steps.join()
         self._lease.restart(joined.node.session_id)
-        if joined.made:  # one that was found proves nothing of now
+        if joined.made:  # a node that was found is known by a read, which proves nothing
             self._lease.proven(submitted)
         return joined
 
     def _claim(self, node: Node) -> Steps[Event]:
-        """Claim, on a proof that is young enough to hold the lock for a while."""
+        """Claim the lock, if the proofs leave enough time to hold it: a quarter of the session timeout."""
         objection = self._lease.objection()
         if objection is not None:
             return m.Barred(objection)
@@ -207,8 +211,8 @@ class LatchCore:
             proven = yield from self._prove(node)
             if not isinstance(proven, m.Proven):
                 return proven
-            if self._lease.remaining() < enough:  # after a long silence one proof is not enough
-                return m.Postponed("the session must prove itself once more")
+            if self._lease.remaining() < enough:  # after a time without proofs, one proof is not enough
+                return m.Postponed("the session needs one more proof")
         submitted = self._clock()
         answer = yield from self._claimant.claim(node)
         if isinstance(answer, m.Claimed) and answer.by_us:
@@ -222,10 +226,10 @@ class LatchCore:
         if not isinstance(answer, m.Proven):
             return answer
         if not self._lease.proven(submitted):
-            return m.CallFailed("the proof that we still hold the lock came after the deadline")
+            return m.CallFailed("the answer to the proof of the lock came after the deadline")
         if isinstance(self.state, m.Holding) and not self._lease.stands(self._lease.hold):
-            # Whatever we were not told: a participant that cannot say it leads must not keep others from it.
-            return m.Refused("the connection broke without a word")
+            # The lease is over without an event. A participant that does not lead must not keep the lock.
+            return m.Refused("the lease ended, and no event said why")
         return answer
 
     def _note_link(self) -> None:
@@ -233,7 +237,7 @@ class LatchCore:
         self._asked_on = facts.generation if facts.is_connected else None
 
     def _probe(self) -> Event | None:
-        """In case kazoo's news were lost or came in another order."""
+        """Returns LinkUp if connected, in case kazoo's events were lost or came in another order."""
         facts = self._session.liveness.facts
         return m.LinkUp(facts.session_id) if facts.is_connected and facts.session_id is not None else None
 
@@ -243,16 +247,16 @@ class LatchCore:
             case Timer.PROOF:
                 return session_timeout / 4
             case Timer.FIRST_PROOF:
-                return session_timeout * 0.18  # a little more than two proofs must be apart
+                return session_timeout * 0.18  # a little more than one part in APART
             case Timer.PATROL:
-                return session_timeout * 3  # watches tell us sooner; this is for the one that got lost
+                return session_timeout * 3  # in case a watch was lost; else it fires earlier
             case Timer.DEADLINE:
                 return max(self._lease.remaining(), ZERO)
             case Timer.RETRY:
                 return jittered(_RETRY_FIRST, self._retry_max, count, self._uniform)
 
     def _note(self, event: Event) -> None:
-        """Keep for the status what the state does not hold."""
+        """Keep for the status, and log, why a request failed. A success clears it."""
         if isinstance(event, _PROGRESS):
             self.trouble = None
         elif isinstance(event, _TROUBLE) or (isinstance(event, m.Barred) and not event.at_once):

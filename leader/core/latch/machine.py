@@ -1,16 +1,17 @@
-"""What a latch does about each thing it hears. Pure: the same inputs give the same answer.
+"""The state machine of a latch. Pure: the same inputs give the same transition.
 
-The invariants, in words; tests/property holds them against random histories:
+The invariants; `tests/property/test_leader_latch_laws.py` checks them with random histories:
 
-1. `Gained` follows only a committed write that needed our node, made while that node was the oldest.
-2. `Gained` and `LatchLost` alternate, beginning with `Gained`; `LatchEnded` comes once, last, never while the
-   lock is held.
-3. An unanswered call never leads towards the lock: it leads back to looking.
-4. A node is forgotten only when it is known to be gone.
-5. No state waits in silence: each either has a timer, or an answer under way, or an owner who must speak.
+1. `Gained` follows only a committed write that checked the latch's node while that node was the oldest, or
+   that made it the oldest.
+2. `Gained` and `LatchLost` alternate, beginning with `Gained`. `LatchEnded` comes once, last, and never while
+   the lock is held.
+3. A request without an answer never leads to the lock: the latch reads the queue again.
+4. The latch forgets a node only when the node is known to be gone.
+5. From `Started` until `Closed`, a timer is set or a request is under way: no state waits for ever.
 
-One function for each state and no catch-all: a new event fails the type check in every state that has
-not decided about it.
+There is one function for each state, without a catch-all. So the type check finds a new event that a state
+does not handle.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ from leader.core.latch.model import Effect, Event, Node, SetTimer, State, Timer
 from leader.protocol.record import record
 
 PATROLS_BEFORE_LOOK = 12
-"""Watches tell us of each change; this many proofs later we look all the same, in case one got lost."""
+"""Number of proofs after which a waiting latch reads the queue, in case a watch was lost."""
 
 
 PROVES_FROM = 2
-"""Who stands here or further ahead proves itself while it waits: two hand-overs in a row find it ready."""
+"""Participants at this position or ahead of it send proofs while they wait.
+
+So after each of two hand-overs in a row, the new holder already has fresh proofs.
+"""
 
 
 class SuspendedPolicy(Enum):
-    """What a broken connection means for who holds the lock (Curator's ConnectionStateErrorPolicy).
+    """What a broken connection means for the holder of the lock (Curator's ConnectionStateErrorPolicy).
 
-    STANDARD: it is lost at once. SESSION: it is lost with the session, or when the time of the last proof
-    has run out, whichever we learn of first.
+    STANDARD: the lock is lost at once. SESSION: the lock is lost when the session is over, or when the
+    deadline has passed, whichever the latch notices first.
     """
 
     STANDARD = "standard"
@@ -43,15 +47,15 @@ class SuspendedPolicy(Enum):
 
 @record
 class Transition:
-    """The next state, and what the core shall do about it, in this order."""
+    """The next state, and the effects that the core must perform, in this order."""
 
     state: State
     effects: tuple[Effect, ...] = ()
 
 
 def step(state: State, event: Event, policy: SuspendedPolicy = SuspendedPolicy.STANDARD) -> Transition:
-    """Decide. See the module."""
-    match state:  # in the order of their haste
+    """Returns the transition that `event` causes in `state`. See the module."""
+    match state:  # the most urgent first
         case m.Holding():
             return _holding(state, event, policy)
         case m.Waiting():
@@ -90,7 +94,7 @@ def _look_later(node: Node, tries: int = 1) -> Transition:
 
 
 def _relinked(node: Node, session_id: int) -> Transition:
-    """Connected again: the watches are gone; our node stands if the session is the same."""
+    """Go on after a reconnect: the watches are gone; the node exists only if the session is the same."""
     return _look(node) if session_id == node.session_id else _join()
 
 
@@ -107,7 +111,7 @@ def _claim(node: Node) -> Transition:
 
 
 def _lost(reason: str, then: Transition) -> Transition:
-    """First of all say that the lock is gone, whatever comes next."""
+    """Report the loss of the lock before the effects of `then`."""
     return Transition(then.state, (m.LatchLost(reason), *then.effects))
 
 
@@ -133,15 +137,15 @@ def _joining(state: m.Joining, event: Event) -> Transition:
         case m.LinkUp() | m.Due():
             return Transition(state, (m.Join(),))
         case m.Joined(node):
-            return _look(node, state.tries)  # it may be gone before we see it, again and again
+            return _look(node, state.tries)  # keeps `tries`: another client may delete each new node
         case m.CallFailed() | m.Refused() | m.Barred() | m.Postponed() | m.LatchGone():
             return _join_later(state.tries + 1)
         case m.CloseAsked():
             return _withdraw()
         case m.Started() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone():
-            return Transition(state)  # no node to lose; the retry timer is running
+            return Transition(state)  # there is no node to lose, and the retry timer runs
         case m.SawSelf() | m.Claimed() | m.Proven() | m.Withdrawn():
-            return Transition(state)  # of a node we no longer have
+            return Transition(state)  # about a node that the latch no longer has
 
 
 def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one branch for each group of events
@@ -149,11 +153,11 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
         case m.SawSelf(place):
             if place.position == 0:
                 return _claim(state.node)
-            if place.position <= PROVES_FROM:  # a claim must stand on fresh proofs: begin to gather them
+            if place.position <= PROVES_FROM:  # a claim needs fresh proofs
                 return Transition(m.Waiting(state.node, place), (m.Prove(state.node),))
             return Transition(m.Waiting(state.node, place), (SetTimer(Timer.PATROL),))
         case m.NodeGone(name):
-            # Who was oldest but one is oldest now: nobody can join before us. The claim will prove it.
+            # The second in the queue is now the oldest: new latches join at the end. The claim will prove it.
             next_in_line = state.place is not None and state.place.position == 1
             if next_in_line and state.place is not None and state.place.before == name:
                 return _claim(state.node)
@@ -168,12 +172,12 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
             return _relinked(state.node, session_id)
         case m.LinkDown():
             return _suspend(state.node)
-        case m.LatchGone() if state.place is None:  # somebody deletes it as fast as we make it
+        case m.LatchGone() if state.place is None:  # another client deletes each new node
             return _join_later(state.tries + 1)
         case m.SessionGone() | m.LatchGone():
             return _join()
         case m.CallFailed() | m.Refused():
-            # `place` is forgotten: what we saw on a link that fails is no ground for a claim.
+            # Forget `place`: a claim must not rely on what was read over a link that fails.
             return _look_later(state.node, state.tries + 1)
         case m.CloseAsked():
             return _withdraw()
@@ -200,7 +204,7 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             return Transition(waiting, (m.LatchVetoed(reason, at_once), SetTimer(Timer.PATROL)))
         case m.Refused() | m.CallFailed():
             return _look_later(state.node)
-        case m.LatchGone():  # since we looked, a moment ago
+        case m.LatchGone():  # deleted since the look
             return _join_later(tries=1)
         case m.SessionGone():
             return _join()
@@ -210,7 +214,7 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             return _suspend(state.node)
         case m.CloseAsked():
             return _withdraw()
-        case m.Due():  # the driver failed before it had the answer
+        case m.Due():  # the driver failed before the answer came
             return _look(state.node)
         case m.Started() | m.WatchFired() | m.NodeGone() | m.Joined() | m.SawSelf():
             return Transition(state)
@@ -229,8 +233,8 @@ def _holding(  # noqa: C901 - one branch for each group of events
         case m.Proven():
             return Transition(state, (SetTimer(Timer.PROOF),))
         case m.NodeGone(name) if name == state.node.name:
-            # Who is next hears of it at the same time, so there is none to lose with looking.
-            return _lost("our latch node was deleted", _join())
+            # The same watch event tells the next in the queue, so report the loss at once, without a look.
+            return _lost("the latch node was deleted", _join())
         case m.WatchFired() | m.NodeGone():
             return Transition(state, (m.Look(state.node),))
         case m.SawSelf(place):
@@ -248,9 +252,9 @@ def _holding(  # noqa: C901 - one branch for each group of events
         case m.SessionGone():
             return _lost("the ZooKeeper session is over", _join())
         case m.LatchGone():
-            return _lost("our latch node was deleted", _join())
+            return _lost("the latch node was deleted", _join())
         case m.CallFailed(reason):
-            # Perhaps a dead link that kazoo still calls connected.
+            # The link may be dead although kazoo still reports it as connected.
             if policy is SuspendedPolicy.SESSION:
                 held = m.Suspended(state.node, held=True)
                 return Transition(held, (m.ForceReconnect(), SetTimer(Timer.DEADLINE)))
@@ -274,7 +278,7 @@ def _suspended(state: m.Suspended, event: Event) -> Transition:
             return _lost("the ZooKeeper session is over", _join()) if state.held else _join()
         case m.Due():
             probe = Transition(m.Suspended(state.node), (SetTimer(Timer.RETRY, 3), m.Probe()))
-            return _lost("the time of our last proof ran out", probe) if state.held else probe
+            return _lost("the deadline of the last proof passed", probe) if state.held else probe
         case m.CallFailed():
             timer = SetTimer(Timer.DEADLINE) if state.held else SetTimer(Timer.RETRY, 3)
             return Transition(state, (timer,))
@@ -296,6 +300,6 @@ def _withdrawing(state: m.Withdrawing, event: Event) -> Transition:
             tries = state.tries + 1
             return Transition(m.Withdrawing(tries), (SetTimer(Timer.RETRY, tries),))
         case m.Started() | m.LinkDown() | m.SessionGone() | m.WatchFired() | m.NodeGone():
-            return Transition(state)  # even after a loss we look before we forget
+            return Transition(state)  # forget no node before it is known to be gone
         case m.Joined() | m.SawSelf() | m.LatchGone() | m.Claimed() | m.Proven():
             return Transition(state)

@@ -1,4 +1,7 @@
-"""What a latch can be, what it hears, and what it asks for. Plain values."""
+"""States, events and effects of a latch. Plain values.
+
+The *owner* of a latch is the code above it: the core of a participant, or a `LeaderLatch`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from leader.protocol.record import record
 
 @record
 class Node:
-    """Our node in the queue, and the session that owns it."""
+    """The latch's node in the queue, and the session that owns it."""
 
     name: str
     session_id: int
@@ -17,14 +20,14 @@ class Node:
 
 @record
 class Place:
-    """Where our node stood when the queue was last read. `before` is the node that we watch."""
+    """Position of the latch's node when the queue was last read. `before` is the node that it watches."""
 
     position: int
     before: str | None = None
 
 
 # --- states -----------------------------------------------------------------------------------
-# `tries` counts failed tries of the present call and sets the pause before the next.
+# `tries` counts failed tries of the present call; the pause before the next try grows with it.
 
 
 @record
@@ -34,14 +37,14 @@ class Latent:
 
 @record
 class Joining:
-    """Wants a node; there may be no session to make it on."""
+    """Creates its node. There may be no session yet."""
 
     tries: int = 0
 
 
 @record
 class Waiting:
-    """Has a node. `place` is None until the queue was read; `patrols` counts proofs since then."""
+    """Has a node. `place` is None until the queue is read; `patrols` counts the proofs after that."""
 
     node: Node
     place: Place | None = None
@@ -51,14 +54,14 @@ class Waiting:
 
 @record
 class Claiming:
-    """Is the oldest; proves it with a write."""
+    """Is the oldest, and commits a write to prove it."""
 
     node: Node
 
 
 @record
 class Holding:
-    """Has proven that it is the oldest: holds the lock."""
+    """Holds the lock: a committed write has proven that it is the oldest."""
 
     node: Node
 
@@ -67,8 +70,7 @@ class Holding:
 class Suspended:
     """The connection broke; the session may survive.
 
-    `held`: the lock was held and still counts as held; only a `LeaderLatch` with `SuspendedPolicy.SESSION`
-    uses it.
+    `held`: True when the lock still counts as held; only in a `LeaderLatch` with `SuspendedPolicy.SESSION`.
     """
 
     node: Node
@@ -77,14 +79,14 @@ class Suspended:
 
 @record
 class Withdrawing:
-    """Deletes its node; remembers it until ZooKeeper confirmed that it is gone."""
+    """Deletes its node, until ZooKeeper has confirmed that the node is gone."""
 
     tries: int = 0
 
 
 @record
 class Closed:
-    """The end. No event leads out of it."""
+    """The final state. No event leads out of it."""
 
 
 State = Latent | Joining | Waiting | Claiming | Holding | Suspended | Withdrawing | Closed
@@ -95,7 +97,7 @@ State = Latent | Joining | Waiting | Claiming | Holding | Suspended | Withdrawin
 
 @record
 class Started:
-    """The owner wants us in the queue."""
+    """The owner starts the latch."""
 
 
 @record
@@ -117,34 +119,34 @@ class SessionGone:
 
 @record
 class WatchFired:
-    """Something we watch has changed, or the connection broke: look again. It says nothing more."""
+    """A watched node has changed: read the queue again."""
 
 
 @record
 class NodeGone:
-    """The server says that this node was deleted."""
+    """A watch has reported that this node was deleted."""
 
     name: str
 
 
 @record
 class Due:
-    """The timer that was set has run out."""
+    """The timer has run out."""
 
 
 @record
 class CloseAsked:
-    """The owner wants us out of the queue for good."""
+    """The owner closes the latch."""
 
     reason: str = "closed"
 
 
-# --- events that answer a question ----------------------------------------------------------------
+# --- events that answer a request -----------------------------------------------------------------
 
 
 @record
 class Joined:
-    """We have a node, made now or, after a lost reply, found."""
+    """The latch has a node. `made`: True if it was created now; False if an earlier try had created it."""
 
     node: Node
     made: bool = True
@@ -159,15 +161,16 @@ class SawSelf:
 
 @record
 class LatchGone:
-    """Our node is not there, or belongs to another session."""
+    """The latch's node does not exist, or belongs to another session."""
 
 
 @record
 class Claimed:
-    """A committed write proved that our node is there, while it was the oldest, or about to be.
+    """A committed write proved that the latch's node exists, while it was the oldest or became the oldest.
 
     Args:
-        by_us: Whether the write was ours, and so proves our session; else it was our predecessor's hand-over.
+        by_us: True if this participant sent the write, which also proves its session. False if it was the
+            hand-over of the participant before it.
     """
 
     by_us: bool = True
@@ -175,14 +178,14 @@ class Claimed:
 
 @record
 class Postponed:
-    """The owner does not want the lock yet; stay where we are."""
+    """The lock must not be taken yet. The latch keeps its place in the queue."""
 
     reason: str
 
 
 @record
 class Barred:
-    """The owner must not have the lock; it decides what is next. `at_once`: a better one is in the queue."""
+    """The owner must not take the lock, and decides what is next. `at_once`: see `LatchVetoed`."""
 
     reason: str
     at_once: bool = False
@@ -190,26 +193,26 @@ class Barred:
 
 @record
 class Proven:
-    """A committed write proved that our node is there."""
+    """A committed write proved that the latch's node exists."""
 
 
 @record
 class Refused:
-    """ZooKeeper said no to what came with the proof: what the owner stood on has moved."""
+    """The lock cannot be taken or kept: the epoch has changed, or the lease is over."""
 
     reason: str
 
 
 @record
 class CallFailed:
-    """No answer, or a failure that nobody foresaw. Whatever was asked may have happened or not."""
+    """No answer, or an unexpected error. A write may have been applied or not."""
 
     reason: str
 
 
 @record
 class Withdrawn:
-    """No node of ours is left."""
+    """No node of this latch is left."""
 
 
 LinkEvent = LinkUp | LinkDown | SessionGone
@@ -222,14 +225,14 @@ Answer = (
 Event = Started | LinkEvent | WatchFired | NodeGone | Due | CloseAsked | Answer
 
 
-# --- effects that an event answers, at once -------------------------------------------------------
-# An arrow names the events that may answer. A transition has at most one such effect, and the answer is
-# handled after all its effects, so it always meets the state that asked.
+# --- requests: effects that an event answers at once ----------------------------------------------
+# `->` names the events that may answer. A transition has at most one such effect. The answer is handled
+# after all effects of the transition, in the state that sent the request.
 
 
 @record
 class Join:
-    """Find or make our node; remove older ones of ours. -> Joined, CallFailed."""
+    """Find or create the latch's node; delete its older ones. -> Joined, CallFailed."""
 
 
 @record
@@ -241,21 +244,21 @@ class Look:
 
 @record
 class Claim:
-    """Commit what only the oldest may. -> Claimed, Postponed, Barred, Refused, LatchGone, CallFailed."""
+    """Take the lock by a committed write. -> Claimed, Postponed, Barred, Refused, LatchGone, CallFailed."""
 
     node: Node
 
 
 @record
 class Prove:
-    """Commit something that needs our node to be there. -> Proven, Refused, LatchGone, CallFailed."""
+    """Commit a transaction that checks the node. -> Proven, Refused, LatchGone, CallFailed."""
 
     node: Node
 
 
 @record
 class Withdraw:
-    """Delete every node of ours. -> Withdrawn, CallFailed."""
+    """Delete every node of this latch. -> Withdrawn, CallFailed."""
 
 
 @record
@@ -266,28 +269,29 @@ class Probe:
 Question = Join | Look | Claim | Prove | Withdraw | Probe
 
 
-# --- effects that tell the owner ------------------------------------------------------------------
+# --- reports to the owner -------------------------------------------------------------------------
 
 
 @record
 class Gained:
-    """The lock is held. -> nothing; Refused, and the owner is not told, if it cannot be held."""
+    """The latch holds the lock. -> Refused, without a report, if the lease cannot begin."""
 
     node: Node
 
 
 @record
 class LatchLost:
-    """The lock is no longer held. The latch goes on trying by itself."""
+    """The latch no longer holds the lock. It tries again by itself."""
 
     reason: str
 
 
 @record
 class LatchVetoed:
-    """The lock could be held, but the owner's rules forbid it. It closes the latch, or the latch looks again.
+    """The latch is the oldest, but the owner must not take the lock.
 
-    `at_once`: a better participant is in the queue, so queue behind it.
+    The owner closes the latch; otherwise the latch reads the queue again later. `at_once`: a better
+    participant is in the queue, so the owner queues behind it without a back-off.
     """
 
     reason: str
@@ -296,7 +300,7 @@ class LatchVetoed:
 
 @record
 class LatchEnded:
-    """The latch is closed, and no node of ours is left. Nothing more will come."""
+    """The latch is closed, and no node of it is left. This is its last report."""
 
 
 News = Gained | LatchLost | LatchVetoed | LatchEnded
@@ -307,23 +311,23 @@ News = Gained | LatchLost | LatchVetoed | LatchEnded
 
 @record
 class ForceReconnect:
-    """Cut the connection that gave no answer, if it is still the present one."""
+    """Cut the connection on which no answer came, unless a newer one has replaced it."""
 
 
 class Timer(Enum):
-    """What a timer is for. There is one timer; setting it again replaces it."""
+    """Purpose of the timer. There is one timer; setting it again replaces it."""
 
     RETRY = "retry"
     PROOF = "proof"
     FIRST_PROOF = "first_proof"
     PATROL = "patrol"
     DEADLINE = "deadline"
-    """Of `Suspended` with `held`: only a `LeaderLatch` with `SuspendedPolicy.SESSION` uses it."""
+    """Only in `Suspended` with `held`."""
 
 
 @record
 class SetTimer:
-    """Send Due after a while; longer and random for a higher `count`."""
+    """Send Due after a delay. The delay of RETRY is random and grows with `count`."""
 
     timer: Timer
     count: int = 0

@@ -1,4 +1,4 @@
-"""What a latch asks of ZooKeeper, request by request."""
+"""The requests of a latch to ZooKeeper, as generators (steps)."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ ProofAnswer = m.Proven | m.Refused | m.LatchGone
 
 
 class Claimant(Protocol):
-    """Who wants the lock: what it must commit to take and to keep it."""
+    """The owner's part in the latch: the writes that take, keep and release the lock."""
 
     def stand_by(self, node: Node, place: Place) -> Steps[None]:
-        """Read what a claim will need, and what else tells of our turn. After each look at the queue."""
+        """Read and watch what a later claim needs. Called at the end of each look at the queue."""
         ...
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
-        """Take the lock: commit a write that needs `node` to be there. It is the oldest."""
+        """Take the lock: commit a write that checks `node`, the oldest. After a hand-over none is needed."""
         ...
 
     def prove(self, node: Node) -> Steps[ProofAnswer]:
-        """Commit a write that needs `node` to be there and, when the lock is held, all that this means."""
+        """Commit a check of `node` and, while the lock is held, of all that the owner's term depends on."""
         ...
 
     def withdraw(self, path: str) -> Steps[bool]:
-        """Delete `path`, our node, in one transaction with what must happen at that moment.
+        """Delete `path`, the latch's node, in one transaction with the other writes that release the lock.
 
         Returns:
             False if nothing was deleted: then the latch deletes its node alone.
@@ -53,9 +53,9 @@ class Claimant(Protocol):
 
 
 class LatchSteps:
-    """The nodes of one latch.
+    """Creates, finds and deletes the nodes of one latch.
 
-    A create whose reply was lost may have made a node, so each prefix is remembered until its node is known,
+    A create whose reply was lost may have made a node. So each prefix is remembered until its node is known,
     and each node until it is known to be gone.
     """
 
@@ -65,10 +65,10 @@ class LatchSteps:
         self._node: Node | None = None
 
     def join(self) -> Steps[m.Joined]:
-        """Make our node, after clearing up what earlier tries may have left.
+        """Find or create the latch's node, and delete what earlier tries may have left.
 
-        A node of ours counts only if this session owns it: one of an older session would vanish under our
-        feet, so it is deleted (CURATOR-498, CURATOR-696).
+        A node counts only if this session owns it. ZooKeeper may delete a node of an older session at any
+        moment, so such a node is deleted here (CURATOR-498, CURATOR-696).
         """
         session_id = self._connected()
         if self._node is not None:
@@ -83,16 +83,16 @@ class LatchSteps:
             self._doubtful.discard(prefix)
         if self._session.liveness.facts.session_id != session_id:
             self._doubtful.add(_prefix(found))
-            raise ZooKeeperUnavailableError("the session changed while our latch node was made")
+            raise ZooKeeperUnavailableError("the session changed while the latch node was created")
         self._node = Node(found, session_id)
         return m.Joined(self._node, made)
 
     def look(self, node: Node) -> Steps[m.SawSelf | m.LatchGone]:
-        """Find our place; watch our own node and the one before us, nobody else's."""
+        """Find the latch's place in the queue. Watch its own node and the one before it, no other latch."""
         try:
             queue = in_queue_order((yield from get_children(self._queue)))
         except NodeMissingError:
-            return m.LatchGone()  # the whole queue was deleted; joining makes it again (CURATOR-724)
+            return m.LatchGone()  # the whole queue was deleted; `join` creates it again (CURATOR-724)
         own = yield from exists(self._path(node.name), watch=True)
         names = [entry.name for entry in queue]
         if own is None or own.owner != node.session_id or node.name not in names:
@@ -102,14 +102,14 @@ class LatchSteps:
             before = names[position - 1]
             if (yield from exists(self._path(before), watch=True)) is not None:
                 break
-            # It left between the two reads. Who is before us now was before us then: nobody joins in front.
+            # Deleted between the two reads. The next one ahead is in `names`: new latches join at the end.
             position -= 1
         place = Place(position, names[position - 1] if position else None)
         yield from self._claimant.stand_by(node, place)
         return m.SawSelf(place)
 
     def withdraw(self) -> Steps[m.Withdrawn]:
-        """Delete every node of ours; return only when none is left."""
+        """Delete every node of this latch. Returns only when none is left."""
         if self._node is not None:
             yield from self._delete(self._node)
             self._node = None
@@ -124,7 +124,7 @@ class LatchSteps:
             yield from delete_if_there(path)
 
     def _adopt(self, session_id: int) -> Steps[str | None]:
-        """Find a node that an earlier try made for this session; delete all others of ours."""
+        """Returns the node that an earlier try made for this session; deletes all others of this latch."""
         found: str | None = None
         if not self._doubtful:
             return None
@@ -161,13 +161,13 @@ class LatchSteps:
 
 
 class PlainClaimant:
-    """Of a latch alone: what it commits is a check that its node is there."""
+    """The claimant of a `LeaderLatch`: its writes only check that the latch's node exists."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
 
     def stand_by(self, node: Node, place: Place) -> Steps[None]:  # noqa: ARG002
-        """Needs nothing."""
+        """Does nothing: a claim needs only the node."""
         yield from ()
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
@@ -179,12 +179,12 @@ class PlainClaimant:
         return m.Proven() if (yield from self._there(node)) else m.LatchGone()
 
     def withdraw(self, path: str) -> Steps[bool]:  # noqa: ARG002
-        """Leaves nothing."""
+        """Does nothing: the latch deletes its node alone."""
         yield from ()
         return False
 
     def _there(self, node: Node) -> Steps[bool]:
-        """Ask with a transaction, not with a read: docs/election.md, "What proves a session"."""
+        """Checks with a transaction, not with a read: docs/election.md, "What proves a session"."""
         try:
             yield from transaction(Check(f"{self._queue}/{node.name}"))
         except TransactionFailedError as exc:
@@ -194,5 +194,5 @@ class PlainClaimant:
 
 
 def _prefix(name: str) -> str:
-    """What we chose of a name; the server's part may begin with a minus of its own."""
+    """The part of a node's name before the sequence number, which may itself begin with a minus."""
     return name[: name.rfind(_BEFORE_SEQUENCE) + len(_BEFORE_SEQUENCE)]
