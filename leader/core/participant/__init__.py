@@ -1,6 +1,6 @@
-"""One participant, above its latch: who holds the lock takes an epoch, asks the guard, and only then leads.
+"""One participant, above its latch: it takes the lock and an epoch, asks the guard, and only then leads.
 
-`machine` decides, purely, about the values of `model`. `claim`, `publish` and `eligibility` say what is asked
-of ZooKeeper. `core` joins them with a latch, without threads or I/O of its own. The driver of `leader.queue`
-drives it.
+`machine` decides with pure functions over the values of `model`. `claim`, `publish` and `eligibility` have
+the requests to ZooKeeper. `term` is the confirmed term. `core` joins them with a latch, without threads or
+I/O. The driver thread of `leader.queue` runs the core.
 """

@@ -1,8 +1,8 @@
-"""One participant of an election, without thread and without I/O of its own.
+"""One participant of an election, without threads and without I/O.
 
-An event steps the machine, and its effects are carried out by the parts: the latch, the claimant, the term,
-the card. Requests to ZooKeeper are yielded; the driver sends the answers: `leader.runtime.driver`, over kazoo
-or memory, or the simulator.
+`ParticipantCore` gives each event to the machine. Its parts perform the effects that the machine returns: the
+latch, the claimant, the term, the card. The core yields the requests to ZooKeeper. The driver sends the
+answers: `leader.runtime.driver`, over kazoo or memory, or the simulator.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _log = structlog.get_logger(__name__)
 _TROUBLE = (m.CallFailed, m.Crashed, m.Refused)
 _FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
 _SOON = timedelta(milliseconds=1)
-"""How long the callback thread has the interpreter to itself, to call `elected`, before we publish."""
+"""Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
 
 _RETRY_FIRST = timedelta(milliseconds=100)
 
 
 class ParticipantCore:
-    """See the module. For its driver alone; but `status` and `term.leadership` may be asked by any thread."""
+    """See the module. Only the driver calls it; any thread may call `status` and `term.leadership`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ParticipantCore:
         self._lease = LeadershipLease(session.liveness, clock, config.step_down_margin)
         self.term = ConfirmedTerm(self._lease, callbacks, self._calls, journal, clock)
         self._latch: LatchCore | None = None
-        self._news: deque[tuple[latch_m.News, Leadership | None]] = deque()  # with the term it is about
+        self._news: deque[tuple[latch_m.News, Leadership | None]] = deque()  # each with its term
         self._due_at: timedelta | None = None
         self._last_abdication: str | None = None
         self._last_verdict: Verdict | None = None
@@ -81,10 +81,10 @@ class ParticipantCore:
         self.state: State = m.Outside()
         self.ended = False
 
-    # --- asked by any thread ----------------------------------------------------------------------
+    # --- any thread -------------------------------------------------------------------------------
 
     def status(self) -> ElectionStatus:
-        """How we stand, put together from what other threads may be changing: for showing only. No I/O."""
+        """Returns the status, for display only: the driver may change it during this call. No I/O."""
         state, latch, due_at = self.state, self._latch, self._due_at
         place = None if latch is None else latch.place
         back_off = max(due_at - self._clock(), ZERO) if due_at and isinstance(state, m.BackingOff) else None
@@ -111,7 +111,7 @@ class ParticipantCore:
 
     @property
     def due_at(self) -> timedelta | None:
-        """When `expired` wants to be called."""
+        """When the driver must call `expired`."""
         if self.ended:
             return None
         first, latch = self._due_at, self._latch
@@ -121,7 +121,7 @@ class ParticipantCore:
         return first
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
-        """A watch has fired. It says "look again"; but of a latch node, that it is gone."""
+        """Handle a watch that fired on `path`: read again. `gone` (deleted) matters for a latch node only."""
         if isinstance(self.state, m.Leading) and path in (self.paths.leader, self.paths.control):
             yield from self.handle(m.WatchFired())
             return
@@ -132,11 +132,11 @@ class ParticipantCore:
             yield from self._settle(latch.handed_over())
         elif path.startswith(self.paths.queue):
             yield from self._settle(latch.heard(path, gone))
-        elif isinstance(latch.state, latch_m.Waiting):  # of control or a card: matters while we wait
+        elif isinstance(latch.state, latch_m.Waiting):  # `control` or a card: matters only to a waiting latch
             yield from self._settle(latch.heard(path, gone=False))
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:
-        """The session changed its state."""
+        """Handle a change of the session's state."""
         if isinstance(event, latch_m.SessionGone | latch_m.LinkUp):
             self._card.soon()
         if isinstance(event, latch_m.SessionGone | latch_m.LinkDown):
@@ -147,7 +147,7 @@ class ParticipantCore:
             yield from self._keep_card()
 
     def expired(self) -> Steps[None]:
-        """`due_at` has come."""
+        """Handle the timers that are due: `due_at` has come."""
         now = self._clock()
         if self._due_at is not None and self._due_at <= now:
             self._due_at = None
@@ -162,29 +162,29 @@ class ParticipantCore:
     def readiness(
         self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]
     ) -> Steps[None]:
-        """Our readiness has changed; tell the others."""
+        """Publish a change of this participant's readiness."""
         if self._card.ready(ready, missing, missing_bytes, reasons):
             yield from self.handle(m.Poked())
         yield from self._keep_card()
 
     def handle(self, event: Event) -> Steps[None]:
-        """Step through `event` and through all it leads to."""
+        """Handle `event`, and each event that follows from it."""
         if isinstance(event, m.AddAsked) and self._config.nofailover:
-            return  # it shows its card, and never enters the queue
+            return  # such a participant has a card, and never enters the queue
         if isinstance(event, m.GuardSaid):
             took = self._calls.answered(event.epoch)
             if took is None or not self._is_guarding(event.epoch):
-                return  # too late: the term it is about was given back
+                return  # too late: the term that the guard was asked for is over
             event = yield from self._weighed(event, took)
         yield from self._settle(self._stepped(event))
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
         is_first = isinstance(event, m.GuardSaid) and isinstance(self.state, m.Leading)
-        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` goes first
+        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `_SOON`
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
-        """The driver ends, whatever state we are in: leadership is over, and the electable is told."""
+        """End leadership, in any state, because the driver failed or ends; `revoked` is called."""
         self._revoke(reason)
         self.state = m.Closed()
         self.ended = True
@@ -192,7 +192,7 @@ class ParticipantCore:
     # --- stepping ---------------------------------------------------------------------------------
 
     def _settle(self, work: Steps[Event | None]) -> Steps[None]:
-        """Do `work`, and step through every event that comes of it."""
+        """Run `work`, and handle each event that follows from it."""
         current: Steps[Event | None] | None = work
         pending: deque[Event] = deque()
         while current is not None:
@@ -202,7 +202,7 @@ class ParticipantCore:
                     pending.append(answer)
             except LeaderError as exc:
                 pending.append(m.CallFailed(str(exc)) if exc.retryable else m.Crashed(str(exc)))
-            except Exception as exc:  # noqa: BLE001 - never silence: leadership ends, a retry follows
+            except Exception as exc:  # noqa: BLE001 - no error is ignored: leadership ends, a retry follows
                 _log.exception("election_failed", state=type(self.state).__name__)
                 pending.append(m.Crashed(f"{type(exc).__name__}: {exc}"))
             while self._news:
@@ -210,7 +210,7 @@ class ParticipantCore:
             current = self._stepped(pending.popleft()) if pending else None
 
     def _stepped(self, event: Event) -> Steps[Event | None]:
-        """Step through `event` alone. Returns what its effects have answered, if one has."""
+        """Handle `event` alone. Returns the first answer of its effects, and performs none after it."""
         before = self.state
         self._note(event)
         if isinstance(event, m.LatchEnded):
@@ -230,7 +230,7 @@ class ParticipantCore:
         return None
 
     def _perform(self, effect: Effect) -> Steps[Event | None]:
-        match effect:  # in the order of their haste
+        match effect:  # the most urgent first
             case m.Grant(leadership):
                 return self._grant(leadership)
             case m.Revoke(_, reason):
@@ -255,7 +255,7 @@ class ParticipantCore:
         return None
 
     def _delay(self, timer: Timer, count: int) -> timedelta:
-        """How long `timer` runs; longer and random for a higher `count`."""
+        """Returns how long `timer` runs. RETRY and BACK_OFF are random and grow with `count`."""
         config = self._config
         match timer:
             case Timer.GUARD:
@@ -275,7 +275,7 @@ class ParticipantCore:
     # --- effects ----------------------------------------------------------------------------------
 
     def _start_latch(self) -> Steps[Event | None]:
-        """Publish the new latch before it is started: its news must find it, not a closed one (Storm)."""
+        """Set `_latch` before the latch starts: its first reports must not meet a closed one (Storm)."""
         told = yield from self._card.keep()
         if isinstance(told, m.LatchVetoed):
             return told
@@ -295,11 +295,14 @@ class ParticipantCore:
         return None
 
     def _as_event(self, news: latch_m.News, term: Leadership | None) -> Event:
-        """Several pieces of news may have come together: lost, and gained again."""
+        """Returns the event for a report of the latch. `term` is the claimant's at the time of the report.
+
+        Several reports may wait together, for example lost and gained again.
+        """
         match news:
             case latch_m.Gained():
                 self.term.lock_gained()
-                return m.LatchGained(term) if term is not None else m.Crashed("a lock without an epoch")
+                return m.LatchGained(term) if term is not None else m.Crashed("the lock has no epoch")
             case m.LatchLost():
                 self._claimant.forget(term)
             case m.LatchEnded():
@@ -315,7 +318,7 @@ class ParticipantCore:
         return isinstance(self.state, m.Guarding) and self.state.leadership.epoch == epoch
 
     def _weighed(self, said: m.GuardSaid, took: timedelta) -> Steps[m.GuardSaid]:
-        """Weigh the guard's verdict against the readiness of the other participants."""
+        """Note the guard's verdict; change it if the readiness of the other participants requires that."""
         verdict = yield from self._declines.admitted(said.verdict)
         self._last_verdict = verdict
         self._journal.record(Judged(said.epoch, verdict, took))
@@ -340,7 +343,7 @@ class ParticipantCore:
         node = state.node if isinstance(state, latch_m.Holding) else None
         return (yield from self._publisher.publish(leadership, session_id, node))
 
-    # --- what the others, and the status, are told ----------------------------------------------------
+    # --- card and status ------------------------------------------------------------------------------
 
     def _keep_card(self, *, look: bool = False) -> Steps[None]:
         if isinstance(self.state, m.Closed):
@@ -350,7 +353,7 @@ class ParticipantCore:
             yield from self._settle(self._stepped(told))
 
     def _note(self, event: Event) -> None:
-        """Note what the state does not hold."""
+        """Note for the card and the status what the state does not hold."""
         if isinstance(event, m.LatchGained):
             self._trouble = None
         if isinstance(event, m.LatchGained | m.LatchVetoed):

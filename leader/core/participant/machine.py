@@ -1,14 +1,14 @@
-"""What a participant does about each thing it hears, above its latch. Pure.
+"""The state machine of a participant, above its latch. Pure.
 
-The invariants, in words; tests/property holds them against random histories:
+The invariants; `tests/property/test_leader_participant_laws.py` checks them with random histories:
 
-1. `Grant` is asked only after the guard said yes in the very epoch that is granted.
-2. Every `Grant` is followed by exactly one `Revoke` of the same leadership before the next `Grant`, and
+1. `Grant` follows only a verdict that is ready, in the same epoch.
+2. Every `Grant` is followed by exactly one `Revoke` of the same leadership, before the next `Grant` and
    before `Closed`.
-3. The latch is closed only after the electable was told. One that steps down when asked, or is closed, first
-   gets `handover_timeout` to finish, unless the lock is lost or something crashes meanwhile.
-4. At most one latch lives: `StartLatch` follows `LatchEnded`.
-5. No state waits in silence: each either has a timer, or a latch at work, or an owner who must speak.
+3. A leader closes its latch only after `Revoke`. If it steps down on request, or is closed, its electable
+   first has `handover_timeout` to finish, unless the lock is lost or an effect crashes in that time.
+4. There is at most one latch: the next `StartLatch` follows `LatchEnded`.
+5. Each state has a timer or a latch, or waits for its owner: no state waits for ever.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from leader.protocol.record import record
 
 @record
 class Transition:
-    """The next state, and what the core shall do about it, in this order."""
+    """The next state, and the effects that the core must perform, in this order."""
 
     state: State
     effects: tuple[Effect, ...] = ()
 
 
 def step(state: State, event: Event) -> Transition:
-    """Decide. See the module."""
-    match state:  # in the order of their haste
+    """Returns the transition that `event` causes in `state`. See the module."""
+    match state:  # the most urgent first
         case m.Leading():
             return _leading(state, event)
         case m.Guarding():
@@ -70,12 +70,12 @@ def _drain(state: m.Leading, reason: str, leave: Leave) -> Transition:
 
 
 def _revoked(state: m.Leading, reason: str, then: Transition) -> Transition:
-    """First of all stop leading, whatever comes next."""
+    """Stop leading before the effects of `then`."""
     return Transition(then.state, (m.Revoke(state.leadership, reason), *then.effects))
 
 
 def _wanted_back(state: m.Draining | m.Leaving) -> Transition:
-    """The owner wants to be in the queue while we leave it: no back-off, unless we leave for good."""
+    """The owner adds a participant that is leaving: it queues again without a back-off, unless it closes."""
     if state.leave is Leave.CLOSE:
         return Transition(state)
     return Transition(replace(state, leave=Leave.REQUEUE, refusals=0))
@@ -135,7 +135,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
     match event:
         case m.GuardSaid(epoch, verdict):
             if epoch != state.leadership.epoch:
-                return Transition(state)  # an answer to an older question
+                return Transition(state)  # the answer for an older epoch
             if verdict.ready:
                 leading = m.Leading(state.leadership, state.refusals)
                 return Transition(leading, (m.Grant(state.leadership), SetTimer(Timer.PUBLISH)))
@@ -157,7 +157,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
         case m.CloseAsked():
             return _leave("closed", Leave.CLOSE)
         case m.Poked():
-            return Transition(replace(state, refusals=0))  # a no that is under way may be old news
+            return Transition(replace(state, refusals=0))  # a no under way may be older than this
         case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.CallFailed():
             return Transition(state)
 
@@ -174,14 +174,14 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
             reason = "the latch ended by itself"
             return _revoked(state, reason, _back_off(reason, state.refusals + 1))
         case m.Due():
-            if state.published:  # led for so long: earlier failures are forgotten
+            if state.published:  # it has led for `requeue_backoff_max`
                 return Transition(replace(state, refusals=0), (m.Publish(state.leadership),))
             published = replace(state, published=True)
             return Transition(published, (SetTimer(Timer.SETTLED), m.Publish(state.leadership)))
         case m.WatchFired():
             return Transition(state, (m.Publish(state.leadership),))
         case m.CallFailed():
-            # The latch has its own proofs and its own way to learn of a dead link.
+            # Retry only: the proofs of the latch find a dead link.
             return Transition(replace(state, published=False), (SetTimer(Timer.RETRY),))
         case m.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
@@ -232,7 +232,7 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
         case m.Drained() | m.WatchFired() | m.Due() | m.Refused() | m.CallFailed() | m.Crashed():
-            return Transition(state)  # the latch goes on until it is closed
+            return Transition(state)  # the latch withdraws until it is closed
 
 
 def _after_leaving(state: m.Leaving) -> Transition:

@@ -1,4 +1,7 @@
-"""What a participant can be above its latch, what it hears, and what it asks for. Plain values."""
+"""States, events and effects of a participant, above its latch. Plain values.
+
+The *owner* of a participant is the process that uses its elector.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +14,37 @@ from leader.protocol.terms import Leadership
 
 
 class Leave(Enum):
-    """What comes after leaving the queue."""
+    """What a participant does after its latch is closed."""
 
     BACK_OFF = "back_off"
-    """A pause, then the end of the queue."""
+    """Waits, then queues again at the end."""
     REQUEUE = "requeue"
-    """The end of the queue, at once."""
+    """Queues again at the end, at once."""
     OUT = "out"
-    """Nothing, until the owner wants in again."""
+    """Stays out of the queue until the owner adds it again."""
     CLOSE = "close"
-    """Nothing any more."""
+    """Ends."""
 
 
 # --- states -------------------------------------------------------------------------------------
-# `refusals` counts abdications in a row and sets the back-off.
+# `refusals` counts abdications in a row; the back-off grows with it.
 
 
 @record
 class Outside:
-    """Not in the queue, and does not want to be."""
+    """Not in the queue. Waits until the owner adds it."""
 
 
 @record
 class InLine:
-    """Has a latch, which does not hold the lock, or not yet."""
+    """Has a latch that does not hold the lock."""
 
     refusals: int = 0
 
 
 @record
 class Guarding:
-    """Holds the lock and has raised the epoch; the guard is being asked."""
+    """Holds the lock, in its own epoch. Waits for the guard's answer."""
 
     leadership: Leadership
     refusals: int = 0
@@ -49,7 +52,10 @@ class Guarding:
 
 @record
 class Leading:
-    """Confirmed. `published`: the others were told. Terms that end soon count as refusals."""
+    """Leads: confirmed. `published`: True once the leader node is written, or its write has begun.
+
+    `refusals` returns to 0 after `requeue_backoff_max`: a term that is given up earlier counts as a refusal.
+    """
 
     leadership: Leadership
     refusals: int = 0
@@ -58,7 +64,7 @@ class Leading:
 
 @record
 class Draining:
-    """Has stopped leading and lets its electable finish, still holding the lock."""
+    """Leads no more, but keeps the lock until `revoked` has returned, for `handover_timeout` at most."""
 
     leadership: Leadership
     reason: str
@@ -68,7 +74,7 @@ class Draining:
 
 @record
 class Leaving:
-    """Its latch is closing."""
+    """Waits until its latch is closed."""
 
     reason: str
     refusals: int
@@ -77,7 +83,7 @@ class Leaving:
 
 @record
 class BackingOff:
-    """Out of the queue until the back-off ends or somebody pokes."""
+    """Out of the queue until the back-off ends; `Poked` and `AddAsked` end it at once."""
 
     reason: str
     refusals: int = 0
@@ -85,14 +91,14 @@ class BackingOff:
 
 @record
 class Closed:
-    """The end. No event leads out of it."""
+    """The final state. No event leads out of it."""
 
 
 State = Outside | InLine | Guarding | Leading | Draining | Leaving | BackingOff | Closed
 
 
 def phase_of(state: State, latch: latch_m.State | None) -> Phase:
-    """The phase shown for the states of participant and latch."""
+    """Returns the phase that the status shows for these states of participant and latch."""
     match state:
         case Outside():
             return Phase.LATENT
@@ -119,7 +125,7 @@ def _in_line(latch: latch_m.State | None) -> Phase:
 
 
 def epoch_of(state: State) -> int | None:
-    """The epoch a state is about."""
+    """Returns the epoch of the term that `state` belongs to; None without a term."""
     if isinstance(state, Guarding | Leading | Draining):
         return state.leadership.epoch
     return None
@@ -130,22 +136,25 @@ def epoch_of(state: State) -> int | None:
 
 @record
 class AddAsked:
-    """The owner wants to be in the queue."""
+    """The owner adds the participant to the queue."""
 
 
 @record
 class RemoveAsked:
-    """The owner wants out of the queue."""
+    """The owner removes the participant from the queue."""
 
 
 @record
 class CloseAsked:
-    """The owner wants us to leave for good."""
+    """The owner closes the participant."""
 
 
 @record
 class AbdicationAsked:
-    """Somebody wants us to step down; from `epoch` only, if that is given. `at_once`: without a back-off."""
+    """The participant is asked to step down: by its owner, by an operator, or because `elected` raised.
+
+    `epoch`: if given, only the leader of this epoch steps down. `at_once`: without a back-off.
+    """
 
     reason: str
     epoch: int | None = None
@@ -154,12 +163,12 @@ class AbdicationAsked:
 
 @record
 class Poked:
-    """Readiness changed; a back-off may be pointless now."""
+    """The guard may answer differently now, for example because readiness has changed. Ends a back-off."""
 
 
-# --- events from our parts ------------------------------------------------------------------------
+# --- events from the parts of the participant -----------------------------------------------------
 
-# News of the latch are events as they are; but LatchGained has the term.
+# The reports of the latch are events, unchanged; only `Gained` becomes LatchGained, which has the term.
 LatchLost = latch_m.LatchLost
 LatchVetoed = latch_m.LatchVetoed
 LatchEnded = latch_m.LatchEnded
@@ -167,7 +176,7 @@ LatchEnded = latch_m.LatchEnded
 
 @record
 class LatchGained:
-    """Our latch holds the lock, and the epoch is raised."""
+    """The latch holds the lock, and the epoch is raised."""
 
     leadership: Leadership
 
@@ -182,38 +191,41 @@ class GuardSaid:
 
 @record
 class Drained:
-    """The electable has finished what the leadership of this epoch began."""
+    """The electable has returned from `revoked` for this epoch."""
 
     epoch: int
 
 
 @record
 class WatchFired:
-    """Something that a leader watches has changed: publish again."""
+    """A node that the leader watches has changed: publish again."""
 
 
 @record
 class Due:
-    """The timer that was set has run out."""
+    """The timer has run out."""
 
 
 @record
 class Refused:
-    """ZooKeeper said no: the epoch has moved on, or our latch is gone."""
+    """The leader node cannot be written.
+
+    The epoch has changed, the latch's node is gone, or another client changes the leader node all the time.
+    """
 
     reason: str
 
 
 @record
 class CallFailed:
-    """No answer. Whatever was asked may have happened or not."""
+    """No answer. A write may have been applied or not."""
 
     reason: str
 
 
 @record
 class Crashed:
-    """An effect failed in a way nobody foresaw."""
+    """An effect failed with an unexpected error, or with one that a retry cannot heal."""
 
     reason: str
 
@@ -225,12 +237,12 @@ Event = FromOwner | FromLatch | FromCallbacks | WatchFired | Due | Refused | Cal
 
 
 # --- effects ------------------------------------------------------------------------------------
-# An arrow names the events that may answer.
+# `->` names the events that may answer.
 
 
 @record
 class StartLatch:
-    """Make a new latch, let everybody see it, then start it. -> its news, or LatchVetoed."""
+    """Write the card, then start a new latch. -> reports of the latch; LatchVetoed if the id is in use."""
 
 
 @record
@@ -242,28 +254,28 @@ class CloseLatch:
 
 @record
 class AskGuard:
-    """Have the guard asked. -> later GuardSaid."""
+    """Request a call of the guard. -> later GuardSaid."""
 
     epoch: int
 
 
 @record
 class Grant:
-    """Make `is_leader` true and tell the electable. -> LatchLost, if the lock does not stand any more."""
+    """Make `is_leader` true and request a call of `elected`. -> LatchLost if the lock is no longer held."""
 
     leadership: Leadership
 
 
 @record
 class Publish:
-    """Write or correct the leader node; see what operators want. -> Refused, AbdicationAsked, CallFailed."""
+    """Write or correct the leader node; read operators' requests. -> Refused, AbdicationAsked, CallFailed."""
 
     leadership: Leadership
 
 
 @record
 class Revoke:
-    """Make `is_leader` false and tell the electable. -> later Drained."""
+    """Make `is_leader` false and request a call of `revoked`. -> later Drained."""
 
     leadership: Leadership
     reason: str
@@ -271,11 +283,11 @@ class Revoke:
 
 @record
 class End:
-    """Tell the driver that nothing more will come."""
+    """Delete the card and end the core."""
 
 
 class Timer(Enum):
-    """What a timer is for. There is one timer; setting it again replaces it."""
+    """Purpose of the timer. There is one timer; setting it again replaces it."""
 
     GUARD = "guard"
     PUBLISH = "publish"
@@ -287,7 +299,7 @@ class Timer(Enum):
 
 @record
 class SetTimer:
-    """Send Due after a while; longer and random for a higher `count`."""
+    """Send Due after a delay. The delay of RETRY and BACK_OFF is random and grows with `count`."""
 
     timer: Timer
     count: int = 1
