@@ -1,4 +1,4 @@
-"""What a participant commits to take, keep and hand over the lock: an epoch, checked with its latch node."""
+"""How a participant takes, keeps and hands over the lock: transactions on the epoch that check its latch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from leader.protocol.requests import (
 from leader.protocol.terms import EpochRecord, FencingToken, Leadership, decode_epoch, encode_epoch
 
 _CLAIM_TRIES = 3
-_PROOFS_BEFORE_LOOK = 4
+_PROOFS_BEFORE_LOOK = 4  # a leader reads again after so many proofs which latch is behind its own
 
 
 class EpochClaimant:
@@ -41,7 +41,7 @@ class EpochClaimant:
 
     Args:
         newest_schema: See `ElectionConfig.newest_schema`.
-        hanging: Says which call of guard or electable hangs, if one does: then no epoch is spent.
+        hanging: Returns which call of guard or electable hangs, or None. While one hangs, no epoch is taken.
     """
 
     def __init__(
@@ -56,22 +56,23 @@ class EpochClaimant:
         self._newest_schema, self._hanging = newest_schema, hanging
         self.leader_node = EphemeralNode(paths.leader)
         self.leadership: Leadership | None = None
-        """The term of the last claim, until it is over."""
-        self._last: Leadership | None = None  # the newest term that was ours; its epoch is never taken again
-        self._highest = 0  # epoch that was seen
-        self._awaited: tuple[str, Leadership] | None = None  # the hand-over's notice; the term it gives us
-        self._handed_over: Leadership | None = None  # what it has given us
-        self._successor: str | None = None  # the latch right behind ours, to which we hand over
+        """The term of the last claim; None when it is over."""
+        self._last: Leadership | None = None  # newest own term; its epoch is never taken again
+        self._highest = 0  # epoch that was read or taken
+        self._awaited: tuple[str, Leadership] | None = None  # watched hand-over node; its term
+        self._handed_over: Leadership | None = None  # the term that was handed over and not claimed yet
+        self._successor: str | None = None  # the latch right behind this one: gets the hand-over
         self._proofs = 0
 
     # --- waiting ------------------------------------------------------------------------------------
 
     def stand_by(self, node: Node, place: Place) -> Steps[None]:
-        """Read what operators want, and watch it, so that a claim need not: the first two alone.
+        """Read and watch what a later claim needs.
 
-        Everybody watches the card of the one before it: when that one leads, its card says so, and we are
-        next in line. Only a leader hands over, so only then do we wait for that: a watch that never fires
-        could not be taken back.
+        The first two in the queue read and watch `control`, so that the claim itself need not read it. Each
+        participant watches the card of the one before it, which says when that one leads. If it leads, the
+        next in line also watches the hand-over node. Only a leader hands over, and a watch that never fires
+        cannot be removed.
         """
         self._awaited = self._handed_over = None
         yield from self._eligibility.look_for_leader()
@@ -82,7 +83,7 @@ class EpochClaimant:
             yield from self._await_handover(node)
 
     def _watch_card(self, latch: str) -> Steps[bool]:
-        """Returns whether the owner of `latch` leads, as its card says."""
+        """Watch the card of the owner of `latch`. Returns True if the card says that the owner leads."""
         path = self._paths.latch(latch)
         try:
             data, _ = yield from get(path)
@@ -90,23 +91,23 @@ class EpochClaimant:
             found = yield from watched(card)
             return found is not None and decode_card(found[0], card).leads
         except (NodeMissingError, RecordError):
-            return False  # it left, and we are told; or it is a stranger without a card
+            return False  # the latch is gone, and its watch fires; or it has no readable id or card
 
     def _await_handover(self, node: Node) -> Steps[None]:
         try:
             stands, version = yield from self._read_epoch()
         except (EpochWentBackwardsError, RecordError):
-            return  # the claim will find it again, and say so
+            return  # the claim reads it again, and reports the error
         awaited = EpochRecord(stands.epoch + 1, node.name, stands.schema)
         notice = self._paths.handover(awaited.epoch, node.name)
         self._awaited = notice, self._term(awaited, version + 1)
         yield from exists(notice, watch=True)
 
     def heard(self, path: str) -> bool:
-        """Whether a watch that fired says that the one before us has handed over to us.
+        """Returns True if the watch that fired on `path` announces a hand-over to this participant.
 
-        It did so in one transaction: the epoch is raised for us, and its latch is gone. So we know the token
-        without a read.
+        The transaction of a hand-over raises the epoch for this latch and deletes the leader's latch. So the
+        token is known without a read.
         """
         awaited = self._awaited
         if awaited is None or path != awaited[0]:
@@ -117,10 +118,10 @@ class EpochClaimant:
     # --- taking and keeping the lock ------------------------------------------------------------------
 
     def claim(self, node: Node) -> Steps[ClaimAnswer]:
-        """Take the epoch that the leader before us has raised for our latch, or raise it.
+        """Take the epoch that the leader before this participant has raised for its latch, or raise it.
 
-        A leader that steps down raises it in the transaction that deletes its own latch. Else we raise it by
-        one, in one transaction with a check that our latch is there.
+        A leader that steps down raises the epoch in the transaction that deletes its own latch. Otherwise the
+        claim raises it by one, in one transaction with a check of this participant's latch.
         """
         objection = yield from self._eligibility.objection(node)
         if objection is not None:
@@ -140,8 +141,8 @@ class EpochClaimant:
                 return latch_m.Barred(str(exc))
             token = None if self._last is None else self._last.token
             if token is not None and token.latch == latch and version < token.version:
-                # Somebody put another node in its place: with this latch an old token could be valid again.
-                return latch_m.Barred(f"{self._paths.epoch} was replaced; we come back with a new latch")
+                # The epoch node was deleted and created again: with this latch, an old token could be valid.
+                return latch_m.Barred(f"{self._paths.epoch} was replaced; this participant needs a new latch")
             if stands.latch == node.name and stands.epoch > spent:
                 return self._took(self._term(stands, version), by_us=False)
             raised = EpochRecord(stands.epoch + 1, node.name, stands.schema)
@@ -152,9 +153,9 @@ class EpochClaimant:
                 exc.raise_if_forbidden()
                 if exc.index == 0:
                     return latch_m.LatchGone()
-                continue  # somebody raised it since we read it
+                continue  # the epoch was changed after the read
             return self._took(self._term(raised, stat.version), by_us=True)
-        return latch_m.Refused("the epoch kept changing while we raised it")
+        return latch_m.Refused("the epoch kept changing while the claim tried to raise it")
 
     def _took(self, term: Leadership, *, by_us: bool) -> latch_m.Claimed:
         self._highest = term.epoch
@@ -163,11 +164,11 @@ class EpochClaimant:
         return latch_m.Claimed(by_us)
 
     def prove(self, node: Node) -> Steps[ProofAnswer]:
-        """Commit a check of our latch, and of our epoch once we have one.
+        """Commit a check of the latch and, within a term, of its epoch.
 
-        It changes nothing, so it wakes no watch; but like any transaction it passes the session check of
-        ZooKeeper's leader and a quorum. A read or a ping proves nothing: a follower that is cut off from its
-        leader still answers them.
+        The transaction changes nothing, so it fires no watch. But like any transaction it passes the session
+        check of ZooKeeper's leader, and a quorum. A read or a ping proves nothing: a follower that is cut off
+        from ZooKeeper's leader still answers them.
         """
         latch = self._paths.latch(node.name)
         token = self.leadership.token if self.leadership is not None else None
@@ -180,7 +181,7 @@ class EpochClaimant:
             exc.raise_if_forbidden()
             if exc.index == 0:
                 return latch_m.LatchGone()
-            self.leadership = None  # over: the next proof is that of a candidate
+            self.leadership = None  # the term is over: the next proof checks the latch alone
             return latch_m.Refused(f"epoch {token.epoch if token else '?'} is over: another one has begun")
         self._proofs += 1
         if token is not None and self._proofs % _PROOFS_BEFORE_LOOK == 0:
@@ -188,14 +189,14 @@ class EpochClaimant:
         return latch_m.Proven()
 
     def forget(self, term: Leadership | None) -> None:
-        """`term` is over; another may have begun since."""
+        """Note that `term` is over. Does nothing if a newer term has begun."""
         if self.leadership is term:
             self.leadership = self._successor = None
 
-    # --- handing it over ------------------------------------------------------------------------------
+    # --- handing the lock over ------------------------------------------------------------------------
 
     def find_successor(self, node: Node) -> Steps[None]:
-        """Look which latch is right behind ours, for the moment at which we step down."""
+        """Read which latch is right behind this participant's: it gets a later hand-over."""
         try:
             names = [entry.name for entry in in_queue_order((yield from get_children(self._paths.queue)))]
         except NodeMissingError:
@@ -204,21 +205,25 @@ class EpochClaimant:
         self._successor = behind[0] if behind else None
 
     def withdraw(self, path: str) -> Steps[bool]:
-        """Delete our latch; raise the epoch for the latch behind it, and delete the leader node with it."""
+        """Delete the latch at `path`.
+
+        If possible, the same transaction raises the epoch for the next latch and deletes the leader node.
+        """
         for operations, leader_node_goes in self._withdrawals(Delete(path)):
             try:
                 yield from transaction(*operations)
             except TransactionFailedError:
-                continue  # things are not as we thought
+                continue  # the queue, the epoch or the leader node has changed
             if leader_node_goes:
                 self.leader_node.forget()
             return True
         return False
 
     def _withdrawals(self, deletion: Delete) -> Iterator[tuple[tuple[Operation, ...], bool]]:
-        """What to try, in this order; and whether the leader node goes with it.
+        """Yields the transactions to try, in this order, each with True if it deletes the leader node.
 
-        The leader node is ours only as long as nobody has raised the epoch since.
+        This participant may delete the leader node only while its epoch is the newest: after that, the node
+        belongs to the next leader.
         """
         announced = self.leader_node.may_be_ours and self._last is not None
         leader_node = (Delete(self._paths.leader),) if announced else ()
@@ -227,7 +232,7 @@ class EpochClaimant:
         if term is not None and ours and successor is not None and self._eligibility.open:
             raised = EpochRecord(term.epoch + 1, successor, term.schema)
             notice = self._paths.handover(raised.epoch, successor)
-            # The notice first: who waits for us hears of it before it hears that our latch is gone.
+            # The hand-over node comes first: its watch fires before the successor's watch on this latch.
             told = (Create(notice), Delete(notice))
             raising = SetData(term.token.path, encode_epoch(raised), term.token.version)
             yield (*told, raising, Check(self._paths.latch(successor)), deletion, *leader_node), announced
@@ -242,24 +247,24 @@ class EpochClaimant:
         return Leadership(record.epoch, token, self._participant, record.schema)
 
     def _read_epoch(self) -> Steps[tuple[EpochRecord, int]]:
-        """The epoch node and its version; makes it in a new election.
+        """Returns the epoch node and its version; creates the node in a new election.
 
         Raises:
-            RecordError: It is not ours, or of a schema that we do not know.
-            EpochWentBackwardsError: Its number is too low.
+            RecordError: It holds no epoch record, or one of a schema that this process does not know.
+            EpochWentBackwardsError: Its epoch is below one that this process has read.
         """
         path = self._paths.epoch
         try:
             data, stat = yield from get(path)
         except NodeMissingError:
-            with suppress(NodeExistsError):  # made by another meanwhile
+            with suppress(NodeExistsError):  # another participant created it first
                 yield from create(path, encode_epoch(EpochRecord(0, schema=self._newest_schema)))
             data, stat = yield from get(path)
         record = decode_epoch(data, path)
         if record.schema > self._newest_schema:
             raise RecordError(
                 f"{path} has schema {record.schema}, and this process knows {self._newest_schema}: a newer "
-                f"release has raised it. Upgrade this process; until then it cannot take the lead"
+                f"release has raised it. Upgrade this process; until then it cannot lead"
             )
         if record.epoch < self._highest:
             raise EpochWentBackwardsError(path=path, stored=record.epoch, seen=self._highest)

@@ -1,8 +1,8 @@
-"""A participant beside the others: may it claim the lock, and what does its guard's verdict come to?
+"""Compares a participant with the others: whether it may claim the lock, and whether its verdict stands.
 
-Before a claim: what operators want, and whether a better participant stands in the queue. After the guard's
-answer: a degraded yes counts only while no other participant is ready; a no is overruled after everybody has
-declined for too long, and then the best-ranked participant leads.
+Before a claim: operators' requests, and whether a better participant is in the queue. After the guard's
+answer: a degraded yes counts only while no other participant is ready; a no is overruled after every
+participant has declined for `forced_takeover_after`, and then the best-ranked participant leads.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from leader.protocol.requests import NodeMissingError, Steps, exists, get_childr
 _log = structlog.get_logger(__name__)
 
 MAX_YIELDS = 3
-"""How often one participant yields to a better one before somebody leads; then its own guard decides."""
+"""Limit of yields of one participant while no participant leads; after that its own guard decides."""
 
 
 class Eligibility:
-    """The rules before a claim. They choose who; they keep nobody safe: that is what epoch and guard do.
+    """The rules before a claim. They only choose the claiming participant; epoch and guard still apply.
 
     Args:
-        own: Our card, as it is now.
+        own: Returns this participant's present card.
     """
 
     def __init__(self, paths: ElectionPaths, own: Callable[[], Card]) -> None:
@@ -42,13 +42,13 @@ class Eligibility:
         self._control = Control()
         self._yields = 0
         self.paused: str | None = None
-        """Why there is a pause, if there is one."""
+        """The operator's reason for a pause; None without a pause."""
 
     def refresh(self) -> Steps[tuple[Control, int | None]]:
-        """Read what operators want, and watch it. Something unreadable counts as nothing.
+        """Read and watch the control node. A node that cannot be read counts as empty.
 
         Returns:
-            Content and version of the control node; the version is None if there is nothing to read.
+            Content and version of the control node; the version is None if it is missing or unreadable.
         """
         control, version = Control(), None
         with suppress(RecordError):
@@ -61,20 +61,20 @@ class Eligibility:
 
     @property
     def open(self) -> bool:
-        """Whether whoever stands next may lead: no pause, no wish of an operator for somebody else."""
+        """True when the next participant in the queue may lead: no pause, no switchover."""
         return self._control.pause is None and self._control.switchover is None
 
     def settled(self) -> None:
-        """A participant leads, so the count of yields starts again."""
+        """Reset the count of yields, because a participant leads."""
         self._yields = 0
 
     def look_for_leader(self) -> Steps[None]:
-        """Start the count of yields again if a participant leads. Without a yield nothing is read."""
+        """Reset the count of yields if a participant leads. Reads nothing while the count is 0."""
         if self._yields and (yield from exists(self._paths.leader)) is not None:
             self.settled()
 
     def objection(self, node: Node) -> Steps[latch_m.Postponed | latch_m.Barred | None]:
-        """Why we should not claim now; None if nothing speaks against it."""
+        """Returns why this participant must not claim the lock now; None if it may."""
         own, control = self._own(), self._control
         me = own.participant.id
         if control.pause is not None and control.pause.leader_id != me:
@@ -89,7 +89,7 @@ class Eligibility:
         return None if better is None else latch_m.Barred(f"yields to {better}", at_once=True)
 
     def _other(self, node: Node, wanted: str) -> Steps[str | None]:
-        """The participant whom an operator named, if it is in the queue."""
+        """Returns `wanted`, the participant that an operator named, if it is in the queue."""
         for other in (yield from self._others(node)):
             if other == wanted:
                 return wanted
@@ -101,13 +101,16 @@ class Eligibility:
         return None if better is None else better.participant.id
 
     def _others(self, node: Node) -> Steps[list[str]]:
-        """Ids of all other participants in the queue."""
+        """Returns the ids of all other participants in the queue."""
         queued = yield from read_queued(self._paths)
         return [participant_id for name, participant_id in queued.items() if name != node.name]
 
 
 def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
-    """Ids of everybody in the queue, oldest first, by the name of the latch. Strangers are left out."""
+    """Returns the id of each participant in the queue by the name of its latch, oldest first.
+
+    Leaves out nodes that are no latch, and latches without a readable id.
+    """
     try:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
@@ -122,7 +125,7 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
 
 
 def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list[Card]]:
-    """Read cards: those of `ids`, or all. What vanishes or cannot be read is left out."""
+    """Read cards: those of `ids`, or all. Leaves out cards that are deleted meanwhile or cannot be read."""
     if ids is None:
         try:
             ids = yield from get_children(paths.members)
@@ -137,11 +140,11 @@ def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list
 
 
 class DeclineTracker:
-    """What we know of the other participants' readiness. Read when our guard has said no, or a degraded yes.
+    """Compares a verdict with the other participants' cards. Reads them after a no or a degraded yes.
 
     Args:
-        forced_takeover_after: How long everybody may decline before the best of them leads all the same;
-            None: nobody ever does.
+        forced_takeover_after: How long every participant must decline before the best-ranked one leads all
+            the same; None: never.
     """
 
     def __init__(
@@ -156,20 +159,20 @@ class DeclineTracker:
 
     @property
     def everybody_declines(self) -> bool:
-        """As last seen."""
+        """True when every participant declined and none led, at the last read."""
         return self._since is not None
 
     def reset(self) -> None:
-        """A participant leads, or may lead without our knowledge: the count of the time starts again."""
+        """Start the measured time again: a participant leads, or may lead without this one's knowledge."""
         self._since = None
 
     def admitted(self, verdict: Verdict) -> Steps[Verdict]:
-        """Our guard's verdict; a no instead of a degraded yes while another participant is ready."""
+        """Returns the guard's verdict; no instead of a degraded yes while another participant is ready."""
         if not (verdict.ready and verdict.degraded):
             return verdict
         try:
             others = yield from self._others()
-        except Exception as exc:  # noqa: BLE001 - a ready one may be among those that could not be read
+        except Exception as exc:  # noqa: BLE001 - a participant that could not be read may be ready
             return _refused(verdict, f"the other participants cannot be read: {in_words(exc)}")
         ready = [card for card in others if card.rank.unready == 0]
         if ready:
@@ -178,13 +181,13 @@ class DeclineTracker:
         return verdict
 
     def weighed(self, verdict: Verdict, own: Card) -> Steps[Verdict]:
-        """The admitted verdict; a yes instead of a no once everybody has declined for too long."""
+        """Returns the admitted verdict; yes instead of no when a forced take-over is due."""
         if verdict.ready:
             self.reset()
             return verdict
         try:
             forced = yield from self._overrules(own, self._clock())
-        except Exception as exc:  # noqa: BLE001 - who does not know the others goes by the guard alone
+        except Exception as exc:  # noqa: BLE001 - without the others' cards, the guard alone decides
             _log.warning("peers_unread", error=str(exc))
             return verdict
         if not forced:
@@ -193,14 +196,14 @@ class DeclineTracker:
         return replace(verdict, ready=True)
 
     def time_until_forced(self, pause: timedelta) -> timedelta:
-        """How long a back-off may last so that a forced take-over is not late; `pause` if none is due."""
+        """Limit of a back-off, so that a forced take-over is not late; `pause` if none is expected."""
         if self._since is None or self._limit is None:
             return pause
         left = self._since + self._limit - self._clock()
         return left if left > timedelta(0) else min(pause, self._limit / 10)
 
     def _overrules(self, own: Card, now: timedelta) -> Steps[bool]:
-        """Look around. True if everybody has declined for too long and nobody is better than we are."""
+        """Reads the other cards. True if a forced take-over is due and this participant has the best rank."""
         others = yield from self._others()
         led = (yield from exists(self._paths.leader)) is not None
         if led or not all(card.declined for card in others):
@@ -213,7 +216,7 @@ class DeclineTracker:
         return all(own.rank < card.rank for card in others)
 
     def _others(self) -> Steps[list[Card]]:
-        """The cards of all other participants that can take the lead, now or after a back-off."""
+        """Returns the cards of all other participants that can take the lead, now or after a back-off."""
         cards = yield from read_cards(self._paths)
         return [
             card

@@ -1,4 +1,4 @@
-"""What a participant shows to the others: its card, and, while it leads, its leader node."""
+"""The nodes that a participant keeps for others to read: its card and, while it leads, the leader node."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from leader.protocol.terms import LeaderInfo, Leadership, encode_leader
 _log = structlog.get_logger(__name__)
 
 _PATROL = 3
-"""Session timeouts between two looks: nobody tells us when somebody touches our card."""
+"""Interval between two reads of the card, in session timeouts. There is no watch on the own card."""
 
 
 class CardKeeper:
-    """Keeps our card in ZooKeeper as it is here. Driver only; `trouble` may be read by any thread.
+    """Keeps the card in ZooKeeper equal to `card`. Driver thread only; any thread may read `trouble`.
 
-    The card informs: only who yields to whom depends on it. So a failure to write it is tried again later,
-    and is no trouble for the latch.
+    The card serves the choice among participants; safety does not depend on it. So a failed write is tried
+    again later, and does not disturb the latch.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class CardKeeper:
         self._session, self._clock = session, clock
         self._node = EphemeralNode(paths.card(participant.id), self._refuse_another)
         self.card = Card(participant, 0, Rank(reserve=reserve, id=participant.id), nofailover)
-        """As it should be."""
-        self._written: Card | None = None  # as it is in ZooKeeper, as far as we know
+        """The card as it should be in ZooKeeper."""
+        self._written: Card | None = None  # as it is in ZooKeeper; None if not known
         self.due_at: timedelta | None = clock()
-        """When `keep` wants to be called, with a look."""
+        """When the core must call `keep` with `look`."""
         self.trouble: str | None = None
-        """Why our card cannot be there: another participant bears our id."""
+        """Why the card cannot be written: another participant has the same id."""
 
-    # --- what it says -------------------------------------------------------------------------------
+    # --- content of the card ------------------------------------------------------------------------
 
     def ready(self, ready: bool, missing: int, missing_bytes: int, reasons: tuple[str, ...]) -> bool:
-        """Note how ready we are; 0 things missing and not ready is possible.
+        """Note this participant's readiness. It may be not ready although `missing` is 0.
 
         Returns:
-            Whether we have become ready. To be ready as before is no news: what the guard said stands.
+            True if it has become ready. A repeated "ready" leaves the guard's answer on the card.
         """
         rank = replace(
             self.card.rank, unready=0 if ready else 2, missing=missing, missing_bytes=missing_bytes
@@ -74,11 +74,11 @@ class CardKeeper:
         return became
 
     def judged(self, ready: bool, reasons: tuple[str, ...]) -> None:
-        """Note what the guard said."""
+        """Note the guard's answer."""
         self.card = replace(self.card, declined=not ready, reasons=() if ready else reasons)
 
     def moved(self, before: m.State, after: m.State) -> None:
-        """Note whether we lead, and whether we can take the lock, now or after a back-off."""
+        """Note whether this participant leads, and whether it can take the lock, now or after a back-off."""
         leads, is_out = isinstance(after, m.Leading), isinstance(after, m.Outside)
         if leads != self.card.leads:
             self.card = replace(self.card, leads=leads)
@@ -88,32 +88,35 @@ class CardKeeper:
             self.soon()
 
     def heard(self, event: m.LatchGained | m.LatchVetoed) -> None:
-        """Note that the latch was gained, or vetoed. Until the next try the others need not wait for us."""
+        """Note that the lock was gained or vetoed.
+
+        After a veto without `at_once`, the others do not wait for this participant until its next try.
+        """
         queues = isinstance(event, m.LatchGained) or (event.at_once and self.card.queues)
         if queues != self.card.queues:
             self.card = replace(self.card, queues=queues)
             if not queues:
                 self.soon()
 
-    # --- keeping it ---------------------------------------------------------------------------------
+    # --- writing the card ---------------------------------------------------------------------------
 
     def soon(self) -> None:
-        """The others shall know."""
+        """Make the next `keep` due now."""
         self.due_at = self._clock()
 
     def keep(self, *, look: bool = False) -> Steps[m.LatchVetoed | m.Poked | None]:
-        """Write our card, if it has changed.
+        """Write the card, if it has changed.
 
         Args:
-            look: Whether to see what others may have done to it, though it has not changed.
+            look: True to read the node although `card` has not changed: another client may have changed it.
 
         Returns:
-            What we hear of it: that our id is in use, or that it is free by now.
+            LatchVetoed if another participant has the same id; Poked if that is over; else None.
         """
         facts = self._session.liveness.facts
         session_id = facts.session_id
         if not facts.is_connected or session_id is None:
-            if self.due_at is None:  # for the driver, too: it heals the session when a timer runs out
+            if self.due_at is None:  # the driver needs a timer, too: it heals the session when one runs out
                 self._retry()
             return None
         if self.due_at is None:
@@ -127,30 +130,30 @@ class CardKeeper:
             self.trouble = str(exc)
             self._retry()
             return m.LatchVetoed(str(exc))
-        except Exception as exc:  # noqa: BLE001 - it informs, no more: the latch has its own way through trouble
+        except Exception as exc:  # noqa: BLE001 - safety needs no card; the latch handles its own failures
             _log.warning("card_not_written", error=str(exc))
             self._retry()
             return None
         self._written = wanted
         was_in_use, self.trouble = self.trouble is not None, None
-        return m.Poked() if was_in_use else None  # there is no need to wait any longer
+        return m.Poked() if was_in_use else None  # the back-off may end
 
     def withdraw(self) -> Steps[None]:
-        """Take our card away, if that can be done now."""
+        """Delete the card, if there is a connection. Otherwise the end of the session deletes it."""
         facts = self._session.liveness.facts
         if not facts.is_connected:
             return
         try:
             yield from self._node.withdraw(facts.session_id)
-        except Exception as exc:  # noqa: BLE001 - nothing is left to do about it
+        except Exception as exc:  # noqa: BLE001 - the end of the session deletes it
             _log.info("card_left_to_session_end", error=str(exc))
 
     def _refuse_another(self, data: bytes) -> None:
-        """Replace what an older session of ours left; refuse to replace what is another's."""
+        """Raises ParticipantIdInUseError if `data` is another process's card. Else it may be replaced."""
         try:
             holder = decode_card(data, self._node.path).participant
         except RecordError:
-            return  # no card: whoever put it there, it is in the way
+            return  # not a card: it may be replaced
         if holder != self.card.participant:
             raise ParticipantIdInUseError(
                 path=self._node.path, holder=f"{holder.host}:{holder.port}", boot_id=holder.boot_id
@@ -161,7 +164,7 @@ class CardKeeper:
 
 
 class Publisher:
-    """See the module. The leader node is written when leadership is confirmed, and corrected when touched."""
+    """Writes the leader node when leadership is confirmed, and corrects it when another client changes it."""
 
     def __init__(self, paths: ElectionPaths, claimant: EpochClaimant, eligibility: Eligibility) -> None:
         self._paths, self._claimant, self._eligibility = paths, claimant, eligibility
@@ -169,15 +172,15 @@ class Publisher:
     def publish(
         self, leadership: Leadership, session_id: int, node: Node | None
     ) -> Steps[m.Refused | m.AbdicationAsked | None]:
-        """Write or correct the leader node, and watch it; find our successor; see to operators' wishes.
+        """Write or correct the leader node and watch it; find the successor; handle operators' requests.
 
         Args:
             leadership: The present term.
             session_id: Of the present session, which owns the leader node.
-            node: Ours in the queue, if it holds the lock.
+            node: This participant's latch node, if it holds the lock.
 
         Returns:
-            Why we lead no more, or must step down; None if we go on.
+            Refused if it cannot lead on; AbdicationAsked if an operator asks it to step down; None otherwise.
         """
         data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
         leader_node = self._claimant.leader_node
@@ -196,21 +199,21 @@ class Publisher:
         return None
 
     def take_back(self, session_id: int | None) -> Steps[None]:
-        """The latch is gone: delete what the withdrawal could not, as after an epoch that is over."""
+        """Delete the leader node after the latch has ended, if the withdrawal did not (epoch over)."""
         try:
             yield from self._claimant.leader_node.withdraw(session_id)
-        except Exception as exc:  # noqa: BLE001 - the next leader writes over it, or our session's end takes it
+        except Exception as exc:  # noqa: BLE001 - the next leader, or the end of the session, removes it
             _log.info("leader_node_left_behind", error=str(exc))
 
     def _see_to(
         self, control: Control, version: int | None, leadership: Leadership
     ) -> Steps[Switchover | None]:
-        """Look whether an operator wants us to step down; remove the wish if it is fulfilled or void.
+        """Check whether an operator asks this leader to step down; remove a request that is done or void.
 
         `version` is that of the control node when `control` was read and its watch was set.
 
         Returns:
-            The wish that we fulfil now; None if we go on.
+            The request for which this leader must step down now; None otherwise.
         """
         wish = control.switchover
         if wish is None or version is None:
@@ -220,7 +223,7 @@ class Publisher:
             return wish
         token = leadership.token
         without = SetData(self._paths.control, encode_control(Control(pause=control.pause)), version)
-        # Refused: another leads, or the node has changed since, and its watch makes us look again.
+        # If refused, another participant leads, or the node has changed: then its watch leads here again.
         with suppress(TransactionFailedError):
             yield from transaction(Check(token.path, token.version), without)
         return None
