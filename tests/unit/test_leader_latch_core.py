@@ -21,7 +21,7 @@ S = timedelta(seconds=10)
 
 
 class Stage:
-    """A latch that was started, and what it has told. It is its own session."""
+    """A started latch, and its reports. This object is also the latch's session."""
 
     def __init__(self, policy: SuspendedPolicy) -> None:
         self.now = timedelta(0)
@@ -49,7 +49,7 @@ class Stage:
         self.run(self.core.handle(m.Started()))
 
     def attach(self) -> None:
-        """Connect again, with the same session, and without a word to the latch."""
+        """Connect again with the same session, without an event for the latch."""
         self.liveness.attached(self.connection.session_id, self.now, S)
 
     def reconnect(self) -> None:
@@ -59,7 +59,7 @@ class Stage:
         self.connection.run(steps)
 
     def wait(self, pause: timedelta) -> None:
-        """Let time pass, and the latch do what is due meanwhile."""
+        """Advance the time, and run the latch's timers that are due in it."""
         until = self.now + pause
         while self.core.due_at is not None and self.core.due_at <= until:
             self.now = max(self.now, self.core.due_at)
@@ -109,7 +109,7 @@ def test_a_proof_without_an_answer_cuts_the_link_it_was_sent_on_and_no_newer_one
     policy: SuspendedPolicy, breaks_before: bool, breaks_meanwhile: bool, cuts: int
 ) -> None:
     stage = Stage(policy)
-    if breaks_before:  # the core is told of a break only after the failure of the proof
+    if breaks_before:  # the core gets the event of the break only after the proof has failed
         stage.liveness.broke(lost=False)
         stage.attach()
     proof = stage.core.expired()

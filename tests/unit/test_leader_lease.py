@@ -100,7 +100,7 @@ def test_a_proof_that_comes_soon_after_another_does_not_confirm_it(bench: Bench)
 
 
 def test_a_proof_confirms_the_newest_of_those_that_lie_far_enough_before_it(bench: Bench) -> None:
-    """Else a session that was busy until a moment ago would be worth no more than when that began."""
+    """Otherwise, after many writes close together, the deadline would count from the first of them."""
     for submitted in (96, 97.5, 98, 99):
         bench.prove(submitted)
 
@@ -305,7 +305,7 @@ def test_a_proof_and_a_break_at_once_never_undo_the_break() -> None:
 
 
 def test_a_term_does_not_stand_on_a_lock_that_was_lost_and_gained_again(bench: Bench) -> None:
-    """The latch may lose the lock and gain it again before the participant hears of either."""
+    """The latch may lose the lock and gain it again before the participant handles either event."""
     told: Any = SimpleNamespace(elected=lambda _leadership: None)
     journal = DeferredJournal(LogJournal())
     calls = PendingCalls(told, ElectionConfig(root="/e"), lambda: bench.now)

@@ -1,4 +1,4 @@
-"""A participant's card, over a ZooKeeper in memory: kept as it is here, whatever others do to it."""
+"""A participant's card, over a ZooKeeper in memory: corrected, whatever other clients do to it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class LatchCore:
             case _:
                 return None
 
-    # --- driven -----------------------------------------------------------------------------------
+    # --- called by the driver ---------------------------------------------------------------------
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that fired on `path`. `gone`: True if the node was deleted."""

@@ -81,7 +81,7 @@ class ParticipantCore:
         self.state: State = m.Outside()
         self.ended = False
 
-    # --- any thread -------------------------------------------------------------------------------
+    # --- called by any thread ---------------------------------------------------------------------
 
     def status(self) -> ElectionStatus:
         """Returns the status, for display only: the driver may change it during this call. No I/O."""
@@ -107,7 +107,7 @@ class ParticipantCore:
             time_left=self._lease.remaining() if self.term.granted else None,
         )
 
-    # --- driven -----------------------------------------------------------------------------------
+    # --- called by the driver ---------------------------------------------------------------------
 
     @property
     def due_at(self) -> timedelta | None:

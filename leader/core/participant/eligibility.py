@@ -1,4 +1,4 @@
-"""Compares a participant with the others: whether it may claim the lock, and whether its verdict stands.
+"""Compares a participant with the others: whether it may claim the lock, and whether its verdict counts.
 
 Before a claim: operators' requests, and whether a better participant is in the queue. After the guard's
 answer: a degraded yes counts only while no other participant is ready; a no is overruled after every

@@ -41,7 +41,7 @@ class _Call:
 
 
 class PendingCalls:
-    """Requests the calls of the guard and of `revoked`, and knows which of them have not returned.
+    """Requests the calls of the guard and of `revoked`, and records which of them have not returned.
 
     Driver thread only; any thread may call `overdue`. Limit of a guard's call: `guard_timeout`. Limit of the
     electable's call: `guard_timeout` or `handover_timeout`, whichever is longer. After that the participant
