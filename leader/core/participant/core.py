@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _TROUBLE = (m.CallFailed, m.Crashed, m.Refused)
 _FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
-_SOON = timedelta(milliseconds=1)
+_PUBLISH_DELAY = timedelta(milliseconds=1)
 """Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
 
 _RETRY_FIRST = timedelta(milliseconds=100)
@@ -180,7 +180,7 @@ class ParticipantCore:
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
         is_first = isinstance(event, m.GuardSaid) and isinstance(self.state, m.Leading)
-        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `_SOON`
+        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `_PUBLISH_DELAY`
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
@@ -261,7 +261,7 @@ class ParticipantCore:
             case Timer.GUARD:
                 return config.guard_timeout
             case Timer.PUBLISH:
-                return _SOON
+                return _PUBLISH_DELAY
             case Timer.SETTLED:
                 return config.requeue_backoff_max
             case Timer.DRAIN:

@@ -74,7 +74,7 @@ def _revoked(state: m.Leading, reason: str, then: Transition) -> Transition:
     return Transition(then.state, (m.Revoke(state.leadership, reason), *then.effects))
 
 
-def _wanted_back(state: m.Draining | m.Leaving) -> Transition:
+def _add_while_leaving(state: m.Draining | m.Leaving) -> Transition:
     """The owner adds a participant that is leaving: it queues again without a back-off, unless it closes."""
     if state.leave is Leave.CLOSE:
         return Transition(state)
@@ -209,7 +209,7 @@ def _draining(state: m.Draining, event: Event) -> Transition:
         case m.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
         case m.AddAsked():
-            return _wanted_back(state)
+            return _add_while_leaving(state)
         case m.AbdicationAsked() | m.Poked() | m.LatchGained() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
         case m.WatchFired() | m.Refused() | m.CallFailed():
@@ -226,7 +226,7 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
         case m.CloseAsked():
             return Transition(replace(state, leave=Leave.CLOSE))
         case m.AddAsked():
-            return _wanted_back(state)
+            return _add_while_leaving(state)
         case m.Poked():
             return Transition(replace(state, refusals=0))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():

@@ -193,7 +193,7 @@ class Publisher:
         control, version = yield from self._eligibility.refresh()
         if node is not None:
             yield from self._claimant.find_successor(node)
-        wish = yield from self._see_to(control, version, leadership)
+        wish = yield from self._requested_switchover(control, version, leadership)
         if wish is not None:
             return m.AbdicationAsked(wish.in_words(), leadership.epoch, at_once=bool(wish.to))
         return None
@@ -205,7 +205,7 @@ class Publisher:
         except Exception as exc:  # noqa: BLE001 - the next leader, or the end of the session, removes it
             _log.info("leader_node_left_behind", error=str(exc))
 
-    def _see_to(
+    def _requested_switchover(
         self, control: Control, version: int | None, leadership: Leadership
     ) -> Steps[Switchover | None]:
         """Check whether an operator asks this leader to step down; remove a request that is done or void.
