@@ -1,4 +1,4 @@
-"""The file that keeps a single node's epochs."""
+"""The file in which a single node stores its epoch."""
 
 from __future__ import annotations
 
