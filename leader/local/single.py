@@ -1,8 +1,9 @@
 """The election of a node without others (Spark's "monarchy"): it leads as soon as its guard says yes.
 
-No ZooKeeper, no session, no network. The guard is called in the background. While it says no, raises or
-hangs, the node does not lead, and the guard is called again after a growing pause (after a call that hangs,
-not before that call returns). As in every election, `ElectionConfig.forced_takeover_after` can overrule a no.
+No ZooKeeper, no session, no network. The guard is called in the background. While it says no or raises, the
+node does not lead, and the guard is called again after a growing pause. A call that hangs counts as no, and
+the next call waits for its end. As in every election, `ElectionConfig.forced_takeover_after` can overrule a
+no.
 
 Not guaranteed: that only one node leads, if a second one is started, unless both have the same `epoch_file`
 on one machine. Without that file, epochs begin at 1 with each start of the process, so they cannot fence

@@ -12,7 +12,7 @@ _HALF = 1 << 31
 
 
 class Node(NamedTuple):
-    """One node. `made`: how many children were ever created below it; the next sequence number follows it."""
+    """One node. `made` counts the children ever created below it; it is the next sequence number."""
 
     data: bytes = b""
     version: int = 0

@@ -1,4 +1,4 @@
-"""The base class of the electors: what is the same over ZooKeeper and in memory."""
+"""The base class of the electors: the code that is the same over ZooKeeper and in memory."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class BaseElector(ABC):
     def add_to_leader_lock_queue(self) -> None:
         """Join the queue at its end. Returns at once. Ends a back-off. Does nothing if already in the queue.
 
-        No connection is needed yet: the driver thread tries to join until it succeeds or `close` is called.
+        No connection is needed yet: the driver thread tries again until it has joined, or until `close`.
 
         Raises:
             ElectionStateError: The elector was closed.
@@ -144,7 +144,7 @@ class BaseElector(ABC):
                     self._end(Countdown(timeout))
             finally:
                 self._closed.set()
-        elif not (self._driver.here or self._callbacks.here):  # the first call waits for these
+        elif not (self._driver.here or self._callbacks.here):  # the first call waits for these threads
             self._closed.wait(timeout.total_seconds())
 
     def _end(self, countdown: Countdown) -> None:

@@ -174,7 +174,7 @@ class Session(SessionView, Protocol):
 
 
 class Driver:
-    """See the module. While there is no connection, a core has a timer; then `session.heal` is called first.
+    """See the module. Without a connection, a core has a timer; when it is due, the session is healed first.
 
     Args:
         core: The core to run.
@@ -272,7 +272,7 @@ class Driver:
         if not self._is_over:
             try:
                 self._run(work())
-            except BaseException:  # noqa: BLE001 - a core handles the errors it expects; this is another
+            except BaseException:  # noqa: BLE001 - a core handles the errors it expects, not this one
                 _log.exception("election_driver_failed")
                 self._core.abort("the election's driver failed")
         if self._is_over:

@@ -60,7 +60,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def select(
         self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait like `select.select`. ConnectionDropped if the link is dead, which ends the connection."""
+        """Wait like `select.select`. ConnectionDropped if the link is dead; then kazoo closes the socket."""
         watch = self.watch
         if watch is None or watch.socket is None:
             return *ready(readers, writers, timeout), []
@@ -119,11 +119,11 @@ class Stream:
         return self._socket.fileno()
 
     def getpeername(self) -> Any:
-        """As of a socket."""
+        """See `socket.socket`."""
         return self._socket.getpeername()
 
     def setblocking(self, blocking: bool) -> None:
-        """As of a socket."""
+        """See `socket.socket`."""
         self._socket.setblocking(blocking)
 
     def pending(self) -> int:
@@ -147,19 +147,19 @@ class Stream:
         return self._first(size)
 
     def recv(self, size: int) -> bytes:
-        """As of a socket: at most `size` bytes; none at the end of the stream."""
+        """Like that of a socket: at most `size` bytes; none at the end of the stream."""
         return self._first(size) if self._taken else self._socket.recv(size)
 
     def send(self, data: Any) -> int:
-        """As of a socket."""
+        """See `socket.socket`."""
         return self._socket.send(data)
 
     def sendall(self, data: Any) -> None:
-        """As of a socket. kazoo uses it outside a session, for four-letter commands."""
+        """See `socket.socket`. kazoo uses it outside a session, for four-letter commands."""
         self._socket.sendall(data)
 
     def close(self) -> None:
-        """As of a socket."""
+        """See `socket.socket`."""
         self._socket.close()
 
     def cut(self) -> None:
@@ -190,7 +190,7 @@ class Waker:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Readable while something was sent and not received; -1 once closed."""
+        """A descriptor that is readable while a sent byte is not received; -1 once closed."""
         return self._fd
 
     def send(self, data: bytes) -> int:

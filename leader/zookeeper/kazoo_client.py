@@ -8,8 +8,8 @@ kazoo 2.11 has these faults:
 - It blocks a thread that adds a request to a full queue.
 - It waits before each read and each send, although usually there is nothing to wait for.
 
-The corrections change private parts of kazoo's connection object. No other module of the package uses private
-parts of kazoo.
+For the corrections, this module uses private parts of kazoo's connection object. No other module of the
+package uses private parts of kazoo.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         try:
             return super()._connect(host, hostip, port)
         except (SASLException, SessionClosedRequireSaslError) as exc:
-            raise AuthFailedError(f"SASL was refused ({exc!r})") from exc  # else kazoo's thread would die
+            raise AuthFailedError(f"SASL was refused ({exc!r})") from exc  # other errors end kazoo's thread
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """Run a step of kazoo's handshake. Notes the session timeout that the server grants."""
@@ -112,7 +112,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         super()._submit(request, timeout, xid)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
-        """Call `told_below`, too: kazoo finds a watch only by its own path, not by that of a node below."""
+        """Also call `told_below`: kazoo itself drops the events of nodes below a watched path."""
         super()._read_watch_event(buffer, offset)
         if self.told_below is not None:
             watch, _ = Watch.deserialize(buffer, offset)
@@ -172,7 +172,7 @@ class Connector:
 
     @property
     def attached_at(self) -> timedelta:
-        """When the present connection was requested, by `boottime`."""
+        """Time (`boottime`) at which the present connection was requested."""
         return self._connection.attached_at
 
     @property

@@ -102,7 +102,7 @@ class Patience:
         return min(first * (1 << rounds), most)
 
     def timed_out(self) -> None:
-        """Note that a server did not answer in time. A refusal does not count: it may come at once."""
+        """Note that a server did not answer in time. A refusal does not count: such a server is not slow."""
         self._in_vain += 1
 
     def succeeded(self) -> None:

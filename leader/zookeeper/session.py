@@ -102,7 +102,7 @@ class ZooKeeperSession:
 
     def _be_let_in(self, timeout: timedelta) -> None:
         try:
-            # kazoo reports a connection before it has sent the credential, so a request must be answered.
+            # kazoo reports a connection before it has sent the credential, so check with one request.
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
                 self.call(self.client.ensure_path_async, "/", timeout=timeout)  # makes the chroot
         except ZooKeeperUnavailableError as exc:
@@ -260,10 +260,11 @@ class ZooKeeperSession:
             self._reviving.release()
 
     def close(self, timeout: timedelta) -> None:
-        """End the session. If a server gets the request, it deletes the ephemeral nodes. Safe to repeat.
+        """End the session. Safe to repeat.
 
-        kazoo's stop can hang, so it runs on a thread that is left running after `timeout`. Does nothing in a
-        forked child: the session belongs to the parent.
+        A server that gets the request deletes the ephemeral nodes at once. kazoo's stop can hang, so it runs
+        on a thread that is left running after `timeout`. Does nothing in a forked child: the session belongs
+        to the parent.
         """
         if os.getpid() != self._pid:
             return
