@@ -108,10 +108,10 @@ class BaseElector(ABC):
             if not self._started:
                 self._prepare()
                 self._started = True
-                self._begin_or_end()
+                self._start_threads()
         self._post(m.AddAsked())
 
-    def _begin_or_end(self) -> None:
+    def _start_threads(self) -> None:
         """Start both threads. If one cannot start, end the other and raise."""
         try:
             self._callbacks.start()

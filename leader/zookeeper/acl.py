@@ -134,7 +134,7 @@ class AclEnforcement:
         return differences
 
     def _mend(self, differences: Sequence[tuple[AclDifference, int]], left: Countdown) -> None:
-        entries = [_theirs(one) for one in self.wanted]
+        entries = [_kazoo_acl(one) for one in self.wanted]
         for _ in range(_TRIES):
             changes = [(found.path, entries, version) for found, version in differences]
             changed = {path for path, _ in self._each(left, "set_acls_async", changes)}
@@ -176,7 +176,7 @@ class AclEnforcement:
                     yield path, answer
 
 
-def _theirs(entry: Access) -> ACL:
+def _kazoo_acl(entry: Access) -> ACL:
     return ACL(int(entry.permissions), Id(entry.scheme, entry.id))
 
 

@@ -80,7 +80,7 @@ class ZooKeeperSession:
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
-            self._be_let_in(timeout)
+            self._send_first_request(timeout)
         except LeaderError:
             self.close(self.config.call_timeout)
             raise
@@ -100,7 +100,7 @@ class ZooKeeperSession:
             if self._connector.has_stopped or not left.remaining():
                 raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
 
-    def _be_let_in(self, timeout: timedelta) -> None:
+    def _send_first_request(self, timeout: timedelta) -> None:
         try:
             # kazoo reports a connection before it has sent the credential, so check with one request.
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
