@@ -113,7 +113,7 @@ class Tree:
         self._nodes[path] = node
 
     def _fired(self, path: str, before: Node | None, after: Node | None) -> list[tuple[OnWatch, str, bool]]:
-        if before is None and after is None:  # made and deleted in one transaction: fires as made
+        if before is None and after is None:  # created and deleted in one transaction: fires as created
             parent = split(path)[0]
             told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
             return told + [(one, path, False) for one in self._on_node.pop(path, ())]

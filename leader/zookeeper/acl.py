@@ -1,8 +1,8 @@
 """Checks and repairs the access list of every node of an election.
 
-Nodes made with a credential are closed to other clients. Nodes made before there was a credential, by hand or
-by another program are open, and one open node is enough: a client that can delete a latch node can depose the
-leader. So the whole subtree is checked at the start, and repaired if that is configured.
+Nodes created with a credential are closed to other clients. Nodes created before there was a credential, by
+hand or by another program are open, and one open node is enough: a client that can delete a latch node can
+depose the leader. So the whole subtree is checked at the start, and repaired if that is configured.
 Source: Storm's `AclEnforcement`.
 """
 
@@ -57,7 +57,7 @@ class AclEnforcement:
     Args:
         session: Connected. To repair a node, its credential needs the permission ADMIN in the present list.
         root: Top of the subtree. It need not exist.
-        wanted: Entries that each node should have. By default, those of nodes made with this session.
+        wanted: Entries that each node should have. By default, those of nodes created with this session.
         most_nodes: Limit of the size of the subtree. A larger one is refused.
         timeout: Limit of the time for one walk.
         stopping: Set by another thread to end the walk after the present page. The result then holds what was
@@ -95,7 +95,7 @@ class AclEnforcement:
     def fix(self) -> list[AclDifference]:
         """Check every node, and set the wanted list of those that differ. Returns the repaired ones.
 
-        The walk goes from the top down: once a node is closed, no other client can make a node below it.
+        The walk goes from the top down: once a node is closed, no other client can create a node below it.
         Ephemeral nodes of live participants are repaired, too; their owners notice nothing. Safe to repeat.
 
         Raises:

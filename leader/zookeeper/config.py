@@ -27,7 +27,7 @@ class ZooKeeperConfig:
     """Where ZooKeeper is, and how long to wait for it. Checked once, here, then trusted.
 
     Args:
-        hosts: `host:port,host:port/chroot`. The chroot is made on first use.
+        hosts: `host:port,host:port/chroot`. The chroot is created on first use.
         session_timeout: The requested one; the server may grant less or more (2 to 20 of its ticks).
         call_timeout: Limit of the wait for one answer, including the wait for a connection.
         connect_timeout: Limit of the wait for one server to accept a connection. It doubles with each round
@@ -35,8 +35,8 @@ class ZooKeeperConfig:
             default 2 s, or less, so that a round of all servers fits into a third of the session timeout:
             this third is left when a dead link is noticed.
         auth: Scheme and credential, for example `("digest", "user:password")`, or `("sasl", "user:password")`
-            for SASL with DIGEST-MD5 (needs the package `pure-sasl`). Nodes are then made for this credential
-            only.
+            for SASL with DIGEST-MD5 (needs the package `pure-sasl`). Nodes are then created for this
+            credential only.
         readable_by_all: Every client may read the nodes; only this credential may do more. Needs `auth`:
             without it every client may do everything.
         tls: Encrypt, and check the server's certificate. The port must be one for TLS.
@@ -244,7 +244,7 @@ def default_access(config: ZooKeeperConfig) -> tuple[Access, ...] | None:
 
 
 def wanted_access(config: ZooKeeperConfig) -> tuple[Access, ...]:
-    """Access list of a node that was made with this configuration, as ZooKeeper returns it.
+    """Access list of a node that was created with this configuration, as ZooKeeper returns it.
 
     Raises:
         ElectionConfigError: This library does not know how ZooKeeper writes credentials of this scheme.

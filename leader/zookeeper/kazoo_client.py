@@ -227,9 +227,9 @@ class AddWatch:
 def watch_below_async(client: Any, path: str) -> Any:
     """Watch a node, which need not exist, and all nodes below it (`addWatch`). Used like kazoo's `*_async`.
 
-    Such a watch stays until the connection ends, and reports each node below its path that is made, deleted
-    or changed. Servers before 3.9 confuse it with another watch of the same session on the same path, so a
-    session with such watches should have no others. kazoo has no method for it.
+    Such a watch stays until the connection ends, and reports each node below its path that is created,
+    deleted or changed. Servers before 3.9 confuse it with another watch of the same session on the same path,
+    so a session with such watches should have no others. kazoo has no method for it.
 
     Source: `org.apache.zookeeper.proto.AddWatchRequest`, ZOOKEEPER-1416, ZOOKEEPER-4466.
     """

@@ -43,7 +43,7 @@ class LinkWatch:
         self._asked_at: float | None = None
 
     def arm(self, sock: Any, session_timeout_s: float) -> None:
-        """Watch `sock`, on which a session has just been made or resumed."""
+        """Watch `sock`, on which a session has just been created or resumed."""
         self.socket = sock
         self._silence_limit_s, self._answer_limit_s = session_timeout_s * 2 / 3, session_timeout_s / 3
         self._heard_at, self._asked_at = self._clock(), None

@@ -178,7 +178,7 @@ def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -
     views = {view.participant.id: view for view in (yield from participants_steps(paths))}
     if to not in views:
         raise NoSuchParticipantError(
-            f"{to} is not in the queue of {paths.root}; the queue has: {', '.join(sorted(views)) or 'nobody'}"
+            f"{to} is not in the queue of {paths.root}; in the queue: {', '.join(sorted(views)) or 'none'}"
         )
     card = views[to].card
     if card is not None and card.rank.unready == 2:
@@ -200,7 +200,7 @@ def _abdication(paths: ElectionPaths, reason: str) -> Steps[LeaderInfo]:
 def _leader(paths: ElectionPaths) -> Steps[LeaderInfo]:
     leader = yield from leader_steps(paths)
     if leader is None:
-        raise NobodyLeadsError(f"nobody leads {paths.root} now; `doctor` shows the queue and the reasons")
+        raise NobodyLeadsError(f"there is no leader of {paths.root} now; `doctor` shows the queue and why")
     return leader
 
 

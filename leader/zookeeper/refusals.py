@@ -101,10 +101,10 @@ def credential_refused(config: ZooKeeperConfig) -> ZooKeeperAuthError:
 
 
 def chroot_closed(config: ZooKeeperConfig) -> ZooKeeperAuthError:
-    """The chroot does not exist, and the credential may not make it."""
+    """The chroot does not exist, and the credential may not create it."""
     return ZooKeeperAuthError(
-        f"the credential may not make the chroot of {config.hosts}: the access list of a node above forbids "
-        f"it. Make the chroot with another credential, or use another chroot"
+        f"the credential may not create the chroot of {config.hosts}: the access list of a node above it "
+        f"forbids that. Create the chroot with another credential, or use another chroot"
     )
 
 

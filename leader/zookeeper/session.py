@@ -44,11 +44,11 @@ __all__ = ["SessionState", "ZooKeeperConfig", "ZooKeeperSession"]
 _log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN_S = 0.1
-"""Interval in seconds, while `start` waits for a connection, between checks whether kazoo has given up."""
+"""Interval in seconds between checks whether kazoo has given up, while `start` waits for a connection."""
 
 
 class ZooKeeperSession:
-    """See the module. Any thread of the process that made it may use it, except kazoo's own."""
+    """See the module. Any thread of the process that created it may use it, except kazoo's own."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.config = config
@@ -104,7 +104,7 @@ class ZooKeeperSession:
         try:
             # kazoo reports a connection before it has sent the credential, so check with one request.
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
-                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # makes the chroot
+                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # creates the chroot
         except ZooKeeperUnavailableError as exc:
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config) from exc
@@ -190,7 +190,7 @@ class ZooKeeperSession:
         Raises:
             ZooKeeperUnavailableError: No answer; the outcome of a write is unknown.
             ZooKeeperAuthError: The server refused the credential.
-            ForkedError: This process is a forked child of the one that made the session.
+            ForkedError: This process is a forked child of the one that created the session.
             kazoo.exceptions.ZookeeperError: The server's answer is an error (NoNodeError and so on).
         """
         self._require_own_process()

@@ -16,7 +16,7 @@ class SessionState(Enum):
     """The known state of a session.
 
     SUSPENDED: not connected; the session may be alive or over. LOST: the session is over, and ZooKeeper has
-    deleted its ephemeral nodes or will delete them; kazoo makes a new session as soon as a server answers.
+    deleted its ephemeral nodes or will delete them; kazoo starts a new session as soon as a server answers.
     """
 
     CONNECTED = "connected"
@@ -57,7 +57,7 @@ class SessionStates:
     def connected(self, session_id: int | None, asked: timedelta, timeout: timedelta) -> None:
         """Note a connection for this session, requested at `asked`, with the granted session timeout."""
         if self.liveness.facts.session_id not in (None, session_id):
-            self.lost()  # the server made another session and did not report the end of the old one
+            self.lost()  # the server created another session and did not report the end of the old one
         self.liveness.attached(session_id, asked, timeout)
         self._tell(SessionState.CONNECTED)
 
