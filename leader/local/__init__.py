@@ -1,7 +1,7 @@
 """Elections without a ZooKeeper, in one process.
 
-- `single`: the elector of a node that has no others, and the file in which it keeps its epochs.
+- `single`: the elector of a node without others, and the file in which it stores its epochs.
 - `memory`: electors that share an election in memory, for tests; the base of `single`.
-- `zookeeper`: the ZooKeeper in memory below both: sessions and connections. `tree`: its nodes and watches,
-  and what each request does to them.
+- `zookeeper`: the ZooKeeper in memory that both use: sessions and connections. `tree`: its nodes and watches,
+  and the effect of each request on them.
 """

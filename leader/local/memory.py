@@ -1,8 +1,8 @@
-"""An election in the memory of one process: for tests of what uses `leader`, and the base of `SingleElector`.
+"""An election in the memory of one process: for tests of code that uses `leader`, and for `SingleElector`.
 
 It runs the same core as `LeaderLockQueue` (latch, epoch, guard) on a ZooKeeper in memory. Sessions do not
-expire, since within one process no participant dies alone. A test that wants a participant to lose its
-session says so (`MemoryElector.lose_session`).
+expire, because within one process no participant dies alone. A test ends a participant's session with
+`MemoryElector.lose_session`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ _SESSION_TIMEOUT = timedelta(days=365)
 
 
 class MemoryElection:
-    """What the participants of one process share: their queues, epochs and leaders, by root. Thread-safe.
+    """The state that the participants of one process share: queues, epochs, leaders, by root. Thread-safe.
 
     Args:
-        clock: Of all participants.
-        before: Called with each request of a participant; may refuse it by raising a LeaderError.
+        clock: Clock of all participants.
+        before: Called with each request of a participant before its execution. To refuse the request, it
+            raises a LeaderError.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class MemoryElection:
     ) -> None:
         self.clock, self._before = clock, before
         self._zookeeper = MemoryZooKeeper(clock)
-        self._lock = threading.Lock()  # nothing that waits, and no foreign code, runs under it
+        self._lock = threading.Lock()  # held for one request; no guard, electable or journal runs under it
 
     def check(self, token: FencingToken) -> None:
-        """Refuse the write of a deposed leader. A store of your own in memory calls this first.
+        """Refuse the write of a deposed leader. A store in memory calls this before each of its writes.
 
         Raises:
             FencedOutError: The term of this token is over.
@@ -61,16 +62,16 @@ class MemoryElection:
             raise FencedOutError(path=exc.cause.path, epoch=token.epoch) from exc
 
     def write(self, request: Write) -> Any:
-        """Write without a session, as an operator would; see `MemoryZooKeeper.write`."""
+        """Write without a session, like an operator; see `MemoryZooKeeper.write`."""
         with self._lock:
             return self._zookeeper.write(request)
 
     def read(self, steps: Steps[T]) -> T:
-        """Run `steps` that only read; no session is needed. Raises what they raise."""
+        """Run `steps` that only read, without a session. Raises what they raise."""
 
         def answer(request: Request) -> Any:
             if not isinstance(request, Read):
-                raise TypeError(f"{request} is no read")
+                raise TypeError(f"{request} is not a read")
             with self._lock:
                 return self._zookeeper.tree.read(request, lambda _path, _gone: None)
 
@@ -83,7 +84,7 @@ class MemorySession:
     Listeners are called under the election's lock.
 
     Args:
-        election: Where the session is held.
+        election: The election in which sessions are opened.
     """
 
     answer_limit = timedelta(seconds=1)
@@ -97,21 +98,22 @@ class MemorySession:
         self.add_listener, self.remove_listener = self._states.add, self._states.remove
 
     def asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
-        """Say who is told of a watch, before the session is opened. Returns what takes steps to their end.
+        """Set the function to call when a watch fires. Returns the function that runs steps to their end.
 
-        `on_watch` is called under the election's lock, by any thread: it must only enqueue.
+        Call this before `open`. `on_watch` is called under the election's lock, on any thread: it must only
+        enqueue.
         """
         self._on_watch = on_watch
         return self._run
 
     def reconnect(self) -> None:
-        """There is no link that could be dead."""
+        """Do nothing: there is no connection that could be dead."""
 
     def heal(self) -> None:
-        """There is nothing that could have ended."""
+        """Do nothing: there is no connection thread that could have ended."""
 
     def open(self) -> None:
-        """Begin a session; another one, if there is one."""
+        """Open a session. Then close the one before it, if there is one."""
         with self._election._lock:
             zookeeper = self._election._zookeeper
             asked, before = zookeeper.clock(), self._connection
@@ -121,7 +123,7 @@ class MemorySession:
                 before.close()
 
     def close(self) -> None:
-        """End it; its ephemeral nodes go."""
+        """End the session and delete its ephemeral nodes."""
         with self._election._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -129,7 +131,7 @@ class MemorySession:
                 connection.close()
 
     def _run(self, steps: Steps[None]) -> None:
-        """Run `steps` to their end, on whatever session is open at each. Raises what they raise."""
+        """Run `steps` to their end, each request on the session that is then open. Raises what they raise."""
         drive(steps, self._answer)
 
     def _answer(self, request: Request) -> Any:
@@ -148,11 +150,11 @@ class MemoryElector(BaseElector):
 
     Args:
         election: Shared by all participants of the election.
-        config: `root` tells several elections in one `MemoryElection` apart.
+        config: Elections with different values of `root` are separate, also in one `MemoryElection`.
         participant: This participant, as the others see it.
-        guard: Asked with the lock held and the epoch raised; see `Guard`.
-        electable: Told of each leadership.
-        journal: Told of each change; writes log lines without it.
+        guard: Called while the lock is held, after the epoch is raised; see `Guard`.
+        electable: Called at the start and at the end of each term.
+        journal: Gets an entry for each change. By default, a `LogJournal`.
     """
 
     def __init__(
@@ -178,9 +180,9 @@ class MemoryElector(BaseElector):
         )
 
     def lose_session(self) -> None:
-        """For tests: end the session, as an ensemble does with one that was silent for too long.
+        """For tests: end the session, as ZooKeeper does when a session expires.
 
-        The participant leads no more at once, and queues again with a new session.
+        The participant stops leading at once, and queues again with a new session.
         """
         self._session.open()
 
@@ -191,7 +193,7 @@ class MemoryElector(BaseElector):
     def _finish(self, countdown: Countdown) -> None:
         super()._finish(countdown)
         if not self._driver.here:  # else the driver still needs the session, to end the core
-            self._session.close()  # deletes what is left of this participant
+            self._session.close()  # deletes the remaining nodes of this participant
 
     def _read(self, steps: Callable[[], Steps[T]]) -> T:
         return self._election.read(steps())

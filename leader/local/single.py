@@ -1,13 +1,16 @@
-"""The election of a node that has no others (Spark's "monarchy"): it leads as soon as its guard says yes.
+"""The election of a node without others (Spark's "monarchy"): it leads as soon as its guard says yes.
 
-No ZooKeeper, no session, no network. The guard is asked in the background, again and again with a growing
-pause while it says no, raises or hangs. Nobody leads before it says yes.
+No ZooKeeper, no session, no network. The guard is called in the background. While it says no or raises, the
+node does not lead, and the guard is called again after a growing pause. A call that hangs counts as no, and
+the next call waits for its end. As in every election, `ElectionConfig.forced_takeover_after` can overrule a
+no.
 
-Not guaranteed: that there is one leader, if a second such node is started, unless both are given the same
-`epoch_file` on one machine. Without that file epochs begin at 1 with each start of the process, so they
-cannot fence what outlives the process.
+Not guaranteed: that only one node leads, if a second one is started, unless both have the same `epoch_file`
+on one machine. Without that file, epochs begin at 1 with each start of the process, so they cannot fence
+anything that outlives the process.
 
-A single node has no others to upgrade with, so each term is of the newest schema that it knows.
+No other node reads the records of this one during an upgrade, so each term has the newest schema that this
+node knows.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ class SingleElector(MemoryElector):
     """See the module, and `leader.elector.Elector`. Threads: those of `MemoryElector`.
 
     Args:
-        config: `root` is a name only. Timings of guard, back-off and hand-over apply.
+        config: `root` is only a name. The timings of guard, back-off and hand-over apply.
         participant: This participant, as `get_leader` returns it.
-        guard: Asked in each term before it is confirmed.
-        electable: Told of each leadership.
-        journal: Told of each change; writes log lines without it.
-        clock: Must not stand still while the machine sleeps.
-        epoch_file: Keeps the epoch over restarts, and keeps a second process out. Locked from the first
-            `add_to_leader_lock_queue` until `close`. That call raises an ElectionStateError if another
-            process holds the lock, and a RecordError if the file holds something else.
+        guard: Called in each term before it is confirmed.
+        electable: Called at the start and at the end of each term.
+        journal: Gets an entry for each change. By default, a `LogJournal`.
+        clock: Must continue while the machine sleeps.
+        epoch_file: Stores the epoch across restarts, and excludes a second process. Locked from the first
+            `add_to_leader_lock_queue` until `close`. That method raises an ElectionStateError if another
+            process holds the lock, and a RecordError if the file does not contain an epoch number.
 
     Raises:
         ElectionConfigError: The folder of `epoch_file` does not exist.
@@ -85,7 +88,7 @@ class SingleElector(MemoryElector):
                 self._epochs.unlock()
 
     def _before(self, request: Request) -> None:
-        """Write a new epoch to the disk before the election has it, so before anybody leads in it."""
+        """Write a new epoch to the disk before the election has it, so before the node leads in it."""
         if self._epochs is None or not isinstance(request, Transaction):
             return
         for operation in request.operations:
@@ -100,11 +103,11 @@ class SingleElector(MemoryElector):
 class EpochFile:
     """The highest epoch ever taken, in a file. Only the process that holds its lock may raise it.
 
-    The lock is the kernel's (flock), on a file beside it: it ends with the process, however that dies. It
-    holds on one machine, and not on a network file system.
+    The lock is a kernel lock (flock) on a second file, `<name>.lock`. It ends when the process ends, also
+    after a crash. It works on one machine, and not on a network file system.
 
     Args:
-        path: Of the file. It is made when first used; its folder must exist.
+        path: Path of the file. It is created with the first epoch; its folder must exist.
 
     Raises:
         ElectionConfigError: The folder does not exist.
@@ -117,14 +120,14 @@ class EpochFile:
         self._lock_fd: int | None = None
 
     def lock(self) -> int:
-        """Keep other processes out, until `unlock`.
+        """Exclude other processes until `unlock`.
 
         Returns:
             The highest epoch so far; 0 if there was none.
 
         Raises:
-            ElectionStateError: Another process holds it.
-            RecordError: The file holds something else.
+            ElectionStateError: Another process holds the lock.
+            RecordError: The file does not contain an epoch number.
         """
         lock_path = self._path.with_name(f"{self._path.name}.lock")
         fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -133,8 +136,8 @@ class EpochFile:
         except OSError as exc:
             os.close(fd)
             raise ElectionStateError(
-                f"another process leads by {self._path}: it holds {lock_path} locked. End it, or give this "
-                f"one a file of its own"
+                f"another process uses {self._path}: it holds the lock on {lock_path}. End that process, or "
+                f"give this one another file"
             ) from exc
         self._lock_fd = fd
         try:
@@ -144,13 +147,13 @@ class EpochFile:
             raise
 
     def unlock(self) -> None:
-        """Let other processes in. Safe to repeat."""
+        """Release the lock. Safe to repeat."""
         fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
             os.close(fd)
 
     def raise_to(self, epoch: int) -> None:
-        """Write `epoch` to the disk: old file or new, never a mix. OSError if it cannot be written."""
+        """Write `epoch` to the disk, atomically: a crash leaves the old file or the new one. OSError."""
         fd, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:
             with os.fdopen(fd, "wb") as part:
@@ -173,10 +176,10 @@ class EpochFile:
         except FileNotFoundError:
             return 0
         except UnicodeDecodeError:
-            text = "bytes that are no text"
+            text = "bytes that are not text"
         if not text.isdecimal():
             raise RecordError(
-                f"{self._path} holds {text[:40]!r}, wanted an epoch number. Write one above every epoch that "
-                f"was ever used"
+                f"{self._path} contains {text[:40]!r} instead of an epoch number. Write a number "
+                f"into it that is above every epoch ever used"
             )
         return int(text)

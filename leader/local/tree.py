@@ -1,4 +1,4 @@
-"""The nodes of a ZooKeeper in memory, their watches, and what each request does. No sessions, no time."""
+"""The nodes of a ZooKeeper in memory, their watches, the effect of each request. No sessions, no clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALF = 1 << 31
 
 
 class Node(NamedTuple):
-    """One node. `made` counts the children it ever had; the next sequence number is taken from it."""
+    """One node. `made` counts the children ever created below it; it is the next sequence number."""
 
     data: bytes = b""
     version: int = 0
@@ -25,19 +25,19 @@ class Node(NamedTuple):
 
     @property
     def stat(self) -> rq.Stat:
-        """As told to clients."""
+        """The `Stat` that clients get."""
         return rq.Stat(self.version, self.owner, self.created, self.modified, self.modified_ms)
 
 
 Changes = dict[str, Node | None]
-"""What a transaction leaves: nodes as they are now; None for those that are gone."""
+"""The result of a transaction: each node that it changed, by path; None for a deleted node."""
 
 OnWatch = Callable[[str, bool], None]
-"""Called with the path of a watch that fired and whether the node is gone."""
+"""Called when a watch fires, with its path, and True if the node is gone."""
 
 
 class Tree:
-    """One server's copy of the nodes, and the watches of the clients that are connected to it.
+    """One server's copy of the nodes, and the watches of the clients connected to it.
 
     A watch fires once. Each client has at most one watch of a kind on a path.
     """
@@ -49,11 +49,11 @@ class Tree:
         self._on_children: dict[str, dict[OnWatch, None]] = {}
 
     def get(self, path: str) -> Node | None:
-        """The node, if there is one."""
+        """Return the node at `path`, or None."""
         return self._nodes.get(path)
 
     def children(self, path: str) -> list[str]:
-        """Names of the children of a node that is there."""
+        """Names of the children of a node that exists."""
         return list(self._names[path])
 
     def owned_by(self, session_id: int) -> list[str]:
@@ -61,12 +61,12 @@ class Tree:
         return [path for path, node in self._nodes.items() if node.owner == session_id]
 
     def below(self, path: str) -> list[str]:
-        """Paths of the node and of all below it, deepest first."""
+        """Paths of the node and of all nodes below it, deepest first."""
         found = [known for known in self._nodes if known == path or known.startswith(f"{path}/")]
         return sorted(found, key=lambda known: -known.count("/"))
 
     def read(self, request: rq.Read, on_watch: OnWatch) -> Any:
-        """Answer from this copy. Raises NodeMissingError where the request says so."""
+        """Answer from this copy. NodeMissingError for those requests whose docstring names it."""
         if isinstance(request, rq.GetEach):
             return tuple(self._each(path) for path in request.paths)
         path = request.path
@@ -90,7 +90,7 @@ class Tree:
         return rq.NodeMissingError(path) if node is None else (node.data, node.stat)
 
     def apply(self, changes: Changes) -> None:
-        """Take over what a transaction left; then call the watches that it fired."""
+        """Apply the result of a transaction; then call the watches that it fires."""
         fired: list[tuple[OnWatch, str, bool]] = []
         for path, node in changes.items():
             fired += self._fired(path, self.get(path), node)
@@ -113,12 +113,12 @@ class Tree:
         self._nodes[path] = node
 
     def _fired(self, path: str, before: Node | None, after: Node | None) -> list[tuple[OnWatch, str, bool]]:
-        if before is None and after is None:  # made and deleted in one transaction: its making is told
+        if before is None and after is None:  # created and deleted in one transaction: fires as created
             parent = split(path)[0]
             told = [(one, parent, False) for one in self._on_children.pop(parent, ())]
             return told + [(one, path, False) for one in self._on_node.pop(path, ())]
         was, now = before and before.created, after and after.created
-        gone = before is not None and was != now  # also if another is there by now
+        gone = before is not None and was != now  # also if a new node is at this path
         fired: list[tuple[OnWatch, str, bool]] = []
         if was != now:
             parent = split(path)[0]
@@ -130,13 +130,13 @@ class Tree:
         return fired
 
     def forget(self, on_watch: OnWatch) -> None:
-        """Drop the watches of a client that is not connected any more."""
+        """Remove the watches of a client that is no longer connected."""
         for watches in (self._on_node, self._on_children):
             for watchers in watches.values():
                 watchers.pop(on_watch, None)
 
     def copy(self) -> Tree:
-        """Another tree with the same nodes, and no watches."""
+        """Return another tree with the same nodes, without watches."""
         other = Tree()
         other._nodes = dict(self._nodes)
         other._names = {path: dict(names) for path, names in self._names.items()}
@@ -144,14 +144,14 @@ class Tree:
 
 
 class Draft:
-    """A transaction in the making: what it has changed is seen by its later operations."""
+    """A transaction before its commit. Its later operations see the changes of the earlier ones."""
 
     def __init__(self, tree: Tree, *, session_id: int, zxid: int, now_ms: int) -> None:
         self._tree, self._session_id, self._zxid, self._now_ms = tree, session_id, zxid, now_ms
         self.changes: Changes = {}
 
     def do(self, request: rq.Write) -> Any:
-        """Do what a write asks for. Raises its refusals; then the draft is to be thrown away."""
+        """Execute a write. If this raises a refusal, the caller must discard the draft."""
         match request:
             case rq.Create():
                 return self._create(request)
@@ -197,7 +197,7 @@ class Draft:
         if self._look(path) is not None:
             raise rq.NodeExistsError(path)
         if parent.owner:
-            raise rq.NotPermittedError(path)  # ephemeral nodes have no children
+            raise rq.NotPermittedError(path)  # ephemeral nodes cannot have children
         owner = self._session_id if request.ephemeral else 0
         self.changes[path] = Node(request.data, 0, owner, self._zxid, self._zxid, self._now_ms)
         self.changes[parent_path] = parent._replace(made=parent.made + 1, children=parent.children + 1)
@@ -230,11 +230,11 @@ class Draft:
 
 
 def split(path: str) -> tuple[str, str]:
-    """Path of the parent, and name below it."""
+    """Return the path of the parent, and the name below it."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name
 
 
 def sequence(made: int) -> str:
-    """The number that ZooKeeper adds to the name: ten digits of a signed number of 32 bits."""
+    """Return the number that ZooKeeper appends to the name: ten digits of a signed 32-bit integer."""
     return f"{(made + _HALF) % _INT32 - _HALF:010d}"

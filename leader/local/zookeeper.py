@@ -1,7 +1,7 @@
 """A ZooKeeper in memory: nodes, sessions, watches, transactions.
 
 It answers the requests of `leader.protocol.requests` as a real ZooKeeper does; tests/contract runs the same
-cases on both. Sessions end only when they are closed. Single-threaded, and nothing in it waits.
+cases on both. Sessions end only when they are closed. Not thread-safe. No call waits.
 
     zookeeper = MemoryZooKeeper(clock)
     connection = zookeeper.connect(on_watch)
@@ -28,7 +28,7 @@ class MemoryZooKeeper:
     """See the module.
 
     Args:
-        clock: Stamps the nodes.
+        clock: Source of the nodes' modification times.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,14 +43,14 @@ class MemoryZooKeeper:
         return MemoryConnection(self, self.open_session(), on_watch)
 
     def open_session(self) -> int:
-        """Open a session; its id."""
+        """Open a session. Returns its id."""
         self._last_session += 1
         self.zxid += 1
         self.sessions.add(self._last_session)
         return self._last_session
 
     def close_session(self, session_id: int) -> None:
-        """End a session: its ephemeral nodes go."""
+        """End a session and delete its ephemeral nodes. Does nothing if it is over."""
         if session_id not in self.sessions:
             return
         self.sessions.remove(session_id)
@@ -60,7 +60,7 @@ class MemoryZooKeeper:
         self._commit(draft.changes)
 
     def write(self, request: rq.Write, session_id: int = 0) -> Any:
-        """Commit a write. Session 0 is an operator, who may do anything but own ephemeral nodes.
+        """Commit a write. Session 0 stands for an operator without a session, who owns no ephemeral nodes.
 
         Raises:
             ZooKeeperUnavailableError: The session is over; nothing was changed.
@@ -84,12 +84,12 @@ class MemoryZooKeeper:
 
 
 class MemoryConnection:
-    """One client's connection: requests in, answers out, watches in between.
+    """One client's connection: it answers requests and reports watches.
 
     Args:
         zookeeper: The server.
-        session_id: A session of it.
-        on_watch: Called with the path and whether the node is gone.
+        session_id: A session of that server.
+        on_watch: Called when a watch fires, with its path, and True if the node is gone.
     """
 
     def __init__(self, zookeeper: MemoryZooKeeper, session_id: int, on_watch: OnWatch) -> None:
@@ -114,6 +114,6 @@ class MemoryConnection:
         return drive(steps, self.answer)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and remove the client's watches."""
         self._zookeeper.tree.forget(self._on_watch)
         self._zookeeper.close_session(self.session_id)

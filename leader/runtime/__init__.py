@@ -1,1 +1,1 @@
-"""The threads that drive a core, and call foreign code (guard, electable) outside of it."""
+"""The two threads of an elector: one runs the core, the other calls foreign code (guard, electable)."""

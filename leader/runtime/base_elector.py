@@ -1,4 +1,4 @@
-"""What the owner of a participant calls: the same over ZooKeeper and in memory."""
+"""The base class of the electors: the code that is the same over ZooKeeper and in memory."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ class BaseElector(ABC):
             name="leader-election",
             on_end=self._callbacks.end,
         )
-        self._lifecycle = threading.Lock()  # held while threads are started, never while they are waited for
-        self._started = self._close_called = False  # once true, they stay so; may be read without a lock
+        self._lifecycle = threading.Lock()  # held while threads start, not during a wait for their end
+        self._started = self._close_called = False  # never reset to False, so read without a lock
         self._closed = threading.Event()
 
-    # --- what a subclass adds -----------------------------------------------------------------------
+    # --- for subclasses -----------------------------------------------------------------------------
 
-    def _prepare(self) -> None:  # noqa: B027 - most need nothing
-        """Whatever may refuse to be had, before anything is started."""
+    def _prepare(self) -> None:  # noqa: B027 - most subclasses need nothing
+        """Acquire what may be unavailable, such as a lock. Called before a thread is started."""
 
     def _begin(self) -> None:
         """Start the driver."""
         self._driver.start()
 
     def _finish(self, countdown: Countdown) -> None:
-        """Wait until the driver has ended the core, or end it by force."""
+        """Wait until the core has ended. When the time is over, end it by force."""
         if not self._driver.stop(countdown.remaining()):
-            _log.warning("latch_not_confirmed_deleted", advice="it goes with the session, at the latest")
+            _log.warning("latch_not_confirmed_deleted", advice="deleted when the session ends, at the latest")
 
     @abstractmethod
     def _read(self, steps: Callable[[], Steps[T]]) -> T:
@@ -94,25 +94,25 @@ class BaseElector(ABC):
     # --- called by the owner, on any thread ---------------------------------------------------------
 
     def add_to_leader_lock_queue(self) -> None:
-        """Queue, at the end. Returns at once; does nothing if we queue already. Ends a back-off.
+        """Join the queue at its end. Returns at once. Ends a back-off. Does nothing if already in the queue.
 
-        There need be no connection yet: joining goes on in the background until `close`.
+        No connection is needed yet: the driver thread tries again until it has joined, or until `close`.
 
         Raises:
-            ElectionStateError: It was closed.
-            RuntimeError: There is no room for its threads. It is closed then.
+            ElectionStateError: The elector was closed.
+            RuntimeError: The system cannot start another thread. The elector is now closed.
         """
         with self._lifecycle:
             if self._close_called:
-                raise ElectionStateError(f"this was closed; make a new {type(self).__name__}")
+                raise ElectionStateError(f"this elector was closed; make a new {type(self).__name__}")
             if not self._started:
                 self._prepare()
                 self._started = True
-                self._begin_or_end()
+                self._start_threads()
         self._post(m.AddAsked())
 
-    def _begin_or_end(self) -> None:
-        """Start both threads, or neither."""
+    def _start_threads(self) -> None:
+        """Start both threads. If one cannot start, end the other and raise."""
         try:
             self._callbacks.start()
             self._begin()
@@ -132,9 +132,9 @@ class BaseElector(ABC):
     def close(self, timeout: timedelta) -> None:
         """Stop leading, delete the latch so that a successor leads at once, and end. Safe to repeat.
 
-        `is_leader` is false as soon as this is called. Who calls it while another does waits for that one,
-        but no longer than its own `timeout`. If ZooKeeper does not confirm in time, the latch may stay until
-        the session ends.
+        `is_leader` is false as soon as this is called. A second call waits for the end of the first, but not
+        longer than its own `timeout`. If ZooKeeper does not confirm the deletion in time, the latch may exist
+        until the session ends.
         """
         with self._lifecycle:
             first, self._close_called = not self._close_called, True
@@ -144,7 +144,7 @@ class BaseElector(ABC):
                     self._end(Countdown(timeout))
             finally:
                 self._closed.set()
-        elif not (self._driver.here or self._callbacks.here):  # which the first waits for
+        elif not (self._driver.here or self._callbacks.here):  # the first call waits for these threads
             self._closed.wait(timeout.total_seconds())
 
     def _end(self, countdown: Countdown) -> None:
@@ -194,7 +194,7 @@ class BaseElector(ABC):
         """See `Elector.status`."""
         return self._core.status()
 
-    # --- the inside ---------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------------
 
     def _post(self, event: m.Event) -> None:
         self._driver.post(lambda: self._core.handle(event))

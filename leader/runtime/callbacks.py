@@ -1,11 +1,11 @@
-"""The callback thread: it calls the guard and the electable, one call at a time, in the order asked for.
+"""The callback thread: it calls guard and electable, one call at a time, in the order of the requests.
 
-Guard and electable are foreign code: they may be slow, raise, or hang. Here they hold up nothing but each
-other; what comes of a call is posted to the driver. A call that hangs cannot be stopped in Python. The calls
-behind it wait, and the participant says so in `ElectionStatus.trouble`.
+Guard and electable are foreign code: they may be slow, raise, or hang. On this thread they delay only each
+other. The result of a call is posted to the driver. Python cannot stop a call that hangs: the calls behind it
+wait, and `ElectionStatus.trouble` names it.
 
-A hanging guard delays no `revoked`: the guard is asked before `elected` alone, and its answer is what grants
-the term. So no question is unanswered while the participant leads.
+A guard that hangs delays no `revoked`: the guard is called before `elected` only, and no term is granted
+before it has answered. So while the participant leads, no call of the guard is open.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Callbacks(InboxThread):
-    """See the module, and `leader.core.participant.term.CallbackPort`. The driver asks; it never waits.
+    """See the module, and `leader.core.participant.term.CallbackPort`. The driver never waits for it.
 
     Args:
-        guard: Asked before each term.
-        electable: Told of each term.
+        guard: Called before each term.
+        electable: Called at the start and at the end of each term.
         post: Puts an event into the driver's inbox.
     """
 
@@ -38,10 +38,10 @@ class Callbacks(InboxThread):
         self._guard, self._electable, self._answer = guard, electable, post
         self._asked_about: int | None = None
         self.calling: str | None = None
-        """What is being called at this moment."""
+        """The running call: `guard`, `elected` or `revoked`. None between calls."""
 
     def end(self) -> None:
-        """End the thread after the calls that were asked for. The guard is asked no more."""
+        """End the thread after the calls requested so far, except those of the guard, which are skipped."""
         self._asked_about = None
         super().end()
 
@@ -62,7 +62,7 @@ class Callbacks(InboxThread):
 
     def _ask(self, epoch: int) -> None:
         if epoch != self._asked_about:
-            return  # nobody waits for this answer any more
+            return  # `end` or a newer request has replaced this one
         self.calling = "guard"
         verdict = checked(self._guard)
         self.calling = None
@@ -72,7 +72,7 @@ class Callbacks(InboxThread):
         self.calling = "elected"
         try:
             self._electable.elected(leadership)
-        except BaseException as exc:  # noqa: BLE001 - foreign code: who cannot take the lead must not keep it
+        except BaseException as exc:  # noqa: BLE001 - foreign code: a participant that cannot lead must abdicate
             _log.exception("elected_raised", epoch=leadership.epoch)
             self._answer(m.AbdicationAsked(f"elected() raised {in_words(exc)}", leadership.epoch))
         self.calling = None
@@ -81,20 +81,20 @@ class Callbacks(InboxThread):
         self.calling = "revoked"
         try:
             self._electable.revoked(leadership, reason)
-        except BaseException:  # noqa: BLE001 - foreign code: leadership is over whatever it says
+        except BaseException:  # noqa: BLE001 - foreign code: leadership is over, whatever it raises
             _log.exception("revoked_raised", epoch=leadership.epoch)
         self.calling = None
         self._answer(m.Drained(leadership.epoch))
 
 
 def checked(guard: Guard) -> Verdict:
-    """Ask; whatever is raised, and whatever is no verdict, means no."""
+    """Call `guard`. An exception, or an answer that is not a `Verdict`, means no."""
     try:
         verdict: object = guard()
         if not isinstance(verdict, Verdict):
-            return Verdict(False, (f"the guard returned {verdict!r}, wanted a Verdict",))
-        # Its fields may be anything; only True is yes.
+            return Verdict(False, (f"the guard returned {verdict!r}, expected a Verdict",))
+        # Its fields may have any type; only True means yes.
         return Verdict(verdict.ready is True, tuple(map(str, verdict.reasons)), verdict.degraded is True)
-    except BaseException as exc:  # noqa: BLE001 - foreign code: whatever it raises means no, a cancellation too
+    except BaseException as exc:  # noqa: BLE001 - foreign code: every exception means no, also a cancellation
         _log.warning("guard_raised", exc_info=True)
         return Verdict(False, (f"the guard raised {in_words(exc)}",))

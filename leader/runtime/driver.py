@@ -1,10 +1,10 @@
-"""The driver: one thread that runs a core, and alone calls ZooKeeper for it.
+"""The driver: one thread that runs a core and makes all its calls to ZooKeeper.
 
-Work arrives in the driver's inbox, from kazoo's threads (which only enqueue), from the callback thread, and
-from the owner. The driver takes one piece of work at a time and runs it to its end. It calls no foreign code
-but the journal, so a guard or an electable that hangs cannot hold it up.
+Work is put into the driver's inbox by kazoo's threads (which only enqueue), by the callback thread, and by
+the owner's threads. The driver runs one piece of work at a time, to its end. It calls no foreign code except
+the journal, so a guard or an electable that hangs cannot delay it.
 
-The thread with an inbox below it is also that of the callbacks and of the services above.
+`InboxThread`, a thread with an inbox, is also used by `leader.runtime.callbacks` and `leader.flink`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from leader.zookeeper.states import Listener, SessionState
 _log = structlog.get_logger(__name__)
 
 _IDLE = timedelta(milliseconds=5)
-"""When nothing has happened for so long, there is time for the journal."""
+"""Time without work after which the driver flushes the journal."""
 
 Work = Callable[[], Steps[None]]
-"""Something for the core to do. Made on any thread, run by the driver."""
+"""A call of the core that returns steps. Created on any thread; the driver calls it and runs the steps."""
 
 OnWatch = Callable[[str, bool], None]
-"""Told that a watch has fired: of which path, and whether the node is gone. It only enqueues."""
+"""Called when a watch fires, with its path, and True if the node is gone. It must only enqueue."""
 
 Job = Callable[[], None]
 
@@ -49,11 +49,12 @@ class InboxThread:
     `post` and `end` never block. Any thread may call them, also in a signal handler.
 
     Args:
-        name: Of the thread.
-        due_at: When `expired` wants to be called; asked after each job, on the thread.
-        expired: Called on the thread when `due_at` has come.
-        at_end: The last thing called on the thread, whatever ends it.
-        clock: Of `due_at`.
+        name: Name of the thread.
+        due_at: Returns the time of the next call of `expired`, or None. Called before the wait for each job,
+            on the thread.
+        expired: Called on the thread when the time of `due_at` is reached.
+        at_end: The last call on the thread, also if an exception ends it.
+        clock: Clock of `due_at`.
     """
 
     def __init__(
@@ -71,28 +72,28 @@ class InboxThread:
 
     @property
     def here(self) -> bool:
-        """Whether the caller runs on this thread."""
+        """True when the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs. False before `start`, and in a forked child."""
+        """True while the thread runs. False before `start`, and in a forked child."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread. RuntimeError if there is no room for it."""
+        """Start the thread. RuntimeError if the system cannot start another one."""
         self._thread.start()
 
     def post(self, job: Job) -> None:
-        """Put a job into the inbox. It is done if the thread was started and `end` was not called before."""
+        """Put a job into the inbox, also before `start`. A job that is posted after `end` is not done."""
         self._jobs.put(job)
 
     def end(self) -> None:
-        """End the thread after what is in the inbox now."""
+        """End the thread after the jobs that are in the inbox now."""
         self._jobs.put(None)
 
     def join(self, timeout: timedelta) -> bool:
-        """Wait for the end, but not on the thread itself. False if it was not reached in time."""
+        """Wait until the thread has ended; on the thread itself, do not wait. False if time ran out."""
         if self.here or not self.is_alive:
             return True
         self._thread.join(timeout.total_seconds())
@@ -103,7 +104,7 @@ class InboxThread:
             while (job := self._next()) is not None:
                 try:
                     job()
-                except BaseException:  # noqa: BLE001 - top of a thread: one job's failure is not the others'
+                except BaseException:  # noqa: BLE001 - top of a thread: the jobs after a failed one must run
                     _log.exception("job_failed", thread=self._thread.name)
         finally:
             self._at_end()
@@ -122,45 +123,45 @@ class InboxThread:
 
 
 class Core(Protocol):
-    """What a driver can run."""
+    """What a driver runs."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """True when the core has ended: it has no more steps to run."""
         ...
 
     @property
     def due_at(self) -> timedelta | None:
-        """When `expired` wants to be called."""
+        """Time at which the driver must call `expired`; None if no timer runs."""
         ...
 
     def heard(self, path: str, gone: bool) -> Steps[None]:
-        """A watch has fired: this node has changed, or is gone."""
+        """Handle a watch that has fired: the node at `path` has changed, or is gone."""
         ...
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:
-        """The session changed its state."""
+        """Handle a change of the session's state."""
         ...
 
     def expired(self) -> Steps[None]:
-        """`due_at` has come."""
+        """Handle the timer: the time `due_at` is reached."""
         ...
 
     def abort(self, reason: str) -> None:
-        """The driver ends, whatever the state."""
+        """End leadership at once, in any state: the driver has failed, or ends."""
         ...
 
 
 class Session(SessionView, Protocol):
-    """The session that the core asks. See `leader.zookeeper.session.ZooKeeperSession`."""
+    """The session that the core uses. See `leader.zookeeper.session.ZooKeeperSession`."""
 
     @property
     def answer_limit(self) -> timedelta:
-        """Longest wait for one answer."""
+        """Limit of the wait for one answer."""
         ...
 
     def add_listener(self, enqueue: Listener) -> None:
-        """Be told of each change of state, by a thread that must not be blocked."""
+        """Call `enqueue` at each change of state, on a thread that it must not block."""
         ...
 
     def remove_listener(self, enqueue: Listener) -> None:
@@ -168,20 +169,22 @@ class Session(SessionView, Protocol):
         ...
 
     def heal(self) -> None:
-        """Start again what connects, if it has ended."""
+        """Start the connection thread again, if it has ended."""
         ...
 
 
 class Driver:
-    """See the module. While there is no connection, a core has a timer: then the session is healed first.
+    """See the module. Without a connection, a core has a timer; when it is due, the session is healed first.
 
     Args:
-        core: What is run.
-        session: Started; stays the caller's.
-        asking: Given whom to tell of a watch, returns what takes steps to their end, on the driver's thread.
-        journal: Flushed when there is nothing else to do.
-        name: Of the thread.
-        on_end: Called on the thread when the core has ended, or was ended.
+        core: The core to run.
+        session: Started by the caller, and closed by the caller.
+        asking: Takes the function to call when a watch fires. Returns the function that runs steps to their
+            end, on the driver's thread.
+        clock: Clock of the core's timer.
+        journal: Flushed when the driver has no work.
+        name: Name of the thread.
+        on_end: Called on the thread when the core has ended by itself or by force.
     """
 
     def __init__(
@@ -205,14 +208,14 @@ class Driver:
 
     @property
     def here(self) -> bool:
-        """Whether the caller runs on the driver's thread, so that nothing goes on until it returns."""
+        """True when the caller runs on the driver's thread; then the core does nothing until it returns."""
         return self._thread.here
 
     def start(self) -> None:
-        """Start the thread. The core is told that the link is up, if it is.
+        """Start the thread. If the session is connected, the core gets the event `LinkUp`.
 
         Raises:
-            RuntimeError: There is no room for the thread. What is posted is forgotten.
+            RuntimeError: The system cannot start another thread. Posted work is dropped.
         """
         self._session.add_listener(self._on_session)
         if self._session.liveness.facts.is_connected:
@@ -230,10 +233,10 @@ class Driver:
             self._thread.post(partial(self._do, work))
 
     def stop(self, timeout: timedelta) -> bool:
-        """Wait for the core to end by itself; then end it all the same.
+        """Wait until the core has ended by itself. When `timeout` is over, end it by force.
 
         Returns:
-            False if it had not ended: its latch node may stay until the session ends.
+            False if it was ended by force: its latch node may exist until the session ends.
         """
         if self.here or not self._thread.is_alive:
             return True
@@ -241,17 +244,17 @@ class Driver:
         if not ended:
             self._halted = True
             self._thread.post(partial(self._do, _nothing))
-            self._ended.wait(self._session.answer_limit.total_seconds())  # for a request that is under way
+            self._ended.wait(self._session.answer_limit.total_seconds())  # a request may be in flight
         return ended
 
     def join(self, timeout: timedelta) -> bool:
-        """Wait until the thread has ended, but not on it. False if it has not in time."""
+        """See `InboxThread.join`."""
         return self._thread.join(timeout)
 
     # --- any thread: only enqueue -------------------------------------------------------------------
 
     def _on_watch(self, path: str, gone: bool) -> None:
-        if path:  # else it is the connection that broke, and the session says so
+        if path:  # without a path, the connection broke; `_on_session` learns that, too
             self.post(lambda: self._core.heard(path, gone))
 
     def _on_session(self, state: SessionState) -> None:
@@ -269,7 +272,7 @@ class Driver:
         if not self._is_over:
             try:
                 self._run(work())
-            except BaseException:  # noqa: BLE001 - a core handles what it foresees; this it did not
+            except BaseException:  # noqa: BLE001 - a core handles the errors it expects, not this one
                 _log.exception("election_driver_failed")
                 self._core.abort("the election's driver failed")
         if self._is_over:
@@ -304,7 +307,7 @@ class Driver:
 
 
 def link_event(state: SessionState, session_id: int | None) -> latch_m.LinkEvent | None:
-    """Put a session's state into a latch's words."""
+    """Return the latch's event for a state of the session; None for a connection without a session id."""
     if state is SessionState.CONNECTED:
         return None if session_id is None else latch_m.LinkUp(session_id)
     return latch_m.LinkDown() if state is SessionState.SUSPENDED else latch_m.SessionGone()

@@ -1,1 +1,1 @@
-"""What speaks kazoo: a session, requests answered over it, fenced transactions, access lists."""
+"""Everything that uses kazoo: a session, requests over it, fenced transactions, access lists."""

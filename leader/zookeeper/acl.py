@@ -1,8 +1,9 @@
-"""Holds every node of an election against the access list it should have.
+"""Checks and repairs the access list of every node of an election.
 
-Nodes made with a credential are closed to others, but those made before there was one, or by hand, or by
-another program are not, and one open node is enough: whoever can delete a latch node can depose the leader.
-So the whole subtree is looked over at the start, and mended if wanted. Source: Storm's `AclEnforcement`.
+Nodes created with a credential are closed to other clients. Nodes created before there was a credential, by
+hand or by another program are open, and one open node is enough: a client that can delete a latch node can
+depose the leader. So the whole subtree is checked at the start, and repaired if that is configured.
+Source: Storm's `AclEnforcement`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from leader.zookeeper.executor import Together
 from leader.zookeeper.session import ZooKeeperSession
 
 PAGE = 200
-"""Nodes about which requests travel together: a proof of leadership waits behind no more."""
+"""Number of nodes whose requests are sent together. A proof of leadership waits behind at most one page."""
 _TRIES = 5
-"""How often one node is mended while somebody else changes its list too."""
+"""Number of attempts to repair a node while another client changes its list, too."""
 _ANSWERS = (BadVersionError, InvalidACLError, NoAuthError, NoNodeError)
-"""Failures that say something of one node, and nothing of the connection."""
+"""Errors that concern one node, not the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class AclDifference:
     """A node whose access list is not what it should be.
 
     Args:
-        path: Which node.
-        found: Its entries. Without permission to administer the node, ZooKeeper hides hashes of passwords.
-        wanted: Those it should have, and no others.
+        path: Path of the node.
+        found: Its entries. Without the permission ADMIN for the node, ZooKeeper hides hashes of passwords.
+        wanted: The entries it should have, and no others.
     """
 
     path: str
@@ -51,18 +52,19 @@ class AclDifference:
 
 
 class AclEnforcement:
-    """Checks and mends one subtree, in pages: two requests for each node. Any thread but kazoo's.
+    """Checks and repairs one subtree, in pages, with two requests for each node. Any thread but kazoo's.
 
     Args:
-        session: Connected. Mending needs its credential to administer the nodes as they are.
-        root: Top of the subtree. Need not be there.
-        wanted: Entries that each node should have; what the session's configuration makes, if not given.
-        most_nodes: A larger subtree is refused.
-        timeout: Longest time for one walk.
-        stopping: Set by another thread: the walk ends after its page, with what was found until then.
+        session: Connected. To repair a node, its credential needs the permission ADMIN in the present list.
+        root: Top of the subtree. It need not exist.
+        wanted: Entries that each node should have. By default, those of nodes created with this session.
+        most_nodes: Limit of the size of the subtree. A larger one is refused.
+        timeout: Limit of the time for one walk.
+        stopping: Set by another thread to end the walk after the present page. The result then holds what was
+            found so far.
 
     Raises:
-        ElectionConfigError: `root` is no path, or nobody knows what is wanted with the session's credential.
+        ElectionConfigError: `root` is not a valid path, or `wanted` is not given and `wanted_access` raises.
     """
 
     def __init__(
@@ -81,25 +83,26 @@ class AclEnforcement:
         self._stopping = stopping or threading.Event()
 
     def check(self) -> list[AclDifference]:
-        """Look at every node; report those that differ. Nodes that vanish meanwhile are passed over.
+        """Check every node; return those that differ. A node that is deleted meanwhile is left out.
 
         Raises:
-            NotPermittedError: We may not read a node or its access list. Holds the path.
+            NotPermittedError: The credential may not read a node or its access list. Has the path.
             AclError: There are too many nodes.
-            ZooKeeperUnavailableError: No answer, or not all within the time.
+            ZooKeeperUnavailableError: No answer, or not all answers within `timeout`.
         """
         return list(self._walk(mend=False))
 
     def fix(self) -> list[AclDifference]:
-        """Check, and give each node that differs the wanted list. Returns what was mended.
+        """Check every node, and set the wanted list of those that differ. Returns the repaired ones.
 
-        From the top down: once a node is closed, nobody else can make another below it. Ephemeral nodes of
-        living participants are mended like others; their owners notice nothing. Safe to repeat.
+        The walk goes from the top down: once a node is closed, no other client can create a node below it.
+        Ephemeral nodes of live participants are repaired, too; their owners notice nothing. Safe to repeat.
 
         Raises:
-            NotPermittedError: We may not administer a node. Holds the path; nodes before it are mended.
-            AclError: There are too many nodes, ZooKeeper takes no such list, or others keep changing it.
-            ZooKeeperUnavailableError: No answer, or not all within the time.
+            NotPermittedError: The credential may not change a node's list. Has the path; nodes before it are
+                repaired.
+            AclError: There are too many nodes, ZooKeeper refuses the list, or other clients keep changing it.
+            ZooKeeperUnavailableError: No answer, or not all answers within `timeout`.
         """
         return list(self._walk(mend=True))
 
@@ -122,7 +125,7 @@ class AclEnforcement:
                 )
 
     def _differences(self, paths: Sequence[str], left: Countdown) -> dict[str, tuple[AclDifference, int]]:
-        """The nodes whose list is not the wanted one, each with the version of its list."""
+        """Find the nodes whose list is not the wanted one, each with the version of its list."""
         differences = {}
         for path, (entries, stat) in self._each(left, "get_acls_async", [(path,) for path in paths]):
             found = tuple(Access(one.id.scheme, one.id.id, Permission(one.perms)) for one in entries)
@@ -131,7 +134,7 @@ class AclEnforcement:
         return differences
 
     def _mend(self, differences: Sequence[tuple[AclDifference, int]], left: Countdown) -> None:
-        entries = [_theirs(one) for one in self.wanted]
+        entries = [_kazoo_acl(one) for one in self.wanted]
         for _ in range(_TRIES):
             changes = [(found.path, entries, version) for found, version in differences]
             changed = {path for path, _ in self._each(left, "set_acls_async", changes)}
@@ -140,16 +143,16 @@ class AclEnforcement:
             if not differences:
                 return
         path = differences[0][0].path
-        raise AclError(f"{path}: somebody else keeps changing its access list; find out who, then try again")
+        raise AclError(f"{path}: another client keeps changing its access list; find it, then try again")
 
     def _each(
         self, left: Countdown, method: str, calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[str, Any]]:
-        """Send requests together. Leaves out nodes that are gone or that somebody else has just changed."""
+        """Send requests together. Leaves out nodes that are gone or that another client has just changed."""
         remaining = min(left.remaining(), self._session.config.call_timeout)
         if not remaining:
             raise ZooKeeperUnavailableError(
-                f"the access lists below {self._root} were not all looked at within {self._timeout}; "
+                f"the access lists below {self._root} were not all checked within {self._timeout}; "
                 f"try again, or allow more time"
             )
         ask = getattr(self._session.client, method)
@@ -166,14 +169,14 @@ class AclEnforcement:
                     raise NotPermittedError(path) from answer
                 case InvalidACLError():
                     raise AclError(
-                        f"ZooKeeper takes no access list {_words(self.wanted)} for {path}; check that it "
+                        f"ZooKeeper refuses the access list {_words(self.wanted)} for {path}; check that it "
                         f"knows these schemes"
                     ) from answer
                 case _:
                     yield path, answer
 
 
-def _theirs(entry: Access) -> ACL:
+def _kazoo_acl(entry: Access) -> ACL:
     return ACL(int(entry.permissions), Id(entry.scheme, entry.id))
 
 

@@ -1,4 +1,4 @@
-"""How ZooKeeper is reached: servers, encryption, limits; the credential, and the access lists it leads to."""
+"""How to connect to ZooKeeper: servers, encryption, time limits, credential, and the access lists for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leader.errors import ElectionConfigError
 from leader.protocol.paths import checked_root
 
 SASL = "sasl"
-"""The scheme of `auth` that is no ZooKeeper scheme: it means SASL with DIGEST-MD5."""
+"""A scheme for `auth` that ZooKeeper's `addauth` does not have: it means a login by SASL with DIGEST-MD5."""
 DEFAULT_PORT = 2181
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*)")
 _IPV6 = re.compile(r"\[(?P<address>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]")
@@ -24,22 +24,22 @@ _IPV6 = re.compile(r"\[(?P<address>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperConfig:
-    """Where ZooKeeper is and how patient we are. Checked once, here, then trusted.
+    """Where ZooKeeper is, and how long to wait for it. Checked once, here, then trusted.
 
     Args:
-        hosts: `host:port,host:port/chroot`. The chroot is made on first use.
-        session_timeout: Asked for; the server may grant less or more (2 to 20 of its ticks).
-        call_timeout: Longest wait for one answer, the wait for a connection included.
-        connect_timeout: Longest wait for one server to accept a connection. It is doubled with each round in
-            which none did, up to the session timeout divided by the number of servers. If not given, 2 s, or
-            less, so that a round of all servers fits into a third of the session: so much is left once a dead
-            link is noticed.
+        hosts: `host:port,host:port/chroot`. The chroot is created on first use.
+        session_timeout: The requested one; the server may grant less or more (2 to 20 of its ticks).
+        call_timeout: Limit of the wait for one answer, including the wait for a connection.
+        connect_timeout: Limit of the wait for one server to accept a connection. It doubles with each round
+            in which no server does so, up to the session timeout divided by the number of servers. By
+            default 2 s, or less, so that a round of all servers fits into a third of the session timeout:
+            this third is left when a dead link is noticed.
         auth: Scheme and credential, for example `("digest", "user:password")`, or `("sasl", "user:password")`
-            for SASL with DIGEST-MD5 (needs the package `pure-sasl`). Nodes are then made for this credential
-            only.
-        readable_by_all: Everybody may read the nodes, and only we may do more. Needs `auth`; without it
-            everybody may do everything.
-        tls: Encrypt, and check who answers. The port must be one that speaks TLS.
+            for SASL with DIGEST-MD5 (needs the package `pure-sasl`). Nodes are then created for this
+            credential only.
+        readable_by_all: Every client may read the nodes; only this credential may do more. Needs `auth`:
+            without it every client may do everything.
+        tls: Encrypt, and check the server's certificate. The port must be one for TLS.
     """
 
     hosts: str
@@ -60,7 +60,7 @@ class ZooKeeperConfig:
             raise ElectionConfigError(
                 f"connect_timeout ({self.connect_timeout}) must be below session_timeout "
                 f"({self.session_timeout}): otherwise one dead server costs the session; "
-                f"lower the one or raise the other"
+                f"lower the first or raise the second"
             )
         self._check_credential()
 
@@ -68,28 +68,28 @@ class ZooKeeperConfig:
         if self.auth is None:
             if self.readable_by_all:
                 raise ElectionConfigError(
-                    "readable_by_all needs auth: without it everybody may do everything"
+                    "readable_by_all needs auth: without it every client may do everything"
                 )
             return
         scheme, credential = self.auth
         user, colon, _ = credential.partition(":")
         if not scheme or not user or not colon:
-            raise ElectionConfigError("auth needs a scheme, and a credential that looks like user:password")
+            raise ElectionConfigError("auth needs a scheme, and a credential of the form user:password")
         if scheme == SASL and find_spec("puresasl") is None:
             raise ElectionConfigError("auth with sasl needs a package that is missing: pip install pure-sasl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """Whom we trust and who we are. The files are read once here, so that a fault shows at once.
+    """Which servers to trust, and the client's certificate. The files are read here once to find errors.
 
     Args:
-        ca_file: Certificates of the authorities to trust, PEM, and of no others. The system's if not given.
-        cert_file: Our own certificate, PEM, for servers that ask for one.
-        key_file: Its key, PEM. Not needed when it is in `cert_file`.
+        ca_file: PEM file: the certificates of the only authorities to trust. By default, the system's.
+        cert_file: PEM file: the client's certificate, for servers that require one.
+        key_file: PEM file: the key of that certificate. Not needed when it is in `cert_file`.
         key_password: Password of the key, if it has one.
-        verify_hostname: The certificate must be for the name by which `hosts` calls the server.
-        verify_certificate: Off: whoever answers is trusted. Nothing else is checked then; only for tries.
+        verify_hostname: The server's certificate must be for its name in `hosts`.
+        verify_certificate: False: every server is trusted, and nothing is checked. Only for experiments.
     """
 
     ca_file: str | Path | None = None
@@ -105,10 +105,10 @@ class TlsConfig:
         self.context()
 
     def context(self) -> ssl.SSLContext:
-        """What `ssl` needs, from the files as they are now.
+        """Make the SSL context from the present content of the files.
 
         Raises:
-            ElectionConfigError: A file is missing, unreadable, or not what it should be.
+            ElectionConfigError: A file is missing, unreadable, or has the wrong content.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -133,7 +133,7 @@ class TlsConfig:
         if self.cert_file is None:
             return
         try:
-            # A password in any case: without one OpenSSL would ask for it at the terminal.
+            # Always give a password, even an empty one: without it OpenSSL would ask at the terminal.
             context.load_cert_chain(self.cert_file, self.key_file, password=self.key_password or "")
         except OSError as exc:
             raise ElectionConfigError(
@@ -144,11 +144,11 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What a connection string says.
+    """The parts of a connection string.
 
     Args:
         addresses: Host and port of each server, in order.
-        chroot: Absolute path that all others are below; empty without one.
+        chroot: Absolute path below which all other paths are; empty if there is none.
     """
 
     addresses: tuple[tuple[str, int], ...]
@@ -156,11 +156,11 @@ class Servers:
 
 
 def read_hosts(text: str) -> Servers:
-    """Take a connection string apart.
+    """Parse a connection string.
 
     Raises:
-        ElectionConfigError: It has a scheme, an empty or unreadable entry, a port that is no number from 1 to
-            65535, or a chroot that is no absolute path in its plain form.
+        ElectionConfigError: It has a scheme, an empty or unreadable entry, a port that is not a number from 1
+            to 65535, or a chroot that `checked_root` refuses.
     """
     if not text.strip():
         raise ElectionConfigError("hosts is empty; give at least one host:port")
@@ -198,7 +198,7 @@ def _unreadable(entry: str, text: str, why: str) -> ElectionConfigError:
 
 
 class Permission(IntFlag):
-    """What ZooKeeper tells apart. CREATE and DELETE are about children."""
+    """ZooKeeper's permissions for a node. CREATE and DELETE are about its children."""
 
     READ = 1
     WRITE = 2
@@ -214,10 +214,10 @@ class Access:
 
     Args:
         scheme: For example `world`, `digest`, `sasl`, `x509`.
-        id: Whom the scheme calls so: `anyone`, `user:hash of the password`, a user, a subject.
-        permissions: What these may do.
+        id: A name within the scheme: `anyone`, `user:hash of the password`, a user, a subject.
+        permissions: What a client with this name may do.
 
-    As text it has only as much of a password's hash as tells two passwords apart.
+    As text, it has only the first four characters of a password's hash, enough to distinguish two passwords.
     """
 
     scheme: str
@@ -236,7 +236,7 @@ _READABLE = Access("world", "anyone", Permission.READ)
 
 
 def default_access(config: ZooKeeperConfig) -> tuple[Access, ...] | None:
-    """What new nodes are made with. ZooKeeper puts our credential for `auth`. None: open to everybody."""
+    """Access list for new nodes. ZooKeeper replaces `auth` by the credential. None: open to every client."""
     if config.auth is None:
         return None
     ours = Access("auth", "", Permission.ALL)
@@ -244,10 +244,10 @@ def default_access(config: ZooKeeperConfig) -> tuple[Access, ...] | None:
 
 
 def wanted_access(config: ZooKeeperConfig) -> tuple[Access, ...]:
-    """What a node made with this configuration has, as ZooKeeper tells it.
+    """Access list of a node that was created with this configuration, as ZooKeeper returns it.
 
     Raises:
-        ElectionConfigError: It is not known how ZooKeeper writes credentials of this scheme.
+        ElectionConfigError: This library does not know how ZooKeeper writes credentials of this scheme.
     """
     if config.auth is None:
         return OPEN
@@ -258,7 +258,5 @@ def wanted_access(config: ZooKeeperConfig) -> tuple[Access, ...]:
     elif scheme == "digest":
         ours = Access("digest", make_digest_acl_credential(user, password), Permission.ALL)
     else:
-        raise ElectionConfigError(
-            f"the access list of scheme {scheme!r} is not known; say which one is wanted"
-        )
+        raise ElectionConfigError(f"the access list for scheme {scheme!r} is not known; give the wanted list")
     return (ours, _READABLE) if config.readable_by_all else (ours,)

@@ -1,4 +1,4 @@
-"""Answers requests over a ZooKeeper session. The caller's thread waits; each wait has a limit."""
+"""Sends requests over a ZooKeeper session. The caller's thread waits for each answer, with a limit."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _REFUSALS: dict[type[Exception], type[rq.RefusedError]] = {
 
 
 class SessionExecutor:
-    """Drives steps over one session.
+    """Runs steps over one session.
 
     Args:
-        session: Started by somebody else.
-        on_watch: Called on kazoo's connection thread, with path and whether the node is gone; only enqueues.
-        limit: Longest wait for one answer; the session's `answer_limit` without it.
+        session: Started by the caller.
+        on_watch: Called on kazoo's connection thread when a watch fires, with its path, and True if the node
+            is gone. It must only enqueue.
+        limit: Returns the limit of the wait for one answer. By default, the session's `answer_limit`.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class SessionExecutor:
         return drive(steps, self.answer)
 
     def answer(self, request: rq.Request) -> Any:
-        """Ask ZooKeeper. See each request for the shape of the answer and the errors."""
-        # Fail at once without a connection: waiting for one is the state machine's business.
+        """Send one request and wait for the answer. The request's class describes answer and errors."""
+        # Without a connection, fail at once: the latch's state machine waits for one, not this thread.
         if not self._session.is_connected:
             self._session.heal()
             raise ZooKeeperUnavailableError("there is no connection to ZooKeeper; waiting for one")
@@ -122,25 +123,25 @@ class SessionExecutor:
         return self._fired if wanted else None
 
     def _fired(self, event: WatchedEvent) -> None:
-        """Kazoo's connection thread: only enqueue. It fires on a broken connection too, with type NONE."""
+        """On kazoo's connection thread: only enqueue. A watch also fires, with type NONE, on a disconnect."""
         self._on_watch(event.path or "", event.type == EventType.DELETED)
 
     _fired.only_enqueues = True  # type: ignore[attr-defined]  # see handler.Handler
 
 
 class Together:
-    """The answers to several requests that were sent together, as if they were one.
+    """The answers to several requests that were sent together, with the interface of one pending answer.
 
     Args:
         pending: What kazoo's `*_async` methods returned.
-        kept: Failures that are the answer to one request, and say nothing of the connection.
+        kept: Errors that are the answer to one request, and do not concern the connection.
     """
 
     def __init__(self, pending: Sequence[Any], kept: tuple[type[Exception], ...]) -> None:
         self._pending, self._kept = pending, kept
 
     def get(self, timeout: float) -> list[Any]:
-        """An answer, or a failure that is kept, for each."""
+        """Wait at most `timeout` seconds for all. Returns for each its answer, or its error if it is kept."""
         left = Countdown(timedelta(seconds=timeout))
         return [self._one(answer, left) for answer in self._pending]
 

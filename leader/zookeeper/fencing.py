@@ -1,8 +1,8 @@
 """Writes that only the present leader can make.
 
-The one line the whole system stands on: the first operations of each transaction check the version of the
-epoch node, and that the latch this term was won with is there. A leader that was paused, cut off or deposed
-writes nothing, whatever it believes.
+The safety of the whole system depends on this: the first operations of each transaction check the version of
+the epoch node, and that the latch with which this term was won exists. So a leader that was paused,
+disconnected or deposed writes nothing, even while it believes that it leads.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def fenced_transaction(
     *,
     timeout: timedelta | None = None,
 ) -> list[Any]:
-    """Do all of `build`'s operations at once, or none, and only while the token's epoch lasts.
+    """Execute all of `build`'s operations, or none, and only while the token's epoch lasts.
 
     Args:
-        session: Where to write.
+        session: The session to write with.
         token: From the present `Leadership`.
         build: Adds operations to the transaction: `create`, `set_data`, `delete`, `check`.
-        timeout: Longest wait; the session's call timeout if not given.
+        timeout: Limit of the wait. By default, the session's call timeout.
 
     Returns:
         kazoo's results, one for each operation of `build`, in order.
 
     Raises:
-        FencedOutError: Another epoch has begun, or our latch is gone. Nothing was written. Stop leading.
+        FencedOutError: Another epoch has begun, or the latch is gone. Nothing was written. Stop leading.
         TransactionRefusedError: Another operation failed. Nothing was written.
         ZooKeeperUnavailableError: No answer. The outcome is **unknown**; read before writing again.
     """
@@ -63,13 +63,13 @@ def fenced_transaction(
 
 
 def first_failure(results: Sequence[Any]) -> tuple[int, Exception] | None:
-    """Find the operation that really failed.
+    """Find the operation that made the transaction fail.
 
-    kazoo returns failures, it does not raise them; and ZooKeeper answers for the innocent operations
-    too: RolledBackError before the culprit, RuntimeInconsistency after it.
+    kazoo returns failures and does not raise them. ZooKeeper answers with a failure for the other operations,
+    too: RolledBackError before the one that failed, RuntimeInconsistency after it.
 
     Returns:
-        Index and error of the culprit, or None if the transaction was committed.
+        Index and error of the operation that failed, or None if the transaction was committed.
     """
     failures = [(index, result) for index, result in enumerate(results) if isinstance(result, Exception)]
     for index, error in failures:

@@ -1,6 +1,6 @@
-"""What kazoo does with sockets and threads, done with more care.
+"""Replacements for kazoo's own sockets and `select`, which wait too long, or without a limit.
 
-Sockets are used by kazoo's connection thread alone.
+Only kazoo's connection thread uses the sockets, except for `Stream.cut`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsHandshakeError(OSError):
-    """A server accepted the connection, and then no encryption could be agreed on."""
+    """A server accepted the connection, but the TLS handshake failed."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Threads as usual; connections that fail early, and a select that knows a dead link."""
+    """kazoo's thread handler, with a short limit for connecting and a `select` that detects a dead link."""
 
     def __init__(self, patience: Patience, tls: ssl.SSLContext | None) -> None:
         super().__init__()
@@ -36,7 +36,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def create_connection(
         self, address: tuple[str, int], *_: Any, hostname: str | None = None, **__: Any
     ) -> Stream:
-        """Connect within our own limit. kazoo's TLS would trust the system's authorities beside ours."""
+        """Connect within the limit of `Patience`.
+
+        kazoo's own TLS is not used, because it also trusts the system's authorities.
+        """
         limit_s = self._patience.limit().total_seconds()
         sock = socket.create_connection(address, limit_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,7 +60,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def select(
         self, readers: Any, writers: Any, _errors: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait as `select.select` does, but not for a dead link: that ends the connection."""
+        """Wait like `select.select`. ConnectionDropped if the link is dead; then kazoo closes the socket."""
         watch = self.watch
         if watch is None or watch.socket is None:
             return *ready(readers, writers, timeout), []
@@ -75,61 +78,61 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         left_s = watch.left_s()
         if left_s is None or left_s > 0:
             return
-        if ready([watch.socket], [], 0)[0]:  # we were away, or busy sending, and it did answer
+        if ready([watch.socket], [], 0)[0]:  # an answer is there: the process was paused, or busy sending
             watch.heard()
             return
         raise ConnectionDropped(
-            "an answer is due and the server has been silent for two thirds of the session"
+            "an answer is due and the server has been silent for two thirds of the session timeout"
         )
 
     def create_socket_pair(self) -> tuple[Waker, Waker]:
-        """What wakes the connection thread."""
+        """Make the two ends through which kazoo wakes its connection thread: twice the same `Waker`."""
         waker = Waker()
         return waker, waker
 
     def dispatch_callback(self, callback: Any) -> None:
-        """Run what only enqueues at once; kazoo would take it to another thread, which costs time."""
+        """Run a callback at once if it only enqueues. kazoo would use another thread, which is slower."""
         if getattr(callback.func, "only_enqueues", False):
             callback.func(*callback.args)
             return
         super().dispatch_callback(callback)
 
     def stop(self) -> None:
-        """End the threads. Does nothing in a forked child, which has none and calls this when it exits."""
+        """End the threads. Does nothing when a forked child exits: the threads exist only in the parent."""
         if os.getpid() == self._pid:
             super().stop()
 
 
 class Stream:
-    """The connected socket, with or without TLS, which takes from the kernel what is there in one go.
+    """A connected socket, with or without TLS, that reads all available bytes from the kernel at once.
 
-    kazoo reads each answer in two pieces and waits before each; a hand-over is several answers, and the waits
-    are what takes the time. Used by kazoo's connection thread alone, but for `cut`.
+    kazoo reads each answer in two pieces and waits before each. A hand-over needs several answers, and these
+    waits are most of its time. Used by kazoo's connection thread alone, except for `cut`.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._taken = bytearray()  # received, and not asked for yet
+        self._taken = bytearray()  # received, not yet requested
 
     def fileno(self) -> int:
-        """Of the socket; -1 once closed."""
+        """File descriptor of the socket; -1 once closed."""
         return self._socket.fileno()
 
     def getpeername(self) -> Any:
-        """As of a socket."""
+        """See `socket.socket`."""
         return self._socket.getpeername()
 
     def setblocking(self, blocking: bool) -> None:
-        """As of a socket."""
+        """See `socket.socket`."""
         self._socket.setblocking(blocking)
 
     def pending(self) -> int:
-        """How many bytes can be had of which the kernel knows nothing."""
+        """Number of received bytes that the kernel no longer has."""
         inside_tls = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
         return len(self._taken) + inside_tls
 
     def take(self, size: int) -> bytes | None:
-        """All of so many bytes, if they are here; None: not yet, or never. Does not wait.
+        """Return `size` bytes if all have arrived; None: not yet, or never. Does not wait.
 
         Raises:
             OSError: The connection broke.
@@ -144,25 +147,25 @@ class Stream:
         return self._first(size)
 
     def recv(self, size: int) -> bytes:
-        """As of a socket: at most so many bytes; none at its end."""
+        """Like that of a socket: at most `size` bytes; none at the end of the stream."""
         return self._first(size) if self._taken else self._socket.recv(size)
 
     def send(self, data: Any) -> int:
-        """As of a socket."""
+        """See `socket.socket`."""
         return self._socket.send(data)
 
     def sendall(self, data: Any) -> None:
-        """As of a socket. For what kazoo asks outside a session: its four-letter commands."""
+        """See `socket.socket`. kazoo uses it outside a session, for four-letter commands."""
         self._socket.sendall(data)
 
     def close(self) -> None:
-        """As of a socket."""
+        """See `socket.socket`."""
         self._socket.close()
 
     def cut(self) -> None:
-        """End it for good; whoever waits on it notices at once. Any thread; safe if it is closed."""
+        """End the connection; a thread that waits on it notices at once. Any thread; safe once closed."""
         try:
-            # Not `shutdown` of a TLS socket: that drops the encryption under the reader's feet.
+            # Not `shutdown` of a TLS socket: that removes the TLS layer while another thread may read.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             return
@@ -174,19 +177,20 @@ class Stream:
 
 
 class Waker:
-    """Stands in for both ends of the pair of sockets through which kazoo wakes its connection thread.
+    """Replaces both ends of the pair of sockets through which kazoo wakes its connection thread.
 
-    Such a pair holds some 280 bytes. Requests that were given up leave theirs, and a burst of requests needs
-    as many: then whoever adds one more is blocked, without a limit while there is no connection (kazoo #577).
-    A counter of the kernel has room for more than can ever be asked.
+    Such a pair has room for about 280 bytes, one for each request. Requests that were given up leave their
+    byte in it, and a burst of requests fills it. Then a thread that adds a request is blocked, without a
+    limit while there is no connection (kazoo #577). An eventfd is a kernel counter, and never gets full.
     """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        self._lock = threading.Lock()  # nobody writes to a number that was closed and given to another
+        # Held around each use of the descriptor: once closed, its number may belong to another file.
+        self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """Readable while something was sent and not received; -1 once closed."""
+        """A descriptor that is readable while a sent byte is not received; -1 once closed."""
         return self._fd
 
     def send(self, data: bytes) -> int:
@@ -197,14 +201,14 @@ class Waker:
         return len(data)
 
     def recv(self, _size: int) -> bytes:
-        """Take back one byte. BlockingIOError when there is none."""
+        """Receive one byte. BlockingIOError when there is none."""
         with self._lock:
             self._require_open()
             os.eventfd_read(self._fd)
         return b"\0"
 
     def close(self) -> None:
-        """Kazoo closes both ends, so this is called twice."""
+        """Close the descriptor. kazoo closes both ends, so this is called twice."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)

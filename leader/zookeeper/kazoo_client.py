@@ -1,10 +1,15 @@
-"""A kazoo client with the settings an election needs, and with what kazoo lacks.
+"""A kazoo client with the settings that an election needs, and with corrections of kazoo 2.11.
 
-kazoo 2.11 waits a whole session timeout for one dead server to accept a connection, does not notice a dead
-link while requests are being sent, forgets which session timeout the server granted and why a connection
-failed, blocks whoever adds a request to a full queue, and waits before each read and each send, though mostly
-there is nothing to wait for. We reach into its connection object for these; nothing else in the package
-touches kazoo's private parts.
+kazoo 2.11 has these faults:
+
+- It waits a whole session timeout for one dead server to accept a connection.
+- It does not notice a dead link while requests are being sent.
+- It does not store which session timeout the server granted, nor why a connection failed.
+- It blocks a thread that adds a request to a full queue.
+- It waits before each read and each send, although usually there is nothing to wait for.
+
+For the corrections, this module uses private parts of kazoo's connection object. No other module of the
+package uses private parts of kazoo.
 """
 
 from __future__ import annotations
@@ -38,12 +43,12 @@ _NO_PASSWORD = b"\0" * 16
 _JITTER = 0.4
 
 ToldBelow = Callable[[WatchedEvent], None]
-"""Called on kazoo's connection thread, for each event of a session: it must only enqueue."""
+"""Called on kazoo's connection thread with each watch event of a session. It must only enqueue."""
 _PERSISTENT_RECURSIVE = 1
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection, with a watch over the link, and a memory for what went wrong."""
+    """kazoo's connection, with a `LinkWatch`. Stores why the last attempt to connect failed."""
 
     def __init__(self, client: KazooClient, patience: Patience, sasl: dict[str, str] | None) -> None:
         super().__init__(client, client._conn_retry.copy(), logger=client.logger, sasl_options=sasl)
@@ -79,21 +84,21 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         try:
             return super()._connect(host, hostip, port)
         except (SASLException, SessionClosedRequireSaslError) as exc:
-            raise AuthFailedError(f"SASL was refused ({exc!r})") from exc  # of another, its thread would die
+            raise AuthFailedError(f"SASL was refused ({exc!r})") from exc  # other errors end kazoo's thread
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Kazoo's handshake steps. We note the session timeout that the server grants."""
+        """Run a step of kazoo's handshake. Notes the session timeout that the server grants."""
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
         if self._session_is_certainly_over():
-            # A server with less history than we have seen refuses us, whatever session we ask for. In an
-            # ensemble that was wiped all do, for ever; so we come as somebody new, who has seen nothing.
+            # A server refuses a client that has seen a newer transaction than the server has, for any
+            # session. In an ensemble that was wiped, all servers do, for ever. So connect like a new client.
             self.client.last_zxid = 0
             request = request._replace(last_zxid_seen=0, session_id=0, passwd=_NO_PASSWORD)
         asked = boottime()
         answer = super()._invoke(min(timeout, self._patience.limit().total_seconds()), request, xid)
         granted_ms = answer[0].time_out
-        if granted_ms > 0:  # 0 says that the session is over
+        if granted_ms > 0:  # 0: the session is over
             self.attached_at = asked
             self._patience.granted(timedelta(milliseconds=granted_ms))
         return answer
@@ -107,7 +112,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         super()._submit(request, timeout, xid)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
-        """Kazoo knows watches by the path that they were set on; one over a tree tells of others."""
+        """Also call `told_below`: kazoo itself drops the events of nodes below a watched path."""
         super()._read_watch_event(buffer, offset)
         if self.told_below is not None:
             watch, _ = Watch.deserialize(buffer, offset)
@@ -115,7 +120,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             self.told_below(WatchedEvent(EVENT_TYPE_MAP[watch.type], self.client._state, path))
 
     def _read(self, length: int, timeout: float) -> Any:
-        """Kazoo waits before each of two reads for each answer; mostly all of it is there."""
+        """Read without a wait if all bytes are here. kazoo waits before both of its reads of an answer."""
         try:
             here = self._socket.take(length)
         except OSError as exc:
@@ -123,17 +128,17 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return super()._read(length, timeout) if here is None else here
 
     def _write(self, msg: Any, timeout: float) -> None:
-        """Kazoo waits for room before it sends; there is always some, but on a dead link."""
+        """Send without a wait. kazoo first waits for room, which is always there, except on a dead link."""
         try:
             sent = self._socket.send(msg)
         except OSError:
-            sent = 0  # kazoo will meet the same, or wait until there is room
+            sent = 0  # kazoo's own send gets the same error, or waits for room
         if sent < len(msg):
             super()._write(msg[sent:], timeout)
 
 
 class Connector:
-    """One KazooClient and what had to be learned from its insides."""
+    """One KazooClient, and facts from its private parts."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         servers = len(read_hosts(config.hosts).addresses)
@@ -162,31 +167,31 @@ class Connector:
 
     @property
     def negotiated(self) -> timedelta:
-        """The session timeout the server granted; the one asked for before that."""
+        """The session timeout that the server granted; until then, the requested one."""
         return self._patience.session_timeout
 
     @property
     def attached_at(self) -> timedelta:
-        """When the present connection was asked for."""
+        """Time (`boottime`) at which the present connection was requested."""
         return self._connection.attached_at
 
     @property
     def last_failure(self) -> BaseException | None:
-        """Why the last try to connect failed."""
+        """Why the last attempt to connect failed."""
         return self._connection.last_failure
 
     @property
     def has_stopped(self) -> bool:
-        """Whether kazoo's connection thread is at its end. It is never started again by itself."""
-        thread = self._connection._connection_routine  # kazoo says "stopped" also before it has begun
+        """True when kazoo's connection thread has ended. kazoo never starts it again by itself."""
+        thread = self._connection._connection_routine  # `connection_stopped` is set before the start, too
         return bool(self._connection.connection_stopped.is_set()) and not (thread and thread.is_alive())
 
     def tell_below(self, told: ToldBelow) -> None:
-        """Tell `told` of each event."""
+        """Call `told` with each watch event."""
         self._connection.told_below = told
 
     def drop(self) -> None:
-        """Cut the connection; kazoo notices at once and reconnects with the same session."""
+        """Cut the connection. kazoo notices at once and reconnects with the same session."""
         stream = self._connection._socket
         if stream is not None:
             stream.cut()
@@ -204,27 +209,27 @@ def _credentials(config: ZooKeeperConfig) -> tuple[list[tuple[str, str]] | None,
 
 @dataclass(frozen=True)
 class AddWatch:
-    """The request, in the form in which kazoo's connection wants it."""
+    """The request `addWatch`, in the form that kazoo's connection expects."""
 
     path: str
     type: ClassVar[int] = 106
 
     def serialize(self) -> bytes:
-        """Path and mode."""
+        """Encode path and mode."""
         written: bytes = write_string(self.path) + int_struct.pack(_PERSISTENT_RECURSIVE)
         return written
 
     @classmethod
     def deserialize(cls, _answer: bytes, _offset: int) -> None:
-        """The answer says nothing but that it is done."""
+        """Return nothing: the answer has no content."""
 
 
 def watch_below_async(client: Any, path: str) -> Any:
-    """Like kazoo's `*_async`: watch a node, which need not be there, and all below it: `addWatch`.
+    """Watch a node, which need not exist, and all nodes below it (`addWatch`). Used like kazoo's `*_async`.
 
-    Such a watch stays until the connection ends, and tells of each node below its path that comes, goes or
-    changes. Servers before 3.9 mix it up with another watch of the same session on the same path, so a
-    session that has them should have no others. kazoo does not know them.
+    Such a watch stays until the connection ends, and reports each node below its path that is created,
+    deleted or changed. Servers before 3.9 confuse it with another watch of the same session on the same path,
+    so a session with such watches should have no others. kazoo has no method for it.
 
     Source: `org.apache.zookeeper.proto.AddWatchRequest`, ZOOKEEPER-1416, ZOOKEEPER-4466.
     """

@@ -1,9 +1,10 @@
-"""Is the link to the server dead? Judged by what comes in, never by what goes out.
+"""Decides when the link to a server is dead, by the bytes that arrive and not by the bytes that are sent.
 
-kazoo looks for a missing answer only when it has nothing to send, and a leader always has; then the kernel
-decides, after a quarter of an hour. And a server that hangs has a kernel that acknowledges every byte. So we
-use the rule of ZooKeeper's Java client: not a byte for two thirds of the session, while an answer is due, and
-the link is dead. A third of the session is left to find another server.
+kazoo checks for a missing answer only when it has nothing to send, and a leader always has something to send.
+Then only the kernel ends the connection, after a quarter of an hour. If the server process hangs, the kernel
+does not even do that, because the server's kernel acknowledges every byte. So this module has the rule of
+ZooKeeper's Java client: the link is dead when an answer is due and no byte has arrived for two thirds of the
+session timeout. The last third is left to find another server.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from datetime import timedelta
 from typing import Any
 
 _FLOOR, _CEILING = timedelta(milliseconds=250), timedelta(seconds=2)
-"""Less would fail on a healthy network, for a single packet that came late. More is of no use at first: a
-server that has just been started may lose a handshake, and answers the next one."""
+"""Limits of the first wait for a server. A shorter wait would fail on a healthy network when one packet is
+late. A longer one does not help: a server that has just started may lose a handshake and answer the next."""
 
 
 def boottime_s() -> float:
@@ -27,11 +28,11 @@ def boottime_s() -> float:
 
 
 class LinkWatch:
-    """Knows how long the server may stay silent. Used by kazoo's connection thread alone.
+    """Computes how long the server may still be silent. Used by kazoo's connection thread alone.
 
     Args:
-        is_answer_due: Whether anything sent was not answered yet.
-        clock: Seconds; must not stand still.
+        is_answer_due: Returns True while an answer to a request or a ping is missing.
+        clock: In seconds; must continue while the machine sleeps.
     """
 
     def __init__(self, is_answer_due: Callable[[], bool], clock: Callable[[], float] = boottime_s) -> None:
@@ -42,48 +43,49 @@ class LinkWatch:
         self._asked_at: float | None = None
 
     def arm(self, sock: Any, session_timeout_s: float) -> None:
-        """Watch `sock`, over which a session has just begun or gone on."""
+        """Watch `sock`, on which a session has just been created or resumed."""
         self.socket = sock
         self._silence_limit_s, self._answer_limit_s = session_timeout_s * 2 / 3, session_timeout_s / 3
         self._heard_at, self._asked_at = self._clock(), None
 
     def disarm(self) -> None:
-        """There is no session now."""
+        """Stop watching: there is no session now."""
         self.socket = None
 
     def asked(self) -> None:
-        """A request or a ping is about to be sent."""
+        """Note that a request or a ping is about to be sent."""
         if self._asked_at is None:
             self._asked_at = self._clock()
 
     def heard(self) -> None:
-        """Bytes came in, whatever they say."""
+        """Note that bytes arrived. Their content does not matter."""
         self._heard_at = self._clock()
 
     def left_s(self) -> float | None:
-        """How long the server may stay silent yet; 0 or less: the link is dead. None: no answer is due."""
+        """Seconds the server may still be silent; 0 or less: the link is dead. None: no answer is due."""
         if not self._is_answer_due():
             self._asked_at = None
             return None
-        # Whoever asks late, after a long sleep, still gives the server a third of the session.
+        # After a long sleep, the limit counts from the request, so that the server still has a third of the
+        # session timeout to answer.
         asked_at = self._heard_at if self._asked_at is None else self._asked_at
         until = max(self._heard_at + self._silence_limit_s, asked_at + self._answer_limit_s)
         return until - self._clock()
 
 
 class Patience:
-    """How long to wait for one server to accept a connection and answer the handshake.
+    """The limit of the wait for one server to accept a connection and answer the handshake.
 
-    Grows while nobody answers. Used by kazoo's connection thread alone.
+    The limit grows while no server answers. Used by kazoo's connection thread alone.
 
-    A dead link is noticed after two thirds of the session, so a third is left to find another server, and one
-    that swallows everything must not eat it up. But servers that are merely slow must be reached in the end,
-    or a busy ensemble would be tried for ever.
+    A dead link is noticed after two thirds of the session timeout. A third is left to find another server,
+    and a server that does not answer must not use up all of it. But a server that is only slow must be
+    reached in the end, or the client would never connect to a busy ensemble.
 
     Args:
-        configured: The first limit, if the user wants another than a third of the session for a whole round.
-        servers: How many there are.
-        session_timeout: Asked for; `granted` tells what came of it.
+        configured: The first limit. None: a third of the session timeout, for one round of all servers.
+        servers: Number of servers.
+        session_timeout: The requested one; `granted` replaces it.
     """
 
     def __init__(self, *, configured: timedelta | None, servers: int, session_timeout: timedelta) -> None:
@@ -92,7 +94,7 @@ class Patience:
         self._in_vain = 0
 
     def limit(self) -> timedelta:
-        """For the next try."""
+        """The limit for the next attempt."""
         share = min(max(self.session_timeout / (3 * self._servers), _FLOOR), _CEILING)
         first = self._configured or share
         most = max(first, self.session_timeout / self._servers)
@@ -100,22 +102,22 @@ class Patience:
         return min(first * (1 << rounds), most)
 
     def timed_out(self) -> None:
-        """A server has not answered in time. To be refused at once says nothing about the time it needs."""
+        """Note that a server did not answer in time. A refusal does not count: such a server is not slow."""
         self._in_vain += 1
 
     def succeeded(self) -> None:
-        """A server let us in."""
+        """Note that a server accepted the session."""
         self._in_vain = 0
 
     def granted(self, session_timeout: timedelta) -> None:
-        """The server has said how long a session lasts."""
+        """Note the session timeout that the server granted."""
         self.session_timeout = session_timeout
 
 
 def ready(
     readers: Sequence[Any], writers: Sequence[Any], timeout_s: float | None
 ) -> tuple[list[Any], list[Any]]:
-    """As `select.select`, for any number of files, and aware of what was read ahead.
+    """Wait like `select.select`, for any number of files. Files with bytes read ahead are ready at once.
 
     Raises:
         OSError: One of them is closed.
@@ -143,7 +145,7 @@ def ready(
 
 
 def _holds_bytes(file: Any) -> bool:
-    """Bytes inside the object, unknown to the kernel."""
+    """True when the object holds received bytes, which the kernel no longer has."""
     pending = getattr(file, "pending", None)
     return pending is not None and bool(pending())
 

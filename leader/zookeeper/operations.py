@@ -1,8 +1,8 @@
-"""An election from outside, without queueing: who leads, who queues; and what operators ask of it.
+"""Functions for processes that are not in the queue: read leader and queue, write the requests of operators.
 
-Operators switch over, ask for an abdication, pause and resume. Each writes one wish into the control node, by
-compare-and-set; leader and candidates watch it. A wish informs the participants, it does not force them:
-safety rests on epoch and guard, as ever.
+The requests are: switchover, abdication, pause and resume. Each is written into the control node, by
+compare-and-set; the leader and the next candidate watch that node. A request informs the participants and
+does not force them: safety depends on epoch and guard alone.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ T = TypeVar("T")
 def read_leader(session: ZooKeeperSession, root: str) -> LeaderInfo | None:
     """Read the confirmed leader; None while there is none.
 
-    It may be over by the time you read it. Safe to show, not to decide with.
+    Its term may be over when this returns: show the answer, but do not decide with it.
 
     Raises:
         ZooKeeperUnavailableError: No answer.
-        RecordError: The node holds something else.
+        RecordError: The node does not contain a leader record.
     """
     return read(session, lambda: leader_steps(ElectionPaths(root)))
 
 
 def read_epoch(session: ZooKeeperSession, root: str) -> EpochRecord | None:
-    """Read the newest epoch, and the schema of what the election protects; None in a new election.
+    """Read the newest epoch, and the schema of the leader's records; None in a new election.
 
     Raises:
         ZooKeeperUnavailableError: No answer.
-        RecordError: The node holds something else.
+        RecordError: The node does not contain an epoch record.
     """
     return read(session, lambda: epoch_steps(ElectionPaths(root)))
 
 
 def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantView]:
-    """Read the queue, oldest first. Who leaves while we read is left out.
+    """Read the queue, oldest first. A participant that leaves during the read is left out.
 
     Raises:
         ZooKeeperUnavailableError: No answer.
@@ -65,7 +65,7 @@ def read_participants(session: ZooKeeperSession, root: str) -> list[ParticipantV
 
 
 def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]:
-    """Read the queue of bare latches at `queue`, ours or Curator's, oldest first; the first is the leader.
+    """Read a queue of latches without election (`LeaderLatch` or Curator), oldest first; the first one leads.
 
     Raises:
         ZooKeeperUnavailableError: No answer.
@@ -74,7 +74,7 @@ def read_latches(session: ZooKeeperSession, queue: str) -> list[ParticipantView]
 
 
 def read(session: ZooKeeperSession, steps: Callable[[], Steps[T]]) -> T:
-    """Run steps that only read, and so may be repeated: three tries, each request with its own limit."""
+    """Run steps that only read, and so may be repeated: three attempts, each request with its own limit."""
     retrying = Retrying(
         retry=retry_if_exception(lambda exc: isinstance(exc, LeaderError) and exc.retryable),
         wait=wait_random_exponential(multiplier=0.1, max=1.0),
@@ -89,58 +89,59 @@ _WRITE_TRIES = 5
 
 
 class NobodyLeadsError(LeaderError):
-    """The request needs a leader, and there is none."""
+    """The request needs a leader, and there is none, or the named epoch is over."""
 
     code = "nobody_leads"
     retryable = True
 
 
 class NoSuchParticipantError(LeaderError):
-    """The participant named is not in the queue, or must not lead."""
+    """The named participant leads already, is not in the queue, or is not ready."""
 
     code = "no_such_participant"
 
 
 def read_control(session: ZooKeeperSession, root: str) -> Control:
-    """Read what operators want at present. RecordError, ZooKeeperUnavailableError."""
+    """Read the present requests of operators. RecordError, ZooKeeperUnavailableError."""
     return SessionExecutor(session).run(_control(ElectionPaths(root)))[0]
 
 
 def request_switchover(
     session: ZooKeeperSession, root: str, to: str, reason: str, *, epoch: int | None = None
 ) -> LeaderInfo:
-    """Ask the leader to hand over to the participant `to`. It drains first; `to` must pass its own guard.
+    """Ask the leader to hand over to the participant `to`.
 
-    If `to` does not take the lead, another candidate does, and the wish is void. `epoch`: the only one that
-    may be asked to end.
+    The leader drains first, and `to` must pass its own guard. If `to` does not take the lead, another
+    candidate does, and the request is void. `epoch`: refuse if the leader is not in this epoch; None: any.
 
     Returns:
-        Who leads now, and in which epoch: it is done when another epoch is confirmed.
+        The present leader and its epoch. The switchover is done when another epoch is confirmed.
 
     Raises:
-        NobodyLeadsError: There is nobody to hand over, or `epoch` is over.
-        NoSuchParticipantError: `to` leads already, is not in the queue, is not ready, or must not lead.
+        NobodyLeadsError: There is no leader, or `epoch` is over.
+        NoSuchParticipantError: `to` leads already, is not in the queue, or is not ready.
         ZooKeeperUnavailableError: No answer.
     """
     return SessionExecutor(session).run(_switchover(ElectionPaths(root), to, reason, epoch))
 
 
 def request_abdication(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
-    """Ask the leader to step down for whoever is next. Returns and raises as `request_switchover` does."""
+    """Ask the leader to step down for the next candidate. Returns and raises as `request_switchover` does."""
     return SessionExecutor(session).run(_abdication(ElectionPaths(root), reason))
 
 
 def pause(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
     """Forbid any change of leader until `resume`.
 
-    What a pause does **not** protect: if the leader dies, loses its session, is deposed or steps down, nobody
-    else takes the lead, so nothing is led until it comes back by the same id, or the pause ends.
+    A pause does **not** keep the leader alive. If the leader dies, loses its session, is deposed or steps
+    down, no other participant takes the lead: there is no leader until it is back under the same id, or the
+    pause ends.
 
     Returns:
-        Who leads, and alone may go on.
+        The present leader, which alone may lead during the pause.
 
     Raises:
-        NobodyLeadsError: A pause would keep everybody from leading.
+        NobodyLeadsError: There is no leader, so no participant could lead during the pause.
         ZooKeeperUnavailableError: No answer.
     """
     paths = ElectionPaths(root)
@@ -155,12 +156,12 @@ def pause(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
 
 
 def resume(session: ZooKeeperSession, root: str) -> bool:
-    """End a pause. Returns whether there was one. ZooKeeperUnavailableError."""
+    """End a pause. Returns True if there was one. ZooKeeperUnavailableError."""
     paths = ElectionPaths(root)
 
     def steps() -> Steps[bool]:
         control, _ = yield from _control(paths)
-        if control.pause is None:  # also where there is no election yet, and so nowhere to write
+        if control.pause is None:  # also before the first election, when the control node has no parent
             return False
         before = yield from _change(paths, lambda control: replace(control, pause=None))
         return before.pause is not None
@@ -177,7 +178,7 @@ def _switchover(paths: ElectionPaths, to: str, reason: str, epoch: int | None) -
     views = {view.participant.id: view for view in (yield from participants_steps(paths))}
     if to not in views:
         raise NoSuchParticipantError(
-            f"{to} is not in the queue of {paths.root}; in it are: {', '.join(sorted(views)) or 'nobody'}"
+            f"{to} is not in the queue of {paths.root}; in the queue: {', '.join(sorted(views)) or 'none'}"
         )
     card = views[to].card
     if card is not None and card.rank.unready == 2:
@@ -199,7 +200,7 @@ def _abdication(paths: ElectionPaths, reason: str) -> Steps[LeaderInfo]:
 def _leader(paths: ElectionPaths) -> Steps[LeaderInfo]:
     leader = yield from leader_steps(paths)
     if leader is None:
-        raise NobodyLeadsError(f"nobody leads {paths.root} now; `doctor` says who is in the queue and why")
+        raise NobodyLeadsError(f"there is no leader of {paths.root} now; `doctor` shows the queue and why")
     return leader
 
 
@@ -224,4 +225,4 @@ def _change(paths: ElectionPaths, change: Callable[[Control], Control]) -> Steps
         except (NodeExistsError, NodeMissingError, VersionMismatchError):
             continue
         return before
-    raise RecordError(f"{paths.control} keeps changing, {_WRITE_TRIES} times while we wrote it; try again")
+    raise RecordError(f"{paths.control} was changed by others in each of {_WRITE_TRIES} attempts; try again")

@@ -1,4 +1,4 @@
-"""Kazoo's errors in our words: ZooKeeper did not let us in, or did not answer."""
+"""The errors of this package for those of kazoo: ZooKeeper refused the client, or did not answer."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ UNAVAILABLE = (
     SessionMovedError,
     ZookeeperStoppedError,
 )
-"""No answer, for whatever reason."""
+"""kazoo's errors when there is no answer, for any reason."""
 
 REFUSED = (AuthFailedError, SessionClosedRequireSaslError)
-"""The server wants another credential."""
+"""kazoo's errors when the server requires another credential."""
 
 
 def unreachable(config: ZooKeeperConfig, timeout: timedelta, cause: BaseException | None) -> LeaderError:
-    """No connection at all, or none with the encryption that was asked for."""
+    """No server was reached, or none with the configured encryption."""
     if isinstance(cause, TlsHandshakeError | ssl.SSLError):
         return _caused(
             ZooKeeperTlsError(
                 f"no encrypted connection with ZooKeeper at {config.hosts} within {timeout}: {cause}; check "
-                f"that the port speaks TLS, that ca_file holds who signed the server's certificate, that it "
-                f"is for the name in hosts and not expired, and that the server trusts ours"
+                f"that the port is for TLS, that ca_file has the authority that signed the server's "
+                f"certificate, that this certificate is for the name in hosts and not expired, and that the "
+                f"server trusts the one in cert_file"
             ),
             cause,
         )
@@ -57,16 +58,16 @@ def unreachable(config: ZooKeeperConfig, timeout: timedelta, cause: BaseExceptio
     return _caused(
         ZooKeeperUnreachableError(
             f"no ZooKeeper server at {config.hosts} answered within {timeout}{detail}; check that one runs "
-            f"there, that address, port and firewall let us reach it, and whether the port wants TLS"
+            f"there, that address, port and firewall are right, and whether the port requires TLS"
         ),
         cause,
     )
 
 
 def silent(config: ZooKeeperConfig, timeout: timedelta) -> ZooKeeperUnreachableError:
-    """Connected, but no answer."""
+    """A server was reached, but did not answer."""
     return ZooKeeperUnreachableError(
-        f"ZooKeeper at {config.hosts} accepted a connection but answered no question within "
+        f"ZooKeeper at {config.hosts} accepted a connection but answered no request within "
         f"{timeout}; check that the ensemble has a quorum"
     )
 
@@ -74,8 +75,8 @@ def silent(config: ZooKeeperConfig, timeout: timedelta) -> ZooKeeperUnreachableE
 def unanswered(
     config: ZooKeeperConfig, name: str, limit: timedelta, cause: Exception, *, closed: bool
 ) -> ZooKeeperUnavailableError:
-    """A request was made, and its answer never came."""
-    advice = "the session is closed" if closed else "read what happened, then try again"
+    """A request was sent, and got no answer."""
+    advice = "the session is closed" if closed else "read the state, then try again"
     return ZooKeeperUnavailableError(
         f"ZooKeeper at {config.hosts} gave no answer to {name} "
         f"({type(cause).__name__}, limit {limit}); outcome unknown: {advice}",
@@ -84,26 +85,26 @@ def unanswered(
 
 
 def not_sent(config: ZooKeeperConfig, name: str, limit: timedelta) -> ZooKeeperUnavailableError:
-    """There was no connection for a request."""
+    """A request was not sent: there was no connection."""
     return ZooKeeperUnavailableError(
         f"no connection to ZooKeeper at {config.hosts} within {limit}; {name} was not sent"
     )
 
 
 def credential_refused(config: ZooKeeperConfig) -> ZooKeeperAuthError:
-    """The server does not take our credential, or wants one."""
+    """The server refuses the credential, or requires one."""
     scheme = config.auth[0] if config.auth else "none"
     return ZooKeeperAuthError(
-        f"ZooKeeper at {config.hosts} refused our credential (scheme {scheme}); check scheme, user "
+        f"ZooKeeper at {config.hosts} refused the credential (scheme {scheme}); check scheme, user "
         f"and password, and that the server knows the scheme"
     )
 
 
 def chroot_closed(config: ZooKeeperConfig) -> ZooKeeperAuthError:
-    """The chroot is not there, and we may not make it."""
+    """The chroot does not exist, and the credential may not create it."""
     return ZooKeeperAuthError(
-        f"we may not make the chroot of {config.hosts}: the access list of a node above it does not let us. "
-        f"Make it with a credential that may, or use another"
+        f"the credential may not create the chroot of {config.hosts}: the access list of a node above it "
+        f"forbids that. Create the chroot with another credential, or use another chroot"
     )
 
 

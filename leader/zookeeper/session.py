@@ -1,11 +1,16 @@
-"""One ZooKeeper session, with care around kazoo.
+"""One ZooKeeper session, over kazoo.
 
-What kazoo leaves to its users and this class does: every call has a time limit, and nothing is queued for a
-connection that is not there (since 2.7 kazoo's calls hang for as long as the outage lasts); a session id
-that changed is reported as a loss; a dead link is noticed, see `leader.zookeeper.link`; a connection thread
-that died is started again; stopping is bounded; a forked child is kept from the parent's connection.
+kazoo does not do the following; this class does:
 
-Listeners and watches of ours run on kazoo's threads, so they only enqueue.
+- Every call has a time limit, and no request is queued without a connection. (Since 2.7, kazoo's calls hang
+  for as long as the outage lasts.)
+- A changed session id is reported as a loss of the session.
+- A dead link is noticed, see `leader.zookeeper.link`.
+- A connection thread that has died is started again.
+- Stopping has a time limit.
+- A forked child cannot use its parent's connection.
+
+Listeners and watches run on kazoo's threads, so they only enqueue.
 """
 
 from __future__ import annotations
@@ -39,11 +44,11 @@ __all__ = ["SessionState", "ZooKeeperConfig", "ZooKeeperSession"]
 _log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN_S = 0.1
-"""While we wait for a first connection: how often we look whether kazoo has given up."""
+"""Interval in seconds between checks whether kazoo has given up, while `start` waits for a connection."""
 
 
 class ZooKeeperSession:
-    """See the module. Any thread may use it, except kazoo's own; no process but the one that made it."""
+    """See the module. Any thread of the process that created it may use it, except kazoo's own."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.config = config
@@ -51,7 +56,7 @@ class ZooKeeperSession:
         self._pid = os.getpid()
         self._states = SessionStates(config.session_timeout)
         self.liveness = self._states.liveness
-        """What is known of the session at this moment, and since when it certainly lives."""
+        """The session facts at this moment, and the time since which the session is certainly alive."""
         self._started = False
         self._closed = False
         self._reviving = threading.Lock()
@@ -60,12 +65,13 @@ class ZooKeeperSession:
         self._connector.client.add_listener(self._on_state)
 
     def start(self, timeout: timedelta) -> None:
-        """Connect and make sure that we are let in.
+        """Connect, and check that the server accepts the credential.
 
         Raises:
             ZooKeeperUnreachableError: No server answered within `timeout`. The session is closed.
-            ZooKeeperTlsError: A server answered, but not with TLS as it is configured. The session is closed.
+            ZooKeeperTlsError: A server answered, but not with TLS as configured. The session is closed.
             ZooKeeperAuthError: A server answered and refused the credential. The session is closed.
+            ElectionStateError: The session was closed before.
         """
         self._require_own_process()
         if self._closed:
@@ -74,7 +80,7 @@ class ZooKeeperSession:
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
-            self._be_let_in(timeout)
+            self._send_first_request(timeout)
         except LeaderError:
             self.close(self.config.call_timeout)
             raise
@@ -94,11 +100,11 @@ class ZooKeeperSession:
             if self._connector.has_stopped or not left.remaining():
                 raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
 
-    def _be_let_in(self, timeout: timedelta) -> None:
+    def _send_first_request(self, timeout: timedelta) -> None:
         try:
-            # kazoo reports a connection before it has sent the credential, so ask for something.
+            # kazoo reports a connection before it has sent the credential, so check with one request.
             if self.call(self.client.exists_async, "/", timeout=timeout) is None:
-                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # the chroot, on first use
+                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # creates the chroot
         except ZooKeeperUnavailableError as exc:
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config) from exc
@@ -107,11 +113,11 @@ class ZooKeeperSession:
             raise refusals.chroot_closed(self.config) from exc
         except ZookeeperError as exc:
             raise ZooKeeperUnreachableError(
-                f"ZooKeeper at {self.config.hosts} answered {type(exc).__name__} to the first question"
+                f"ZooKeeper at {self.config.hosts} answered {type(exc).__name__} to the first request"
             ) from exc
 
     def _credential_was_refused(self) -> bool:
-        """Not by kazoo's state alone: it says CLOSED a moment after it said AUTH_FAILED."""
+        """True when the server refused it. kazoo's state alone is not enough: it soon changes to CLOSED."""
         if self._client_state() == KeeperState.AUTH_FAILED:
             return True
         return isinstance(self._connector.last_failure, refusals.REFUSED)
@@ -124,12 +130,12 @@ class ZooKeeperSession:
 
     @property
     def state(self) -> SessionState:
-        """The newest state kazoo told us. Says nothing of the server's view."""
+        """The newest state that kazoo reported. The server may know more."""
         return self._states.state
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls have a chance now."""
+        """True while there is a connection."""
         return self.liveness.facts.is_connected
 
     @property
@@ -139,53 +145,53 @@ class ZooKeeperSession:
 
     @property
     def generation(self) -> int:
-        """How often the connection broke. Equal numbers before and after: it did not in between."""
+        """How often the connection broke. If two reads are equal, it did not break between them."""
         return self.liveness.facts.generation
 
     @property
     def negotiated_timeout(self) -> timedelta:
-        """The session timeout the server granted, which is the one that counts."""
+        """The session timeout in force: granted by the server, or, before that, the requested one."""
         return self._connector.negotiated
 
     @property
     def answer_limit(self) -> timedelta:
-        """Longest wait of an election for one answer: a later one is of no use."""
+        """Limit of an election's wait for one answer. A later answer is useless."""
         return min(self.config.call_timeout, self.negotiated_timeout / 3)
 
     def add_listener(self, enqueue: Callable[[SessionState], None]) -> None:
-        """Be told of each change of state.
+        """Call `enqueue` at each change of state.
 
-        `enqueue` is called on kazoo's connection thread: it must not block, nor call ZooKeeper.
+        It is called on kazoo's connection thread: it must not block, nor call ZooKeeper.
         """
         self._states.add(enqueue)
 
     def remove_listener(self, enqueue: Callable[[SessionState], None]) -> None:
-        """Undo `add_listener`. Nothing happens if it was not added."""
+        """Undo `add_listener`. Does nothing if it was not added."""
         self._states.remove(enqueue)
 
     def call(
         self, method: Callable[..., Any], *args: Any, timeout: timedelta | None = None, **kw: Any
     ) -> Any:
-        """Call one of kazoo's `*_async` methods and wait for the answer, but not for ever.
+        """Call one of kazoo's `*_async` methods and wait for the answer, with a time limit.
 
-        Without a connection it waits for one first, with the request in hand: kazoo's queue has no end.
-        A request that was sent and then given up may still be carried out. ZooKeeper keeps the order, so a
-        read that follows over the same connection sees its effect.
+        Without a connection it first waits for one, and only then calls `method`, because kazoo queues
+        requests without a limit. A request that got no answer in time may still be executed. ZooKeeper keeps
+        the order, so a later read over the same connection sees its effect.
 
         Args:
             method: For example `session.client.get_async`.
             *args: Passed on.
             **kw: Passed on.
-            timeout: Longest wait; the configured call timeout if not given.
+            timeout: Limit of the wait. By default, the configured call timeout.
 
         Returns:
             What kazoo returns.
 
         Raises:
             ZooKeeperUnavailableError: No answer; the outcome of a write is unknown.
-            ZooKeeperAuthError: The server refused our credential.
-            ForkedError: This process is a child of the one that made the session.
-            kazoo.exceptions.ZookeeperError: The server's answer, as it is (NoNodeError and so on).
+            ZooKeeperAuthError: The server refused the credential.
+            ForkedError: This process is a forked child of the one that created the session.
+            kazoo.exceptions.ZookeeperError: The server's answer is an error (NoNodeError and so on).
         """
         self._require_own_process()
         limit = self.config.call_timeout if timeout is None else timeout
@@ -201,7 +207,7 @@ class ZooKeeperSession:
             raise refusals.unanswered(self.config, name, limit, exc, closed=self._closed) from exc
 
     def _await_connection(self, name: str, limit: timedelta) -> timedelta:
-        """Wait while kazoo connects. Returns what is left of the limit."""
+        """Wait while kazoo connects. Returns the remaining part of `limit`."""
         left = Countdown(limit)
         if self._states.wait_for(lambda: not self._is_connecting(), limit):
             return left.remaining()
@@ -214,16 +220,16 @@ class ZooKeeperSession:
 
     @property
     def last_zxid(self) -> int:
-        """The last transaction that a server had done when it answered us; from memory. 0: none is known."""
+        """The newest transaction id that a server has sent with an answer; 0: none yet. No I/O."""
         return int(self.client.last_zxid)
 
     def tell_below(self, told: ToldBelow) -> None:
-        """Say who is told of what `watch_below` sees. It is called on kazoo's thread, so it only enqueues."""
+        """Call `told` with each event of `watch_below`. On kazoo's thread, so it must only enqueue."""
         self._require_own_process()
         self._connector.tell_below(told)
 
     def watch_below(self, path: str) -> None:
-        """Watch a node and all below it, until the connection breaks: then `generation` changes.
+        """Watch a node and all nodes below it until the connection breaks; then `generation` changes.
 
         Raises:
             ZooKeeperUnavailableError: No answer.
@@ -236,28 +242,29 @@ class ZooKeeperSession:
         self._connector.drop()
 
     def heal(self) -> None:
-        """Start kazoo again if its connection thread ended, which it never does by itself."""
+        """Start kazoo again if its connection thread has ended. kazoo itself never does so."""
         self._require_own_process()
         if not self._started or self._closed:
             return
         if self._client_state() not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
             return
         if not self._reviving.acquire(blocking=False):
-            return  # somebody else does it
+            return  # another thread is doing it
         try:
             if not self._closed and self._connector.has_stopped:
                 _log.warning("zookeeper_client_restarted", hosts=self.config.hosts)
                 self.client.start_async()
-        except Exception:  # noqa: BLE001 - no thread or no file to be had: the next call tries again
+        except Exception:  # noqa: BLE001 - the system has no thread or file left: the next call tries again
             _log.warning("zookeeper_client_not_restarted", hosts=self.config.hosts, exc_info=True)
         finally:
             self._reviving.release()
 
     def close(self, timeout: timedelta) -> None:
-        """End the session; its ephemeral nodes go at once if a server hears it. Safe to repeat.
+        """End the session. Safe to repeat.
 
-        kazoo's stop can hang, so it runs on a thread that is left behind after `timeout`. In a forked child
-        nothing is done: the session is its parent's.
+        A server that gets the request deletes the ephemeral nodes at once. kazoo's stop can hang, so it runs
+        on a thread that is left running after `timeout`. Does nothing in a forked child: the session belongs
+        to the parent.
         """
         if os.getpid() != self._pid:
             return
@@ -287,7 +294,7 @@ class ZooKeeperSession:
             raise ForkedError(made_in=self._pid)
 
     def _on_state(self, state: str) -> None:
-        """Kazoo's connection thread: note the state, pass it on, nothing else."""
+        """On kazoo's connection thread: note the state and call the listeners, nothing else."""
         if state == KazooState.CONNECTED:
             client_id = self.client.client_id
             session_id = client_id[0] if client_id else None

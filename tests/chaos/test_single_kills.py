@@ -128,5 +128,5 @@ def test_a_second_scheduler_on_one_store_is_refused_before_it_touches_anything(t
         )
 
     assert refused.returncode == 4
-    assert "another process leads by" in refused.stderr
+    assert "another process uses" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -484,7 +484,7 @@ def test_a_second_single_node_on_the_same_epoch_file_is_refused_until_the_first_
     first.elector.add_to_leader_lock_queue()
     eventually(lambda: len(first.terms) == 1)
 
-    with pytest.raises(ElectionStateError, match="another process leads by"):
+    with pytest.raises(ElectionStateError, match="another process uses"):
         second.elector.add_to_leader_lock_queue()
 
     first.elector.close(LONG)

@@ -159,7 +159,7 @@ def test_node_that_is_somebody_elses_is_an_error_with_its_path(
     _create(session, f"{zk_root}/a", acl=[make_digest_acl("somebody", "else", all=True)])
 
     for attempt in (AclEnforcement(session, zk_root).check, AclEnforcement(session, zk_root).fix):
-        with pytest.raises(NotPermittedError, match=f"{zk_root}/a: its access list") as refused:
+        with pytest.raises(NotPermittedError, match=f"{zk_root}/a: .*access list") as refused:
             attempt()
         assert refused.value.path == f"{zk_root}/a"
 
@@ -216,7 +216,7 @@ def test_list_that_somebody_else_keeps_changing_is_an_error_in_the_end(
 
     monkeypatch.setattr(session.client, "set_acls_async", changes_it_before)
 
-    with pytest.raises(AclError, match=f"{zk_root}: somebody else keeps changing"):
+    with pytest.raises(AclError, match=f"{zk_root}: another client keeps changing"):
         AclEnforcement(session, zk_root, wanted=READABLE).fix()
     assert len(tries) == 5
 
@@ -264,7 +264,7 @@ def test_walk_ends_after_its_page_when_it_is_told_to_stop(connect: Connect, zk_r
 
 
 def test_walk_that_takes_too_long_is_given_up(connect: Connect, zk_root: str) -> None:
-    with pytest.raises(ZooKeeperUnavailableError, match="not all looked at"):
+    with pytest.raises(ZooKeeperUnavailableError, match="not all checked"):
         AclEnforcement(connect(), zk_root, timeout=timedelta(0)).check()
 
 
@@ -272,7 +272,7 @@ def test_list_of_a_scheme_that_the_server_does_not_know_is_an_error(connect: Con
     session = connect()
     _create(session, zk_root)
 
-    with pytest.raises(AclError, match="takes no access list nosuch:a:READ"):
+    with pytest.raises(AclError, match="refuses the access list nosuch:a:READ"):
         AclEnforcement(session, zk_root, wanted=[Access("nosuch", "a", Permission.READ)]).fix()
 
 
@@ -289,7 +289,7 @@ def test_access_of_a_sasl_user_is_by_name(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_access_of_a_scheme_nobody_knows_must_be_given() -> None:
-    with pytest.raises(ElectionConfigError, match="say which one is wanted"):
+    with pytest.raises(ElectionConfigError, match="give the wanted list"):
         wanted_access(ZooKeeperConfig(hosts="one:1", auth=("kerberos", "a:b")))
 
 

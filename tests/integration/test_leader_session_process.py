@@ -191,7 +191,7 @@ def test_chroot_that_we_may_not_make_is_an_auth_error_and_nothing_is_left_behind
     owner.close()
     session = ZooKeeperSession(ZooKeeperConfig(hosts=f"{zookeeper.hosts}{zk_root}/inside"))
 
-    with pytest.raises(ZooKeeperAuthError, match="may not make the chroot"):
+    with pytest.raises(ZooKeeperAuthError, match="may not create the chroot"):
         session.start(LONG)
 
 

@@ -235,12 +235,12 @@ def test_server_that_wants_a_certificate_refuses_who_has_none(stage: Stage, conn
 
 
 def test_plain_server_is_told_from_one_that_speaks_tls(stage: Stage, connect: Connect) -> None:
-    with pytest.raises(ZooKeeperTlsError, match="check that the port speaks TLS"):
+    with pytest.raises(ZooKeeperTlsError, match="check that the port is for TLS"):
         connect(stage.hosts, SHORT, tls=_tls(stage))
 
 
 def test_session_without_tls_at_a_port_that_wants_it_says_so(stage: Stage, connect: Connect) -> None:
-    with pytest.raises(ZooKeeperUnreachableError, match="whether the port wants TLS"):
+    with pytest.raises(ZooKeeperUnreachableError, match="whether the port requires TLS"):
         connect(stage.secure_hosts, SHORT)
 
 

@@ -1,4 +1,4 @@
-"""The callback thread: guard and electable, in order, exactly once, whatever they raise and however long."""
+"""The callback thread calls guard and electable in order and once, also if they raise or hang."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ YES = Verdict(True)
 
 
 class SpeechlessError(Exception):
-    """Cannot even be put into words."""
+    """An exception whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -36,7 +36,7 @@ def term(epoch: int) -> Leadership:
 
 
 class Stage:
-    """A guard and an electable that do what a test wants, and what was posted of it."""
+    """A guard and an electable that the test controls, and the events that were posted."""
 
     def __init__(self) -> None:
         self.posted: SimpleQueue[m.Event] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Two who end the same thing at the same time: the second waits for the first, within its own time."""
+"""Two threads close the same object at the same time: the second waits, within its own limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A_WHILE = timedelta(seconds=0.3)
 
 
 def _second_waits(end: Callable[[timedelta], None], hangs: threading.Event, go_on: threading.Event) -> None:
-    """Call `end` three times at once, while what it waits for hangs until `go_on`."""
+    """Call `end` from three threads at once. The first call hangs, and sets `hangs`, until `go_on` is set."""
     first, second = (threading.Thread(target=end, args=(LONG,), name="ends") for _ in range(2))
     try:
         first.start()
@@ -53,7 +53,7 @@ def _second_waits(end: Callable[[timedelta], None], hangs: threading.Event, go_o
 
 
 class Hanging(LogJournal):
-    """Keeps the latch's thread from going on after its first move."""
+    """A journal that blocks the latch's thread at its first entry, until `go_on` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_a_second_close_of_a_latch_waits_for_the_first() -> None:
 
 
 class Heard:
-    """Notes what it is told of the lock."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.leads, self.lost = threading.Event(), threading.Event()
@@ -119,7 +119,7 @@ def test_a_latch_that_is_ended_by_force_tells_its_listeners_if_its_close_mode_sa
 
 
 class Slow:
-    """A contender that takes its time to stop."""
+    """A contender whose `revoke` is slow."""
 
     description = "slow"
 

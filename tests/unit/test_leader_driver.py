@@ -1,4 +1,4 @@
-"""The driver of an election, with a core that does what a test tells it."""
+"""The driver of an election, with a core that the test controls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHIN_S = WITHIN.total_seconds()
 
 
 class ScriptedCore:
-    """Ends when it is told to."""
+    """A core that ends when the test calls `end`, and records its timer and `abort`."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -54,7 +54,7 @@ class ScriptedCore:
 
 
 class Epochs(LogJournal):
-    """Notes what it is told."""
+    """A journal that records the epochs of its entries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Epochs(LogJournal):
 
 
 class Stage:
-    """A driver over a scripted core, and what is done on it."""
+    """A driver with a `ScriptedCore`, and methods that post work to it."""
 
     def __init__(self) -> None:
         self.core, self.journal = ScriptedCore(), Epochs()
@@ -83,7 +83,7 @@ class Stage:
         )
 
     def do(self, work: Callable[[], object]) -> None:
-        """Have `work` done by the driver."""
+        """Post `work` to the driver."""
 
         def steps() -> Steps[None]:
             work()
@@ -92,7 +92,7 @@ class Stage:
         self.driver.post(steps)
 
     def done(self) -> threading.Event:
-        """An event that is set by the driver, when all that was posted before is done."""
+        """Return an event that the driver sets when all work posted before is done."""
         event = threading.Event()
         self.do(event.set)
         return event
@@ -155,7 +155,7 @@ def test_a_core_that_raises_is_aborted_and_the_thread_ends_in_order(
 
 
 def test_a_core_whose_timer_cannot_be_read_is_aborted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in a piece of work, but between two."""
+    """The error occurs between two pieces of work, not in one."""
     died = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda _args: died.set())
 
@@ -270,7 +270,7 @@ def test_what_comes_after_the_end_is_not_kept_and_the_session_tells_nothing_more
         journal=DeferredJournal(LogJournal()),
         name="driver-of-a-test",
     )
-    driver.post(core.end)  # what comes before the start is kept
+    driver.post(core.end)  # work posted before the start is kept
     driver.start()
     assert driver.stop(WITHIN)
     assert driver.join(WITHIN)

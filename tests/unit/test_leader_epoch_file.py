@@ -1,4 +1,4 @@
-"""The file that keeps a single node's epochs."""
+"""The file in which a single node stores its epoch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_second_holder_is_refused(tmp_path: Path) -> None:
     first, second = EpochFile(tmp_path / "epoch"), EpochFile(tmp_path / "epoch")
     first.lock()
     try:
-        with pytest.raises(ElectionStateError, match=r"epoch\.lock locked"):
+        with pytest.raises(ElectionStateError, match=r"the lock on .*epoch\.lock"):
             second.lock()
     finally:
         first.unlock()
@@ -44,7 +44,7 @@ def test_a_file_that_holds_something_else_is_refused_and_the_lock_let_go(
     (tmp_path / "epoch").write_bytes(content)
 
     for _ in range(2):
-        with pytest.raises(RecordError, match="wanted an epoch number"):
+        with pytest.raises(RecordError, match="instead of an epoch number"):
             EpochFile(tmp_path / "epoch").lock()
 
 

@@ -1,4 +1,4 @@
-"""What foreign code may raise: not only what is an Exception. No thread of ours may end by it, in silence."""
+"""Foreign code may raise any BaseException. No thread of this package may end because of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leader.runtime.driver import InboxThread
 
 
 class SpeechlessError(Exception):
-    """Cannot even be put into words."""
+    """An exception whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise ValueError("no words")

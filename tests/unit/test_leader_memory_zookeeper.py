@@ -1,4 +1,4 @@
-"""What the tests' ZooKeeper in memory can do and a real one cannot be asked to: time, wrap-around, wiping."""
+"""The tests' ZooKeeper in memory: virtual time, wrap-around, wiping, which a real server does not offer."""
 
 from __future__ import annotations
 
