@@ -118,7 +118,7 @@ class ElectionStatus:
 
     def why(self) -> str:  # noqa: C901 - one branch for each line of the text
         """Explain the phase, in one or more lines."""
-        lines = [_SAY[self.phase]]
+        lines = [_PHASE_TEXTS[self.phase]]
         if self.phase is Phase.LEADING:
             since = "" if self.leading_for is None else f", for {_seconds(self.leading_for)}"
             lines[0] += f" in epoch {self.epoch}{since}"
@@ -143,7 +143,7 @@ class ElectionStatus:
         return "\n".join(lines)
 
 
-_SAY = {
+_PHASE_TEXTS = {
     Phase.LATENT: "not in the queue",
     Phase.WAITING: "waits for ZooKeeper",
     Phase.QUEUED: "is in the queue",

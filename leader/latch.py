@@ -125,7 +125,7 @@ class LeaderLatch:
             clock=clock,
             uniform=random.uniform,
             retry_max=config.retry_max,
-            tell=self._heard_news,
+            tell=self._on_news,
             journal=deferred,
             policy=config.suspended_policy,
         )
@@ -142,7 +142,9 @@ class LeaderLatch:
         self._state = LatchState.LATENT
         self._ended = threading.Event()
         self._close_mode = config.close_mode
-        self._told = False  # True after `is_leader` was called, until the lock is lost; driver thread only
+        self._notified = (
+            False  # True after `is_leader` was called, until the lock is lost; driver thread only
+        )
 
     @property
     def id(self) -> str:
@@ -255,16 +257,16 @@ class LeaderLatch:
         for mailbox in gone:
             mailbox.close(timedelta(0))
 
-    def _heard_news(self, news: m.News) -> None:
+    def _on_news(self, news: m.News) -> None:
         """Runs on the driver thread."""
         match news:
             case m.Gained() if self._state is LatchState.STARTED:
-                self._told = True
-                self._tell(lambda listener: listener.is_leader())
-            case m.LatchLost() if self._told:
-                self._told = False
+                self._notified = True
+                self._notify(lambda listener: listener.is_leader())
+            case m.LatchLost() if self._notified:
+                self._notified = False
                 if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
-                    self._tell(lambda listener: listener.not_leader())
+                    self._notify(lambda listener: listener.not_leader())
             case m.Gained() | m.LatchLost():
                 pass  # the lock was gained after `close`, so no listener was called
             case m.LatchVetoed() | m.LatchEnded():
@@ -272,7 +274,7 @@ class LeaderLatch:
         with self._condition:
             self._condition.notify_all()
 
-    def _tell(self, call: Callable[[LatchListener], None]) -> None:
+    def _notify(self, call: Callable[[LatchListener], None]) -> None:
         for mailbox in self._listeners:
             mailbox.put(call)
 
@@ -286,12 +288,12 @@ class _Mailbox:
         self._calls: deque[Callable[[LatchListener], None]] = deque()
         self._condition = threading.Condition()
         self._busy = False
-        self._teller: threading.Thread | None = None
+        self._caller: threading.Thread | None = None
 
     @property
     def here(self) -> bool:
         """True when the calling thread runs a call of this listener."""
-        return self._teller is threading.current_thread()
+        return self._caller is threading.current_thread()
 
     def put(self, call: Callable[[LatchListener], None]) -> None:
         """Run `call` later."""
@@ -323,10 +325,10 @@ class _Mailbox:
         while True:
             with self._condition:
                 if not self._calls:
-                    self._busy, self._teller = False, None
+                    self._busy, self._caller = False, None
                     self._condition.notify_all()
                     return
-                self._teller = threading.current_thread()
+                self._caller = threading.current_thread()
                 call = self._calls.popleft()
             try:
                 call(self.listener)

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_SHOWN = 5
+_MAX_LOGGED = 5
 """Limit of the corrected nodes that the log line names."""
 
 
@@ -104,7 +104,7 @@ def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) ->
             _log.warning("access_lists_not_enforced", root=root, error=str(exc))
             return
         if mended:
-            first = [str(difference) for difference in mended[:_SHOWN]]
+            first = [str(difference) for difference in mended[:_MAX_LOGGED]]
             _log.warning("access_lists_mended", root=root, nodes=len(mended), first=first)
 
     return threading.Thread(target=enforce, name="leader-acl", daemon=True)

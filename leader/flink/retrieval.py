@@ -85,7 +85,7 @@ class LeaderRetrievalService:
         self._session, self._clock = session, clock
         self._executor = SessionExecutor(session, self._on_watch)
         self._known = Knowledge.none(clock())  # replaced as a whole; read by any thread
-        self._told: LeaderView | None = None  # the view of the listener's last call
+        self._notified: LeaderView | None = None  # the view of the listener's last call
         self._answered = False  # True when ZooKeeper has answered a read of the node
         self._cut_off_at: timedelta | None = None
         self._retry_at: timedelta | None = None
@@ -94,7 +94,7 @@ class LeaderRetrievalService:
         self._reader = InboxThread(
             "leader-retrieval", due_at=self._due_at, expired=self._expired, clock=clock
         )
-        self._teller = InboxThread("leader-retrieval-listener")
+        self._notifier = InboxThread("leader-retrieval-listener")
         self._lock = threading.Lock()  # held for a few instructions, never while calling foreign code
         self._started = self._stopped = False
 
@@ -116,7 +116,7 @@ class LeaderRetrievalService:
         self._listener = listener
         self._session.add_listener(self._on_session)
         self._reader.post(self._look)
-        self._teller.start()
+        self._notifier.start()
         self._reader.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=10)) -> None:
@@ -128,8 +128,8 @@ class LeaderRetrievalService:
             return
         self._session.remove_listener(self._on_session)
         self._reader.end()
-        self._teller.end()
-        for thread in (self._reader, self._teller):
+        self._notifier.end()
+        for thread in (self._reader, self._notifier):
             if not thread.join(countdown.remaining()):
                 _log.warning("retrieval_still_busy", path=self._path)
 
@@ -223,15 +223,15 @@ class LeaderRetrievalService:
 
     def _learn(self, known: Knowledge) -> None:
         self._known, view = known, known.view
-        if not self._answered or (self._told is not None and view.says_the_same(self._told)):
+        if not self._answered or (self._notified is not None and view.says_the_same(self._notified)):
             return
         if view.state is ViewState.UNKNOWN:
             _log.info("leader_unknown", path=self._path, reason=view.reason)
-        self._told = view
+        self._notified = view
         if self._listener is not None:
-            self._teller.post(partial(self._tell, self._listener, view))
+            self._notifier.post(partial(self._notify, self._listener, view))
 
-    def _tell(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
+    def _notify(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
         if not self._stopped:
             listener.leader_changed(view)
 

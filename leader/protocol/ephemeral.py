@@ -80,7 +80,7 @@ class EphemeralNode:
                 if found is not None and found[0] == data and found[1].owner == session_id:
                     self._wrote = (data, session_id)
                     return None
-                self._judge(found, session_id)
+                self._check_found(found, session_id)
             failed = yield from self._write(found, data, session_id, fences)
             if failed is None and not watch:
                 return None
@@ -118,7 +118,7 @@ class EphemeralNode:
         except NodeMissingError:
             return None
 
-    def _judge(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
+    def _check_found(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
         """Log a change by another client. Call `objects` if another session owns the node."""
         if self._wrote is not None and (found is None or (found[0], found[1].owner) != self._wrote):
             _log.warning("ephemeral_node_corrected", path=self.path)

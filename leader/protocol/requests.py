@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _READ_TRIES = 4
 
-_AT_ONCE = 100
+_MAX_PATHS = 100
 """Limit of nodes in one `GetEach`: all its answers must come within one time limit."""
 
 
@@ -268,8 +268,8 @@ def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
     Nodes that are missing, or that the session may not read, are left out.
     """
     found: dict[str, tuple[bytes, Stat]] = {}
-    for start in range(0, len(paths), _AT_ONCE):
-        some = tuple(paths[start : start + _AT_ONCE])
+    for start in range(0, len(paths), _MAX_PATHS):
+        some = tuple(paths[start : start + _MAX_PATHS])
         answers = yield GetEach(some)
         found |= {
             path: it for path, it in zip(some, answers, strict=True) if not isinstance(it, RefusedError)

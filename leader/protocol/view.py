@@ -61,8 +61,8 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
     # Latches that are deleted between the two reads are left out (CURATOR-358, CURATOR-436).
     found = yield from get_each([f"{queue}/{latch.name}" for latch in in_queue_order(children)])
     for path, (data, stat) in found.items():
-        bearer = Participant.of_any(data.decode(errors="replace"))
-        views.append(ParticipantView(bearer, len(views), not views, path.rpartition("/")[2], stat.owner))
+        participant = Participant.of_any(data.decode(errors="replace"))
+        views.append(ParticipantView(participant, len(views), not views, path.rpartition("/")[2], stat.owner))
     return views
 
 
@@ -98,10 +98,10 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
     except NodeMissingError:
         return []  # no participant has queued yet
     latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
-    bearers = dict(_bearers(latches))
-    cards = yield from get_each([paths.card(participant_id) for participant_id in bearers.values()])
+    ids = dict(_participant_ids(latches))
+    cards = yield from get_each([paths.card(participant_id) for participant_id in ids.values()])
     views: list[ParticipantView] = []
-    for path, participant_id in bearers.items():
+    for path, participant_id in ids.items():
         owner = latches[path][1].owner
         card = _card_of(paths.card(participant_id), cards, owner)
         participant = card.participant if card is not None else Participant.of_any(participant_id)
@@ -111,7 +111,7 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
     return views
 
 
-def _bearers(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
+def _participant_ids(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
     """Yield the path of each latch and the id of its participant."""
     for path, (data, _) in latches.items():
         try:

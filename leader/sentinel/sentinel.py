@@ -20,7 +20,7 @@ from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
-_NOT_FOR_IT = frozenset(
+_BLOCKED_SIGNALS = frozenset(
     {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )
 """Signals that the program blocks. Supervisors send them to all processes of a service, but the program must
@@ -175,7 +175,7 @@ class CrashSentinel:
     def _popen(self, pipe: int, pid: int, pidfd: int) -> subprocess.Popen[bytes]:
         program = [sys.executable, "-I", "-S", str(Path(__file__).parent)]
         # The program inherits the mask, so these signals cannot end it at any moment.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
         try:
             return subprocess.Popen(
                 [*program, str(pid), str(pidfd), _hosts(self._session), *_tls(self._session)],
