@@ -90,8 +90,8 @@ class LatchConfig:
 class LeaderLatch:
     """Keeps a latch node in a queue until it is closed. Leads while that node is the oldest.
 
-    On the wire it is Curator's LeaderLatch, so both can be in one queue. It has no epoch, no guard and no
-    fence. A process that has just read `has_leadership() == True` may have lost the lock since.
+    On the wire it is Curator's LeaderLatch, so both libraries can share one queue. It has no epoch, no guard
+    and no fence. A process that has just read `has_leadership() == True` may have lost the lock since.
 
     Threads: `leader-latch`, and `leader-latch-listeners` for listeners without an executor.
 
@@ -142,9 +142,7 @@ class LeaderLatch:
         self._state = LatchState.LATENT
         self._ended = threading.Event()
         self._close_mode = config.close_mode
-        self._notified = (
-            False  # True after `is_leader` was called, until the lock is lost; driver thread only
-        )
+        self._notified = False  # True from `is_leader` until the lock is lost; driver thread only
 
     @property
     def id(self) -> str:

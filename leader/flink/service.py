@@ -64,7 +64,7 @@ class LeaderElectionService:
         self._term: Term | None = None
         self._started = self._stopped = False
         self._ended = threading.Event()
-        self._revocation = threading.Event()  # set when every `revoke` has returned, or `stop` gives up
+        self._revocation = threading.Event()  # set when all are revoked and withdrawn, or `stop` gives up
         self._thread = InboxThread(
             "leader-service", due_at=self._due_at, expired=self._settle_due, clock=clock
         )
@@ -188,9 +188,9 @@ class LeaderElectionService:
     def revoked(self, leadership: Leadership, reason: str) -> None:  # noqa: ARG002 - the port's
         """See `Electable.revoked`. Only the elector calls it.
 
-        Returns when the contenders' `revoke` has returned, so the elector does not release the lock before. A
-        contender that hangs blocks the calling thread. Until then the elector takes no further term, because
-        the contenders could not be called for it. `stop` ends the wait.
+        Returns when all components are revoked and withdrawn, so the elector does not release the lock
+        before. A contender that hangs blocks the calling thread. Until this call returns, the elector takes
+        no further term, because the contenders could not be called for it. `stop` ends the wait.
         """
         told = threading.Event()
         with self._lock:
@@ -213,7 +213,7 @@ class LeaderElectionService:
             component.grant(term)
 
     def _revoke_all(self, told: threading.Event) -> None:
-        """Revoke all, then withdraw all. `told` is set when both are done."""
+        """Revoke all, then withdraw all. `told` is set when both have ended."""
         components = self._components
         try:
             for component in components:

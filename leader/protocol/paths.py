@@ -1,7 +1,7 @@
 """All ZooKeeper paths of an election. No other module spells them.
 
-Latch nodes have the names of Curator's LeaderLatch: `_c_<uuid>-latch-<sequence>`. So both can be in one
-queue, and each can read it.
+Latch nodes have the names of Curator's LeaderLatch: `_c_<uuid>-latch-<sequence>`. So both libraries can share
+one queue and read it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ not end before the process that it watches."""
 
 _RESTART_MIN_S, _RESTART_MAX_S = 0.5, 30.0
 
-_MEANING = "if this process crashes, another takes over only after the session timeout"
+_MEANING = "if this process crashes, a successor takes over only after the session timeout"
 _LOCKED_KEY = (
     "key_password of the TLS configuration is set, but the sentinel receives no secrets; use a key without "
     "a password that only this user can read"
