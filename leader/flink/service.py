@@ -126,30 +126,30 @@ class LeaderElectionService:
         it returns at once, and the rest happens after the callback. A contender that blocks delays it by half
         of `timeout` at most.
         """
-        countdown, told = Countdown(timeout), threading.Event()
+        countdown, done = Countdown(timeout), threading.Event()
         with self._lock:
             first, self._stopped = not self._stopped, True
             self._term = None
             if first and self._started:
-                self._thread.post(partial(self._revoke_all, told))
+                self._thread.post(partial(self._revoke_all, done))
                 if self._thread.here:
                     self._thread.post(lambda: self._elector.close(timeout))
                     self._thread.post(self._ended.set)
                 self._thread.end()
         if first and self._started:
-            self._finish(countdown, told)
+            self._finish(countdown, done)
         elif first:
             self._ended.set()
         elif not self._thread.here:
             self._ended.wait(timeout.total_seconds())
 
-    def _finish(self, countdown: Countdown, told: threading.Event) -> None:
+    def _finish(self, countdown: Countdown, done: threading.Event) -> None:
         if self._session is not None:
             self._session.remove_listener(self._on_session)
         if self._thread.here:
             return
         try:
-            if not told.wait(countdown.remaining().total_seconds() / 2):
+            if not done.wait(countdown.remaining().total_seconds() / 2):
                 _log.warning("contender_still_busy")
                 self._revocation.set()
             self._elector.close(countdown.remaining())
@@ -192,15 +192,15 @@ class LeaderElectionService:
         before. A contender that hangs blocks the calling thread. Until this call returns, the elector takes
         no further term, because the contenders could not be called for it. `stop` ends the wait.
         """
-        told = threading.Event()
+        done = threading.Event()
         with self._lock:
             self._term = None
             if self._stopped:
                 return  # `stop` revokes the contenders
-            self._revocation = told
-            self._thread.post(partial(self._revoke_all, told))
+            self._revocation = done
+            self._thread.post(partial(self._revoke_all, done))
         if not self._thread.here:  # an elector may call `revoked` within `abdicate`, on this very thread
-            told.wait()
+            done.wait()
 
     # --- the thread `leader-service` ------------------------------------------------------------------
 
@@ -212,8 +212,8 @@ class LeaderElectionService:
         for component in self._components:
             component.grant(term)
 
-    def _revoke_all(self, told: threading.Event) -> None:
-        """Revoke all, then withdraw all. `told` is set when both have ended."""
+    def _revoke_all(self, done: threading.Event) -> None:
+        """Revoke all, then withdraw all. `done` is set when both have ended."""
         components = self._components
         try:
             for component in components:
@@ -221,7 +221,7 @@ class LeaderElectionService:
             for component in components:
                 component.withdraw()
         finally:
-            told.set()
+            done.set()
 
     def _settle_all(self) -> None:
         """Correct all nodes after a reconnect, without waiting for `retry_at`."""
@@ -282,19 +282,19 @@ class LeaderElection:
 
         Safe to repeat. Safe within a callback: it returns at once, and `revoke` is called after the callback.
         """
-        told = threading.Event()
+        done = threading.Event()
         with self._service._lock:
             contender, self._component.contender = self._component.contender, None
-            if contender is None or not self._service._post(partial(self._leave, contender, told)):
+            if contender is None or not self._service._post(partial(self._leave, contender, done)):
                 return  # no contender; or the service does not run, and its `stop` revokes the contender
-        if not self._service._thread.here and not told.wait(timeout.total_seconds()):
+        if not self._service._thread.here and not done.wait(timeout.total_seconds()):
             _log.warning("contender_still_busy", component=self.component)
 
-    def _leave(self, contender: LeaderContender, told: threading.Event) -> None:
+    def _leave(self, contender: LeaderContender, done: threading.Event) -> None:
         try:
             self._component.leave(contender)
         finally:
-            told.set()
+            done.set()
 
     def confirm_leadership(self, session: UUID, address: str) -> None:
         """Publish the address of this component. Returns at once. Ignored if `session` is over.
