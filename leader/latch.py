@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LatchState(Enum):
-    """Life cycle of a latch, in this order. A latch is started at most once."""
+    """Life cycle of a latch, in this order. It never goes back to an earlier state."""
 
     LATENT = "latent"
     STARTED = "started"

@@ -63,7 +63,7 @@ class Election:
     as_json: bool
 
     def say(self, data: Any, words: str) -> None:
-        """Print `data` as JSON, or `words`."""
+        """Print `data` as JSON if `as_json`, else `words`."""
         click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
 
 

@@ -81,7 +81,7 @@ class Knowledge:
         return Knowledge(view, order)
 
     def doubted(self, reason: str) -> Knowledge:
-        """The connection broke, or a reading failed."""
+        """The connection broke, or a read failed."""
         if self.view.state is not ViewState.CURRENT:
             return self
         return replace(self, view=replace(self.view, state=ViewState.STALE, reason=reason))

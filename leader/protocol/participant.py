@@ -136,9 +136,7 @@ class Card:
 
 
 def yields_to(own: Card, others: Iterable[Card]) -> Card | None:
-    """Return the participant that takes the lead instead of `own`; None: `own` does not yield.
-
-    It is the best of the ready participants, if its rank is better and `own` may yield.
+    """Return the participant to which `own` yields: the best ready one, if its rank is better; else None.
 
     Args:
         own: Card of the first in the queue.

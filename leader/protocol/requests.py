@@ -263,10 +263,7 @@ def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
 
 
 def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
-    """Read many nodes in about the time of one; return them by path.
-
-    Nodes that are missing, or that the session may not read, are left out.
-    """
+    """Read many nodes in about the time of one, by path. Missing and forbidden nodes are left out."""
     found: dict[str, tuple[bytes, Stat]] = {}
     for start in range(0, len(paths), _MAX_PATHS):
         some = tuple(paths[start : start + _MAX_PATHS])

@@ -38,7 +38,7 @@ class ParticipantView:
 
 
 def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
-    """Return the participant that would lead if the leader left now. Its guard may still refuse.
+    """Return the participant that the election would choose if the leader left now. Its guard may refuse.
 
     Args:
         queue: As `get_all_participants` returns it.

@@ -1,4 +1,4 @@
-"""The program: reads the pipe, watches the process, and closes its session when the process is dead.
+"""The program: reads the pipe, watches the process, and closes the process's session when it is dead.
 
 The rule: the program sends no packet for a session before the process's pidfd is readable. The kernel makes
 the pidfd readable when the last thread of the process has ended. A process that is stopped, slow or does not
@@ -35,7 +35,7 @@ Close = Callable[[Handoff, float], str | None]
 
 
 class Ledger:
-    """The session to end, from lines that arrive in pieces of any size."""
+    """The session to close, from lines that arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self.session: Handoff | None = None
