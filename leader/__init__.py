@@ -1,9 +1,11 @@
 """Guarded leader election on ZooKeeper.
 
-What is **not** guaranteed: that a process which has just read `is_leader() == True` still leads when it acts.
-No election can promise that. What is: two participants never both hold a confirmed leadership as long
-as clocks run at about the same speed, and, without any assumption about clocks, a `fenced_transaction` of a
-deposed leader is refused.
+**Not** guaranteed: that a process which has just read `is_leader() == True` still leads when it acts. No
+election can guarantee that. Guaranteed:
+
+- `is_leader()` is true for at most one participant at a time, if clocks run at about the same speed and no
+  leader is deposed by hand while it is cut off (docs/election.md).
+- Without any assumption about clocks: a `fenced_transaction` of a deposed leader is refused.
 
     session = ZooKeeperSession(ZooKeeperConfig(hosts="127.0.0.1:2181"))
     session.start(timeout=timedelta(seconds=15))

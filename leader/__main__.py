@@ -1,4 +1,4 @@
-"""`python -m leader`. Stdout has the answer alone; errors and warnings go to stderr."""
+"""`python -m leader`. Only the answer goes to stdout; errors and warnings go to stderr."""
 
 import logging
 import sys

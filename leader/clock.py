@@ -1,4 +1,4 @@
-"""Time: the clock that leadership is measured with, limits, and pauses between tries."""
+"""Time: the clock that measures leadership, time limits, and pauses between tries."""
 
 from __future__ import annotations
 
@@ -7,42 +7,44 @@ from collections.abc import Callable
 from datetime import timedelta
 
 Clock = Callable[[], timedelta]
-"""Time since some fixed moment of this boot; only differences mean anything."""
+"""Returns the time since a fixed moment of this boot. Only differences have a meaning."""
 
 Uniform = Callable[[float, float], float]
-"""A random number between two; `random.uniform`, or that of a seeded generator."""
+"""Returns a random number between two numbers: `random.uniform`, or that of a seeded generator."""
 
-_MOST_DOUBLINGS = 20  # 2 ** 20 is far above any bound
+_MOST_DOUBLINGS = 20  # 2 ** 20 times the first bound is far above any longest bound
 
 
 def boottime() -> timedelta:
-    """Time since boot, system sleep included.
+    """Return the time since boot, including system sleep.
 
-    Neither the wall clock, which steps, nor CLOCK_MONOTONIC, which stands still while the machine
-    sleeps: a leader that wakes from sleep must find its deadline passed (PEP 418; ELECTION A.6).
+    The wall clock can jump, and CLOCK_MONOTONIC stops while the machine sleeps. After a sleep, a leader must
+    find its deadline passed (PEP 418; docs/election.md, "Timing").
     """
     return timedelta(microseconds=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000)
 
 
 class Countdown:
-    """What is left of a time limit that several waits share."""
+    """The remaining time of a limit that several waits share."""
 
     def __init__(self, limit: timedelta, clock: Clock = boottime) -> None:
         self._clock = clock
         self._end = clock() + limit
 
     def remaining(self) -> timedelta:
-        """Never negative."""
+        """Return the remaining time; never negative."""
         return max(self._end - self._clock(), timedelta(0))
 
 
 def jittered(first: timedelta, longest: timedelta, count: int, uniform: Uniform) -> timedelta:
-    """Full jitter below a doubling bound: who failed together shall not return together.
+    """Return a random pause: 5 to 100 % of a bound that doubles with each try.
+
+    The randomness keeps participants that failed at the same time from retrying at the same time.
 
     Args:
-        first: Bound at the first try.
-        longest: Bound of all of them.
-        count: Which try this is, counted from 1.
+        first: Bound of the first pause.
+        longest: Largest bound.
+        count: Number of the try, counted from 1.
         uniform: Source of randomness.
     """
     doublings = min(max(count - 1, 0), _MOST_DOUBLINGS)

@@ -1,4 +1,4 @@
-"""How one process takes part in one election."""
+"""Settings of an election."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from leader.protocol.paths import checked_root
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionConfig:
-    """Checked once, here, then trusted. Every participant should use the same.
+    """Settings of one participant in one election. They are checked once, in the constructor.
+
+    All participants should have the same values, except for `priority` and `nofailover`.
 
     Args:
         root: Absolute ZooKeeper path of this election, without a slash at the end.
-        guard_timeout: Longest wait for the guard's answer; silence means no.
-        requeue_backoff_min: Upper bound of the first random wait after an abdication. It doubles with each
-            abdication in a row, and begins anew for whoever led for `requeue_backoff_max`.
-        requeue_backoff_max: Upper bound of all of them.
+        guard_timeout: Limit of the wait for the guard's answer. No answer in time counts as a no.
+        requeue_backoff_min: Upper bound of the first random wait after an abdication. The bound doubles with
+            each abdication in a row. It starts again after a leadership of `requeue_backoff_max`.
+        requeue_backoff_max: Upper bound of all these waits.
         retry_max: Longest pause between two tries of a call that failed.
-        step_down_margin: How long before the session can end we stop leading by ourselves. Covers the
-            drift of our clock against the servers'.
-        handover_timeout: How long an abdicating leader waits for its `revoked` to return before it
-            lets the lock go. Fencing protects what it still does afterwards.
-        forced_takeover_after: How long everybody may decline before the best-ranked participant leads all the
-            same; None: nobody leads until a guard says yes.
-        priority: 0, or less for who shall lead only if nobody better is ready and in the queue.
-        nofailover: Never lead, never queue; be seen, that is all.
-        mend_access_lists: With a credential, close what is open below `root` once, at the start. Without it
-            nodes stay as they are; see `AclEnforcement`.
-        newest_schema: The newest schema of what this election protects that this participant knows. It does
-            not take the lead under a newer one. A new election begins with it; see `schema_raised`.
+        step_down_margin: A leader stops leading this long before its session can end. The margin covers the
+            drift between its clock and the servers' clocks.
+        handover_timeout: How long a leader that steps down waits for its `revoked` to return before it
+            releases the lock. After that, only fencing refuses the writes of `revoked`.
+        forced_takeover_after: After all guards have declined for this long, the best-ranked participant leads
+            nevertheless. None: no participant leads until its guard says yes.
+        priority: 0; below 0 for a reserve, which leads only if no better participant is ready and queued.
+        nofailover: True for a participant that never queues and never leads; the others see its card.
+        mend_access_lists: If True, a participant with a credential corrects the access lists below `root`,
+            once, at its start. If False, they stay as they are; see `AclEnforcement`.
+        newest_schema: Newest schema of the protected data that this participant knows. The participant does
+            not take the lead under a newer schema. A new election starts with it; see `schema_raised`.
     """
 
     root: str
@@ -70,5 +72,5 @@ class ElectionConfig:
         if self.requeue_backoff_max < self.requeue_backoff_min:
             raise ElectionConfigError(
                 f"requeue_backoff_max ({self.requeue_backoff_max}) must not be below requeue_backoff_min "
-                f"({self.requeue_backoff_min}); raise the one or lower the other"
+                f"({self.requeue_backoff_min}); raise the first or lower the second"
             )

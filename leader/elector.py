@@ -1,6 +1,6 @@
-"""The port behind which elections are exchanged: ZooKeeper, a single node, memory, one of your own.
+"""The port of elections. Behind it: ZooKeeper, a single node, memory, or an elector of your own.
 
-You give a `Guard` and an `Electable`; you get an `Elector` and its `ElectionStatus`.
+You provide a `Guard` and an `Electable`. You get an `Elector` and its `ElectionStatus`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Verdict:
     """The guard's answer.
 
     Args:
-        ready: Whether the candidate may lead.
-        reasons: Why not, or why only degraded, for people.
-        degraded: With `ready`: it may take the lead, but only if no other participant is ready then.
+        ready: True when the candidate may lead.
+        reasons: Why it may not lead, or why it is degraded; text for people.
+        degraded: With `ready`: the candidate takes the lead only if no other participant is ready then.
     """
 
     ready: bool
@@ -29,46 +29,46 @@ class Verdict:
     degraded: bool = False
 
     def why(self) -> str:
-        """The reasons of a no, in one line."""
+        """Return the reasons of a no in one line."""
         return "; ".join(self.reasons) or "the guard said no"
 
 
 class Guard(Protocol):
-    """Asked after the epoch is raised, before the electable is told. No, an exception and silence mean no.
+    """Decides whether a candidate may lead. Called after the epoch is raised and before `elected`.
 
-    With `ElectionConfig.forced_takeover_after`, a no or an exception of the best-ranked participant is
-    overruled after every guard has declined for that long; silence never is. So a guard is no place for a
-    condition of safety.
+    A no, an exception, and no answer in time count as a no. With `ElectionConfig.forced_takeover_after`, a no
+    or an exception of the best-ranked participant is overruled after all guards have declined for that long.
+    A missing answer is never overruled. So safety must not depend on a guard.
     """
 
     def __call__(self) -> Verdict:
-        """Judge. Called on the thread `leader-callbacks`.
+        """Return the verdict. Called on the thread `leader-callbacks`.
 
-        The answer must come within `guard_timeout` of the question. The question may wait for the thread, for
-        example behind a slow `revoked`, and that time counts.
+        The answer must come within `guard_timeout` of the question. That time includes the wait for the
+        thread, for example behind a slow `revoked`.
         """
         ...
 
 
 class Electable(Protocol):
-    """Whoever wants to lead. Called on the thread `leader-callbacks`, one call at a time, in order.
+    """Starts and stops the leader's work, on the thread `leader-callbacks`: one call at a time, in order.
 
-    The guard is asked on this thread too. While a call does not return, the guard is not asked, so this
-    participant takes no further term. `status().trouble` says so when it has not returned in time after the
-    end of the term: `handover_timeout` or `guard_timeout`, whichever is longer.
+    The guard is called on this thread too. While a call here does not return, the guard is not called, so
+    this participant takes no further term. `status().trouble` names a call that has not returned within
+    `handover_timeout` or `guard_timeout`, whichever is longer, after the end of its term.
     """
 
     def elected(self, leadership: Leadership) -> None:
-        """Lead, with this token. If this raises, the participant abdicates."""
+        """Start to lead, with the token of `leadership`. If this raises, the participant abdicates."""
         ...
 
     def revoked(self, leadership: Leadership, reason: str) -> None:
-        """Stop what this leadership began. It is over already; return soon."""
+        """Stop the work of this leadership. The leadership is already over; return soon."""
         ...
 
 
 class Phase(Enum):
-    """Where a participant stands. WAITING: for a session or for its latch, also after it lost either."""
+    """State of a participant. WAITING: it waits for a session or for its latch, also after it lost one."""
 
     LATENT = "latent"
     WAITING = "waiting"
@@ -82,23 +82,24 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionStatus:
-    """One moment of one participant. For showing only: decide with `is_leader` and the fencing token.
+    """State of one participant at one moment. For display; decide with `is_leader` and the fencing token.
 
     Args:
-        epoch: Of the present term of this participant, confirmed or not; None if there is none.
-        position: Place in the queue when it was last read, 0 being the oldest; None if not queued. Each
-            watches only the one before it, so it may be too high; `get_all_participants` reads anew.
-        predecessor: Name of the latch node before its own, which it watches.
-        last_abdication: Why it last left the queue or lost leadership.
+        epoch: Epoch of this participant's present term, confirmed or not; None without a term.
+        position: Position in the queue when the queue was last read; 0 is the oldest, None is not queued.
+            The number may be too high, because a participant watches only its predecessor;
+            `get_all_participants` reads the queue again.
+        predecessor: Name of the latch node directly before its own; the participant watches it.
+        last_abdication: Why it last left the queue or lost leadership; None once it leads again.
         last_verdict: The guard's last answer.
-        back_off_remaining: How long it stays out of the queue, without a `poke`.
-        trouble: Which call of guard or electable hangs; else what last went wrong with ZooKeeper, None once
-            something went right.
-        paused: Why an operator wants no change of leader; None without a pause.
-        everybody_declines: Nobody leads and every participant's guard says no, as last seen.
+        back_off_remaining: Time until it queues again, if `poke` is not called before.
+        trouble: The call of guard or electable that hangs; else the last failure with ZooKeeper, None after
+            a success.
+        paused: Reason of an operator's pause (no change of leader); None without a pause.
+        everybody_declines: True when there is no leader and every guard has said no, as last read.
         leading_for: Time since its leadership was confirmed; None while it does not lead.
-        proof_age: Time since the last proof that its latch stands.
-        time_left: Time until leadership ends unless it is proven again.
+        proof_age: Time since the last proof of its latch was sent; None without one.
+        time_left: Time until leadership ends if no further proof is committed; None without a term.
     """
 
     phase: Phase
@@ -115,44 +116,42 @@ class ElectionStatus:
     proof_age: timedelta | None = None
     time_left: timedelta | None = None
 
-    def why(self) -> str:  # noqa: C901 - one line for each thing worth saying
+    def why(self) -> str:  # noqa: C901 - one branch for each line of the text
         """Explain the phase, in one or more lines."""
-        lines = [_SAY[self.phase]]
+        lines = [_PHASE_TEXTS[self.phase]]
         if self.phase is Phase.LEADING:
             since = "" if self.leading_for is None else f", for {_seconds(self.leading_for)}"
             lines[0] += f" in epoch {self.epoch}{since}"
         if self.position:
-            lines.append(f"place {self.position} in the queue, behind {self.predecessor}")
+            lines.append(f"position {self.position} in the queue, behind {self.predecessor}")
         if self.time_left is not None:
-            lines.append(f"proven until {_seconds(self.time_left)} from now unless proven again")
+            lines.append(f"leadership ends in {_seconds(self.time_left)} without a further proof")
         if self.proof_age is not None:
             lines.append(f"last proof {_seconds(self.proof_age)} ago")
         if self.back_off_remaining is not None:
-            lines.append(
-                f"back in the queue in {_seconds(self.back_off_remaining)}, or when readiness changes"
-            )
+            lines.append(f"queues again in {_seconds(self.back_off_remaining)}, or when it becomes ready")
         if self.paused is not None:
             lines.append(f"elections are paused: {self.paused}")
         if self.everybody_declines:
-            lines.append("nobody leads: every participant's guard says no")
+            lines.append("there is no leader: every participant's guard says no")
         if self.last_verdict is not None and not self.last_verdict.ready:
             lines.append(f"the guard last said no: {self.last_verdict.why()}")
         if self.last_abdication is not None and self.phase is not Phase.LEADING:
-            lines.append(f"last left the queue or leadership because: {self.last_abdication}")
+            lines.append(f"last left the queue or lost leadership because: {self.last_abdication}")
         if self.trouble is not None:
             lines.append(f"trouble: {self.trouble}")
         return "\n".join(lines)
 
 
-_SAY = {
+_PHASE_TEXTS = {
     Phase.LATENT: "not in the queue",
     Phase.WAITING: "waits for ZooKeeper",
-    Phase.QUEUED: "stands in the queue",
+    Phase.QUEUED: "is in the queue",
     Phase.ELECTED: "is the oldest in the queue and takes the lock",
-    Phase.GUARDING: "holds the lock; the guard is being asked",
+    Phase.GUARDING: "holds the lock; waits for the guard's answer",
     Phase.LEADING: "leads",
-    Phase.BACKING_OFF: "stays out of the queue for a while",
-    Phase.CLOSED: "has left for good",
+    Phase.BACKING_OFF: "waits before it queues again",
+    Phase.CLOSED: "is closed",
 }
 
 
@@ -162,25 +161,30 @@ def _seconds(span: timedelta) -> str:
 
 @runtime_checkable
 class Elector(Protocol):
-    """One participant of an election. Its electable is told of each change exactly once, in order.
+    """One participant of an election. It calls its electable exactly once for each change, in order.
 
-    What every elector promises: a participant leads only after its guard has said yes in this very term (with
-    `forced_takeover_after`, a no or an exception is overruled after every guard has declined for that long;
-    silence never is); each term has a higher epoch than the one before; among those that share an election,
-    at most one leads. tests/contract holds all of ours to it. How far it reaches differs: ZooKeeper's across
-    machines, that in memory across one process, the single node's as far as nobody starts a second one.
+    Every elector guarantees:
+
+    - A participant leads only after its guard has said yes in the same term. With `forced_takeover_after`, a
+      no or an exception is overruled after all guards have declined for that long; a missing answer never is.
+    - Each term has a higher epoch than the term before.
+    - At most one of the participants that share an election leads. With ZooKeeper, these are all participants
+      of one root; in memory, those of one process and root; for a single node, only itself, or the processes
+      of one machine that share its `epoch_file`.
+
+    tests/contract runs one suite on all electors of this package.
     """
 
     def add_to_leader_lock_queue(self) -> None:
-        """Queue, at the end. Returns at once; does nothing if we queue already. Ends a back-off.
+        """Join the queue at the end. Returns at once. Does nothing if already queued. Ends a back-off.
 
         Raises:
-            ElectionStateError: It was closed.
+            ElectionStateError: The elector was closed.
         """
         ...
 
     def remove_from_leader_lock_queue(self) -> None:
-        """Leave the queue, leading or not, and stay out until added again. Returns at once."""
+        """Leave the queue, leader or not, and stay out until added again. Returns at once."""
         ...
 
     def close(self, timeout: timedelta) -> None:
@@ -188,48 +192,49 @@ class Elector(Protocol):
         ...
 
     def is_leader(self) -> bool:
-        """Whether we certainly lead at this moment. No I/O; any thread."""
+        """True when this participant certainly leads at this moment. No I/O; any thread."""
         ...
 
     def leadership(self) -> Leadership | None:
-        """The leadership, with its token, if we certainly lead at this moment. No I/O; any thread."""
+        """Return the leadership with its token; None unless `is_leader()`. No I/O; any thread."""
         ...
 
     def abdicate(self, reason: str) -> None:
-        """Leave the queue, leading or not; back off; queue again at the end. Returns at once."""
+        """Leave the queue, leader or not; wait (back-off); queue again at the end. Returns at once."""
         ...
 
     def poke(self) -> None:
-        """Say that the guard might answer otherwise now: ends a back-off. Returns at once."""
+        """End a back-off, because the guard may now answer differently. Returns at once."""
         ...
 
     def publish_readiness(
         self, ready: bool, *, missing: int = 0, missing_bytes: int = 0, reasons: tuple[str, ...] = ()
     ) -> None:
-        """Tell the others how ready we are. Who is not, yields to who is. Returns at once.
+        """Publish how ready this participant is. Returns at once.
 
-        To become ready ends a back-off; to say so again does not: `poke` does.
+        A participant that is not ready yields to a ready one. Becoming ready ends a back-off. Publishing
+        "ready" again does not; `poke` does.
 
         Args:
-            ready: Whether the guard would say yes.
-            missing: How many things are missing, if not.
-            missing_bytes: How much is left to fetch.
-            reasons: What is missing, for people.
+            ready: True when the guard would say yes.
+            missing: Number of things that are missing, if not ready.
+            missing_bytes: Bytes still to fetch.
+            reasons: What is missing; text for people.
         """
         ...
 
     def get_all_participants(self) -> list[ParticipantView]:
-        """Everybody in the queue, oldest first. ZooKeeperUnavailableError."""
+        """Read the queue, oldest first. ZooKeeperUnavailableError."""
         ...
 
     def get_leader(self) -> LeaderInfo | None:
-        """The confirmed leader. ZooKeeperUnavailableError, RecordError."""
+        """Read the confirmed leader; None without one. ZooKeeperUnavailableError, RecordError."""
         ...
 
     def get_epoch(self) -> EpochRecord | None:
-        """The newest epoch, and the schema of what the election protects. ZooKeeperUnavailableError."""
+        """Read the epoch node; None in a new election. ZooKeeperUnavailableError, RecordError."""
         ...
 
     def status(self) -> ElectionStatus:
-        """How we stand. No I/O; any thread."""
+        """Return the state of this participant. No I/O; any thread."""
         ...

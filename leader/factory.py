@@ -1,4 +1,4 @@
-"""Makes the elector that a configuration names."""
+"""Makes an elector from its name in a configuration."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from leader.zookeeper.session import ZooKeeperSession
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectorSetup:
-    """What an elector is made of. Which parts are needed depends on its kind.
+    """The parts of an elector. Its kind decides which of them it needs.
 
     Args:
         config: For every kind; `root` names the election.
-        participant: This participant, as the others see it.
+        participant: This participant, as the other participants see it.
         guard: See `Guard`.
-        electable: Told of each leadership.
-        session: For `zookeeper`, which needs it; started.
+        electable: See `Electable`.
+        session: A started session. `zookeeper` needs it.
         epoch_file: For `single`; see `SingleElector`.
-        journal: Told of each change; writes log lines without it.
-        clock: Must not stand still while the machine sleeps.
+        journal: Receives each change; without one, changes are written as log lines.
+        clock: Must not stop while the machine sleeps.
     """
 
     config: ElectionConfig
@@ -49,10 +49,10 @@ def make_elector(kind: str, setup: ElectorSetup) -> Elector:
     Args:
         kind: `zookeeper`, `single`, or `dotted.path:factory`, a callable of yours that takes an
             `ElectorSetup` and returns an `Elector`.
-        setup: What it is made of.
+        setup: Parts of the elector.
 
     Raises:
-        ElectionConfigError: There is no such kind, or it cannot be made of this setup.
+        ElectionConfigError: The kind is unknown or cannot be loaded, or it cannot be made from this setup.
     """
     match kind:
         case "zookeeper":
@@ -95,10 +95,10 @@ def _own(kind: str, setup: ElectorSetup) -> Elector:
     except (ImportError, AttributeError, ValueError) as exc:
         raise ElectionConfigError(
             f"elector {kind!r} cannot be loaded ({type(exc).__name__}: {exc}); check the spelling, and that "
-            f"the module is on the path"
+            f"the module is on Python's path"
         ) from exc
     if not callable(found):
-        raise ElectionConfigError(f"elector {kind!r} is no callable but a {type(found).__name__}")
+        raise ElectionConfigError(f"elector {kind!r} is not callable; it is a {type(found).__name__}")
     factory: Callable[[ElectorSetup], object] = found
     made = factory(setup)
     if not isinstance(made, Elector):

@@ -15,7 +15,7 @@ _log = structlog.get_logger("leader")
 
 @record
 class Move:
-    """One change of state. Its words are made when they are asked for.
+    """One change of state. The names below are computed when they are read.
 
     Args:
         machine: `latch` or `participant`.
@@ -46,7 +46,7 @@ class Move:
 
     @property
     def reason(self) -> str | None:
-        """Why, where event or state say so."""
+        """Why, if the event or the new state has a reason."""
         return getattr(self.event, "reason", None) or getattr(self.after, "reason", None)
 
 
@@ -79,10 +79,10 @@ Entry = Move | Granted | Revoked | Judged
 
 
 class Journal(Protocol):
-    """Called by the driver of the election, in order, some milliseconds after the fact. Must be quick."""
+    """Receives the entries in order, on the driver thread, some milliseconds after each change."""
 
     def record(self, entry: Entry) -> None:
-        """Take note of `entry`."""
+        """Record `entry`. Must return quickly: the election waits."""
         ...
 
 
@@ -95,7 +95,7 @@ class DeferredJournal:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to flush."""
+        """True when there is nothing to flush."""
         return not self._entries
 
     def record(self, entry: Entry) -> None:
@@ -103,12 +103,12 @@ class DeferredJournal:
         self._entries.append(entry)
 
     def flush(self) -> None:
-        """Pass on what was kept, in order. A journal that raises is logged, and loses the entry."""
+        """Pass the entries on, in order. If the journal raises, this is logged and the entry is lost."""
         entries, self._entries = self._entries, []
         for entry in entries:
             try:
                 self._journal.record(entry)
-            except Exception:  # noqa: BLE001 - foreign code: an entry is not worth a leadership
+            except Exception:  # noqa: BLE001 - foreign code: a lost entry must not end leadership
                 _log.exception("journal_raised")
 
 

@@ -1,4 +1,4 @@
-"""Curator's LeaderLatch: one lock, nothing above it. For guarded, fenced leadership: `LeaderLockQueue`."""
+"""Curator's LeaderLatch: a lock without guard and fence. `LeaderLockQueue` has both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LatchState(Enum):
-    """Where a latch stands in its life. Nothing leads back."""
+    """Life cycle of a latch, in this order. It never goes back to an earlier state."""
 
     LATENT = "latent"
     STARTED = "started"
@@ -41,34 +41,34 @@ class LatchState(Enum):
 
 
 class CloseMode(Enum):
-    """Whether the listeners of a leader that closes are told that it leads no more."""
+    """What `close` does for the listeners of a latch that leads: nothing, or call `not_leader`."""
 
     SILENT = "silent"
     NOTIFY_LEADER = "notify_leader"
 
 
 class LatchListener(Protocol):
-    """Told in order, one call at a time, on the listener's executor."""
+    """Called in order, one call at a time, on its executor or the thread `leader-latch-listeners`."""
 
     def is_leader(self) -> None:
         """The latch has gained the lock."""
         ...
 
     def not_leader(self) -> None:
-        """The latch has lost it."""
+        """The latch has lost the lock."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatchConfig:
-    """How one latch behaves. Checked once, here, then trusted.
+    """Settings of one latch. Checked once, in the constructor.
 
     Args:
         path: Absolute path of the queue node.
-        id: Who we are, for the others to read; may be empty, as with Curator.
-        suspended_policy: What a broken connection means for who holds the lock.
-        close_mode: Whether closing a leader tells its listeners, unless `close` says otherwise.
-        step_down_margin: How long before the session can end the lock counts as lost.
+        id: Id of this participant, for others to read; may be empty, as with Curator.
+        suspended_policy: What a broken connection means for the lock.
+        close_mode: Default of `close`.
+        step_down_margin: The lock counts as lost this long before the session can end.
         retry_max: Longest pause between two tries of a call that failed.
     """
 
@@ -88,12 +88,12 @@ class LatchConfig:
 
 
 class LeaderLatch:
-    """Holds its place in a queue until closed; leads while it is the oldest.
+    """Keeps a latch node in a queue until it is closed. Leads while that node is the oldest.
 
-    On the wire it is Curator's LeaderLatch, so that both can stand in one queue. What it does not have: an
-    epoch, a guard, a fence. A process that has just read `has_leadership() == True` may have lost it.
+    On the wire it is Curator's LeaderLatch, so both libraries can share one queue. It has no epoch, no guard
+    and no fence. A process that has just read `has_leadership() == True` may have lost the lock since.
 
-    Threads: `leader-latch`, and `leader-latch-listeners` for listeners without an executor of their own.
+    Threads: `leader-latch`, and `leader-latch-listeners` for listeners without an executor.
 
     Raises:
         ElectionConfigError: The margin does not fit the session timeout that ZooKeeper granted.
@@ -125,7 +125,7 @@ class LeaderLatch:
             clock=clock,
             uniform=random.uniform,
             retry_max=config.retry_max,
-            tell=self._heard_news,
+            tell=self._on_news,
             journal=deferred,
             policy=config.suspended_policy,
         )
@@ -142,31 +142,31 @@ class LeaderLatch:
         self._state = LatchState.LATENT
         self._ended = threading.Event()
         self._close_mode = config.close_mode
-        self._told = False  # that we lead; the latch's thread
+        self._notified = False  # True from `is_leader` until the lock is lost; driver thread only
 
     @property
     def id(self) -> str:
-        """Our id."""
+        """Id from the configuration."""
         return self._config.id
 
     @property
     def state(self) -> LatchState:
-        """Where we stand in our life."""
+        """Present state of the life cycle."""
         return self._state
 
     @property
     def own_node(self) -> str | None:
-        """Name of our latch node, if we have one."""
+        """Name of the latch node; None without one."""
         node = getattr(self._latch.state, "node", None)
         return None if node is None else node.name
 
     @property
     def trouble(self) -> str | None:
-        """What last went wrong with ZooKeeper; None once something went right. It goes on trying."""
+        """The last failure with ZooKeeper; None after a success. The latch keeps trying."""
         return self._latch.trouble
 
     def start(self) -> None:
-        """Queue. Returns at once; there need be no connection yet. ElectionStateError the second time."""
+        """Join the queue. Returns at once, also without a connection. ElectionStateError unless LATENT."""
         with self._condition:
             if self._state is not LatchState.LATENT:
                 raise ElectionStateError(f"this latch is {self._state.value}; make a new LeaderLatch")
@@ -175,12 +175,12 @@ class LeaderLatch:
         self._driver.post(lambda: self._latch.handle(m.Started()))
 
     def close(self, mode: CloseMode | None = None, *, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Leave the queue for good. Safe to repeat; who calls it while another does waits for that one.
+        """Leave the queue for ever. Safe to repeat: a second caller, except a listener, waits for the first.
 
         Args:
             mode: Overrides the configured close mode.
-            timeout: Longest wait until ZooKeeper confirms and listeners were told; after it the node may stay
-                until the session ends.
+            timeout: Limit of the wait for ZooKeeper's confirmation and for the listeners. After it, the node
+                may stay until the session ends.
         """
         with self._condition:
             before, self._state = self._state, LatchState.CLOSED
@@ -199,20 +199,20 @@ class LeaderLatch:
     def _end(self, countdown: Countdown) -> None:
         self._driver.post(lambda: self._latch.handle(m.CloseAsked()))
         if not self._driver.stop(countdown.remaining()):
-            _log.warning("latch_not_confirmed_deleted", advice="it goes with the session, at the latest")
+            _log.warning("latch_not_confirmed_deleted", advice="ZooKeeper deletes it when the session ends")
         self._driver.join(countdown.remaining())
         for mailbox in self._listeners:
             mailbox.close(countdown.remaining())
 
     def has_leadership(self) -> bool:
-        """Whether we certainly hold the lock at this moment. No I/O; any thread."""
+        """True when this latch certainly holds the lock at this moment. No I/O; any thread."""
         return self._state is LatchState.STARTED and self._lease.stands(self._lease.hold)
 
     def await_leadership(self, timeout: timedelta | None = None) -> bool:
-        """Wait until we lead.
+        """Wait until this latch leads.
 
         Returns:
-            False if `timeout` passed, or the latch was closed, before.
+            False if `timeout` passed before, or the latch was closed.
         """
         countdown = None if timeout is None else Countdown(timeout)
         with self._condition:
@@ -226,11 +226,11 @@ class LeaderLatch:
         return False
 
     def get_leader(self) -> ParticipantView | None:
-        """The first in the queue; None while there is nobody. See `get_participants`."""
+        """Read the first in the queue; None if the queue is empty. See `get_participants`."""
         return next(iter(self.get_participants()), None)
 
     def get_participants(self) -> list[ParticipantView]:
-        """Everybody in the queue, oldest first; the first is the leader.
+        """Read the queue, oldest first; the first is the leader.
 
         Raises:
             ZooKeeperUnavailableError: No answer.
@@ -238,47 +238,47 @@ class LeaderLatch:
         return read_latches(self._session, self._config.path)
 
     def add_listener(self, listener: LatchListener, executor: Executor | None = None) -> None:
-        """Be told of each change from now on.
+        """Add a listener; it is called for each change from now on.
 
         Args:
-            listener: Whom to tell.
-            executor: Runs the calls, one at a time and in order; a thread of our own without it.
+            listener: The listener.
+            executor: Runs the calls, one at a time and in order. Without one, a thread of the latch does.
         """
         with self._condition:
             self._listeners = [*self._listeners, _Mailbox(listener, executor)]
 
     def remove_listener(self, listener: LatchListener) -> None:
-        """Undo `add_listener`. Nothing happens if it was not added."""
+        """Undo `add_listener`. Does nothing if the listener was not added."""
         with self._condition:
             gone = [mailbox for mailbox in self._listeners if mailbox.listener is listener]
             self._listeners = [mailbox for mailbox in self._listeners if mailbox.listener is not listener]
         for mailbox in gone:
             mailbox.close(timedelta(0))
 
-    def _heard_news(self, news: m.News) -> None:
-        """The latch's thread."""
+    def _on_news(self, news: m.News) -> None:
+        """Runs on the driver thread."""
         match news:
             case m.Gained() if self._state is LatchState.STARTED:
-                self._told = True
-                self._tell(lambda listener: listener.is_leader())
-            case m.LatchLost() if self._told:
-                self._told = False
+                self._notified = True
+                self._notify(lambda listener: listener.is_leader())
+            case m.LatchLost() if self._notified:
+                self._notified = False
                 if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
-                    self._tell(lambda listener: listener.not_leader())
+                    self._notify(lambda listener: listener.not_leader())
             case m.Gained() | m.LatchLost():
-                pass  # gained when it was closed already
+                pass  # the lock was gained after `close`, so no listener was called
             case m.LatchVetoed() | m.LatchEnded():
                 pass
         with self._condition:
             self._condition.notify_all()
 
-    def _tell(self, call: Callable[[LatchListener], None]) -> None:
+    def _notify(self, call: Callable[[LatchListener], None]) -> None:
         for mailbox in self._listeners:
             mailbox.put(call)
 
 
 class _Mailbox:
-    """The calls of one listener, in order, one at a time, on its executor or on a thread of its own."""
+    """Runs the calls of one listener in order, one at a time, on its executor or on a thread of the latch."""
 
     def __init__(self, listener: LatchListener, executor: Executor | None) -> None:
         self.listener = listener
@@ -286,15 +286,15 @@ class _Mailbox:
         self._calls: deque[Callable[[LatchListener], None]] = deque()
         self._condition = threading.Condition()
         self._busy = False
-        self._teller: threading.Thread | None = None
+        self._caller: threading.Thread | None = None
 
     @property
     def here(self) -> bool:
-        """Whether the caller is this listener, being told."""
-        return self._teller is threading.current_thread()
+        """True when the calling thread runs a call of this listener."""
+        return self._caller is threading.current_thread()
 
     def put(self, call: Callable[[LatchListener], None]) -> None:
-        """Deliver `call`, later."""
+        """Run `call` later."""
         with self._condition:
             self._calls.append(call)
             if self._busy:
@@ -305,14 +305,14 @@ class _Mailbox:
                 self._executor.submit(self._deliver)
             else:
                 threading.Thread(target=self._deliver, name="leader-latch-listeners", daemon=True).start()
-        except RuntimeError:  # the executor was shut down: its owner does not want to hear any more
+        except RuntimeError:  # the executor was shut down: its owner wants no more calls
             _log.warning("listener_executor_closed")
             with self._condition:
                 self._calls.clear()
                 self._busy = False
 
     def close(self, timeout: timedelta) -> None:
-        """Wait until all is delivered, but not for ever; and not if it is the listener who closes."""
+        """Wait until all calls have returned, `timeout` at most. Does not wait within such a call."""
         with self._condition:
             if self.here:
                 return
@@ -323,12 +323,12 @@ class _Mailbox:
         while True:
             with self._condition:
                 if not self._calls:
-                    self._busy, self._teller = False, None
+                    self._busy, self._caller = False, None
                     self._condition.notify_all()
                     return
-                self._teller = threading.current_thread()
+                self._caller = threading.current_thread()
                 call = self._calls.popleft()
             try:
                 call(self.listener)
-            except BaseException:  # noqa: BLE001 - foreign code: the lock is what it is, whatever it says
+            except BaseException:  # noqa: BLE001 - foreign code: its exceptions do not change the lock
                 _log.exception("latch_listener_raised")

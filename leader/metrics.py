@@ -1,4 +1,4 @@
-"""Prometheus metrics of one participant, in a registry that is handed in."""
+"""Prometheus metrics of one participant, in the caller's registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MILLISECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 2.5, 10)
 
 
 class Watched(Protocol):
-    """The part of `Elector` that the metrics are read from. Neither call does I/O."""
+    """The methods of `Elector` that the metrics read. Neither does I/O."""
 
     def is_leader(self) -> bool:
         """See `Elector.is_leader`."""
@@ -27,11 +27,11 @@ class Watched(Protocol):
 
 
 class ElectionMetrics:
-    """A journal that counts, and passes each entry on.
+    """A journal that counts entries and passes each one on.
 
     Args:
-        registry: Where the metrics appear.
-        journal: Each entry is passed on to it; writes log lines without it.
+        registry: Registry of the metrics.
+        journal: Receives each entry after it is counted; without one, entries are written as log lines.
     """
 
     def __init__(self, registry: CollectorRegistry, journal: Journal | None = None) -> None:
@@ -39,15 +39,15 @@ class ElectionMetrics:
         self._registry = registry
         self._moves = Counter(
             "leader_transitions",
-            "Changes of state, by machine, new state and what caused it.",
-            labelnames=("machine", "now", "on"),  # closed sets of class names: some hundred series at most
+            "Changes of state, by machine, new state and event.",
+            labelnames=("machine", "now", "on"),  # closed sets of class names: a few hundred series at most
             registry=registry,
         )
         self._granted = Counter("leader_granted", "Leaderships that were confirmed.", registry=registry)
         self._revoked = Counter("leader_revoked", "Confirmed leaderships that ended.", registry=registry)
         self._handover = Histogram(
             "leader_confirm_duration_seconds",
-            "From gaining the lock to confirmed leadership: epoch raised, guard said yes.",
+            "From gaining the lock to confirmed leadership, including the guard's answer.",
             buckets=_MILLISECONDS,
             registry=registry,
         )
@@ -63,7 +63,7 @@ class ElectionMetrics:
         self._epoch = Gauge("leader_epoch", "Epoch of the last confirmed leadership here.", registry=registry)
 
     def watch(self, participant: Watched) -> None:
-        """Add gauges that are read from `participant` at each scrape. Once for each registry."""
+        """Add gauges that each scrape reads from `participant`. Call it once for each registry."""
         self._registry.register(_StatusCollector(participant))
 
     def record(self, entry: Entry) -> None:
@@ -85,16 +85,16 @@ class ElectionMetrics:
 
 _HELP = {
     "leader_is_leader": "1 if this participant certainly leads.",
-    "leader_queue_position": "Place in the queue, 0 being the oldest; -1 outside.",
-    "leader_everybody_declines": "1 while nobody leads and every guard says no.",
+    "leader_queue_position": "Position in the queue; 0 is the oldest, -1 is not queued.",
+    "leader_everybody_declines": "1 while there is no leader and every guard says no.",
     "leader_paused": "1 while an operator forbids a change of leader.",
-    "leader_proof_age_seconds": "Time since the last proof that this participant's latch stands.",
-    "leader_time_left_seconds": "Time until leadership ends, if it is not proven again.",
+    "leader_proof_age_seconds": "Time since the last proof of this participant's latch was sent.",
+    "leader_time_left_seconds": "Time until leadership ends if no further proof is committed.",
 }
 
 
 class _StatusCollector(Collector):
-    """Reads the participant at each scrape, so that no gauge is older than the scrape."""
+    """Reads the participant at each scrape, so no gauge is older than the scrape."""
 
     def __init__(self, participant: Watched) -> None:
         self._participant = participant

@@ -1,4 +1,4 @@
-"""Taking part in an election: the one class most users need."""
+"""`LeaderLockQueue`, a participant of an election. Most users need only this class."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_SHOWN = 5
-"""Of mended nodes, in the log."""
+_MAX_LOGGED = 5
+"""Limit of the corrected nodes that the log line names."""
 
 
 class LeaderLockQueue(BaseElector):
-    """Queues for one lock; leads when the lock is held, the epoch raised and the guard content.
+    """Queues for one lock. Leads once it holds the lock, the epoch is raised and the guard has said yes.
 
-    `is_leader` may turn false at any moment and does so by itself; but between asking and acting anything
-    can happen, so every write of leader state must be a `fenced_transaction` with the leadership's token.
+    `is_leader` can become false at any moment, without any call. A leader can be deposed between that check
+    and a write, so every write of leader state must be a `fenced_transaction` with the leadership's token.
 
-    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election` decides and asks
+    Threads, from the first `add_to_leader_lock_queue` until `close`: `leader-election` decides and calls
     ZooKeeper, `leader-callbacks` calls guard and electable. With a credential and `mend_access_lists` also
-    `leader-acl`: it mends access lists below the root once, and ends.
+    `leader-acl`: it corrects access lists below the root once, and ends.
 
     Args:
-        session: Started. Stays the caller's, who closes it after this queue.
-        guard: Asked with the lock held and the epoch raised; see `Guard`.
-        electable: Told of each leadership.
-        journal: Told of each change; writes log lines without it.
-        clock: Must not stand still while the machine sleeps.
+        session: A started session. The caller owns it, and closes it after this queue.
+        guard: Called while the lock is held and the epoch is raised; see `Guard`.
+        electable: See `Electable`.
+        journal: Receives each change; without one, changes are written as log lines.
+        clock: Must not stop while the machine sleeps.
 
     Raises:
         ElectionConfigError: The timings do not fit the session timeout that ZooKeeper granted.
@@ -95,7 +95,7 @@ class LeaderLockQueue(BaseElector):
 
 
 def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) -> threading.Thread:
-    """The thread that closes what others left open below `root`."""
+    """Return the thread that corrects the access lists below `root`."""
 
     def enforce() -> None:
         try:
@@ -104,7 +104,7 @@ def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) ->
             _log.warning("access_lists_not_enforced", root=root, error=str(exc))
             return
         if mended:
-            first = [str(difference) for difference in mended[:_SHOWN]]
+            first = [str(difference) for difference in mended[:_MAX_LOGGED]]
             _log.warning("access_lists_mended", root=root, nodes=len(mended), first=first)
 
     return threading.Thread(target=enforce, name="leader-acl", daemon=True)

@@ -1,1 +1,1 @@
-"""`python -m leader`: for operators, and for trying an election out."""
+"""`python -m leader`: for operators, and to try an election out."""

@@ -1,4 +1,4 @@
-"""The options that every command takes, and the session that they open."""
+"""The options of every command, and the session that they open."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Exit(IntEnum):
-    """What the command line exits with."""
+    """Exit codes."""
 
     OK = 0
     ODD = 1
-    """`doctor` found something, or a wait ended without what it waited for."""
+    """`doctor` found a problem, or a wait timed out."""
     USAGE = 2
     NOT_FOUND = 3
-    """Nobody leads, or there is no such participant."""
+    """There is no leader, or no such participant."""
     UNREACHABLE = 6
     DENIED = 7
     FAILED = 70
@@ -52,10 +52,10 @@ _EXITS = {
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What a command works on.
+    """The election that a command uses.
 
     Args:
-        as_json: Print JSON on stdout, one document for each thing said.
+        as_json: True: print JSON on stdout, one document for each call of `say`.
     """
 
     session: ZooKeeperSession
@@ -63,19 +63,19 @@ class Election:
     as_json: bool
 
     def say(self, data: Any, words: str) -> None:
-        """Print `data` for machines or `words` for people."""
+        """Print `data` as JSON if `as_json`, else `words`."""
         click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
 
 
 def on_election(command: F) -> F:
-    """Give a command the options of an election, and the election itself as its first argument."""
+    """Add the options of an election to a command, and pass the election as the first argument."""
 
     @click.option("--hosts", envvar="LEADER_HOSTS", required=True, help="ZooKeeper: host:port,host:port.")
-    @click.option("--root", envvar="LEADER_ROOT", required=True, help="Path of the election: /nimbus.")
+    @click.option("--root", envvar="LEADER_ROOT", required=True, help="Path of the election, e.g. /nimbus.")
     @click.option("--auth", envvar="LEADER_AUTH", help="digest:user:password or sasl:user:password.")
-    @click.option("--tls-ca", envvar="LEADER_TLS_CA", help="Speak TLS; PEM file of the authorities to trust.")
-    @click.option("--tls-cert", envvar="LEADER_TLS_CERT", help="PEM file of our own certificate.")
-    @click.option("--tls-key", envvar="LEADER_TLS_KEY", help="PEM file of its key.")
+    @click.option("--tls-ca", envvar="LEADER_TLS_CA", help="Use TLS; PEM file of the trusted authorities.")
+    @click.option("--tls-cert", envvar="LEADER_TLS_CERT", help="Use TLS; PEM file of the client certificate.")
+    @click.option("--tls-key", envvar="LEADER_TLS_KEY", help="PEM file of the certificate's key.")
     @click.option("--timeout", default=10.0, show_default=True, help="Longest wait for an answer, seconds.")
     @click.option("-o", "--output", type=_FORM, default="text", show_default=True, help="Form of the output.")
     @functools.wraps(command)
@@ -112,7 +112,7 @@ def on_election(command: F) -> F:
         finally:
             session.close(timedelta(seconds=5))
 
-    return run  # type: ignore[return-value]  # click reads the options off the wrapper
+    return run  # type: ignore[return-value]  # click reads the options from the wrapper
 
 
 def _auth(text: str | None) -> tuple[str, str] | None:

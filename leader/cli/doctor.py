@@ -1,4 +1,4 @@
-"""Examines an election and says what is odd. Reads only; needs no leader."""
+"""Checks an election and reports problems. Only reads; needs no leader."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from leader.zookeeper.session import ZooKeeperSession
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at.
+    """Result of one check.
 
     Args:
-        check: What was looked at.
-        ok: Whether it is as it should be.
+        check: What was checked.
+        ok: True when there is no problem.
         detail: What was found, and what to do about it.
     """
 
@@ -34,7 +34,7 @@ class Finding:
 
 
 def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
-    """Look at everything below `root`. ZooKeeperUnavailableError if there is no answer at all."""
+    """Check the nodes below `root`. ZooKeeperUnavailableError if ZooKeeper does not answer."""
     paths, findings = ElectionPaths(root), [_session(session)]
     try:
         epoch = read_epoch(session, root)
@@ -42,7 +42,7 @@ def examine(session: ZooKeeperSession, root: str) -> list[Finding]:
         findings.append(Finding("epoch", False, str(exc)))
     else:
         if epoch is None:
-            findings.append(Finding("epoch", False, f"{paths.epoch} is missing: nobody has led here yet"))
+            findings.append(Finding("epoch", False, f"{paths.epoch} is missing: no participant has led yet"))
             return findings
         findings.append(Finding("epoch", True, f"epoch {epoch.epoch}, schema {epoch.schema}"))
     try:
@@ -66,21 +66,19 @@ def _session(session: ZooKeeperSession) -> Finding:
         "session timeout",
         asked == granted,
         f"asked for {asked.total_seconds():g} s, granted {granted.total_seconds():g} s"
-        + ("" if asked == granted else "; the server's tickTime bounds it: set both to fit"),
+        + ("" if asked == granted else "; the server's tickTime limits it: change one of the two"),
     )
 
 
 def _leader(leader: LeaderInfo | None, views: list[ParticipantView]) -> Finding:
     if leader is None:
         who = f"; first in the queue is {views[0].participant.id}" if views else "; the queue is empty"
-        return Finding("leader", False, "nobody leads" + who)
+        return Finding("leader", False, "there is no leader" + who)
     first = views[0].participant.id if views else None
     holds = first == leader.participant.id
     detail = f"{leader.participant.id} leads in epoch {leader.epoch}"
     if not holds:
-        detail += (
-            f", but the oldest latch is that of {first}: a hand-over is under way, or it has lost the lock"
-        )
+        detail += f", but the oldest latch is that of {first}: a hand-over is under way, or it lost the lock"
     return Finding("leader", holds, detail)
 
 
@@ -91,12 +89,12 @@ def _queue(views: list[ParticipantView]) -> Iterator[Finding]:
             yield Finding(
                 "queue",
                 False,
-                f"{participant_id} stands in the queue {count} times: two processes with one id?",
+                f"{participant_id} is in the queue {count} times: do two processes have this id?",
             )
     strangers = [view.node for view in views if view.card is None]
     if strangers:
         yield Finding(
-            "queue", False, f"latches without a card, as Curator's have none: {', '.join(strangers)}"
+            "queue", False, f"latches without a card, for example Curator's: {', '.join(strangers)}"
         )
 
 
@@ -109,10 +107,10 @@ def _members(cards: list[Card], views: list[ParticipantView], leader: LeaderInfo
         elif card.declined or card.rank.unready == 2:
             yield Finding("member", False, f"{name} is not ready: {why or 'no reason given'}")
         elif name not in queued:
-            yield Finding("member", False, f"{name} is not in the queue; it backs off, or was removed")
+            yield Finding("member", False, f"{name} is not in the queue: it backs off, or was removed")
     able = [card for card in cards if not card.nofailover]
     if leader is None and able and all(card.declined for card in able):
-        yield Finding("members", False, "everybody declines: no guard says yes; see each member's reasons")
+        yield Finding("members", False, "every participant's guard says no; see each member's reasons")
 
 
 def _access(session: ZooKeeperSession, root: str) -> Iterator[Finding]:
@@ -126,7 +124,7 @@ def _access(session: ZooKeeperSession, root: str) -> Iterator[Finding]:
     for difference in differences:
         yield Finding("access lists", False, str(difference))
     if not differences:
-        yield Finding("access lists", True, "every node is closed to others")
+        yield Finding("access lists", True, "every node has the right list")
 
 
 def _control(session: ZooKeeperSession, root: str, leader: LeaderInfo | None) -> Iterator[Finding]:
@@ -141,8 +139,8 @@ def _control(session: ZooKeeperSession, root: str, leader: LeaderInfo | None) ->
             "control",
             there,
             f"paused for {control.pause.leader_id} ({control.pause.reason})"
-            + ("" if there else "; it does not lead, and nobody else may: end the pause with `resume`"),
+            + ("" if there else "; it does not lead, and no other may: end the pause with `resume`"),
         )
     if control.switchover is not None:
         wish = control.switchover
-        yield Finding("control", True, f"switchover to {wish.to or 'anybody'} wanted ({wish.reason})")
+        yield Finding("control", True, f"switchover to {wish.to or 'the next'} asked for ({wish.reason})")

@@ -1,4 +1,4 @@
-"""The commands. Each: one call, then print."""
+"""The commands. Each makes one call and prints the result."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _POLL = timedelta(milliseconds=200)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """See an election on ZooKeeper, and ask things of it.
+    """Show and control an election on ZooKeeper.
 
     Hosts and root may come from LEADER_HOSTS and LEADER_ROOT, a credential from LEADER_AUTH.
 
-    Exit codes: 0 done, 1 something is odd or did not happen in time, 2 wrong usage, 3 nobody leads or no such
+    Exit codes: 0 done, 1 a problem was found or a wait timed out, 2 wrong usage, 3 no leader or no such
     participant, 6 ZooKeeper not reachable, 7 not allowed.
     """
 
@@ -35,7 +35,7 @@ def main() -> None:
 @main.command()
 @on_election
 def participants(election: Election) -> None:
-    """List the queue, oldest first: who leads, who is next, who is ready."""
+    """List the queue, oldest first: which participant leads, and which are ready."""
     views = read_participants(election.session, election.root)
     election.say({"participants": [_view(view) for view in views]}, _table(views))
 
@@ -43,7 +43,7 @@ def participants(election: Election) -> None:
 @main.command()
 @on_election
 def leader(election: Election) -> None:
-    """Say who leads. Exit code 3 while nobody does."""
+    """Show the leader. Exit code 3 if there is none."""
     found = read_leader(election.session, election.root)
     election.say({"leader": _info(found)}, _sentence(found))
     if found is None:
@@ -52,11 +52,11 @@ def leader(election: Election) -> None:
 
 @main.command()
 @click.argument("participant")
-@click.option("--reason", default="asked by an operator", show_default=True, help="For the journal.")
-@click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
+@click.option("--reason", default="asked by an operator", show_default=True, help="For the log.")
+@click.option("--wait", default=30.0, show_default=True, help="Longest wait for the new leader, seconds.")
 @on_election
 def switchover(election: Election, participant: str, reason: str, wait: float) -> None:
-    """Hand leadership to PARTICIPANT. The leader finishes its work first; the successor's guard decides."""
+    """Hand leadership to PARTICIPANT. The leader first finishes its work; the successor's guard decides."""
     before = request_switchover(election.session, election.root, participant, reason)
     after = _await_other(election, before, wait)
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
@@ -66,32 +66,34 @@ def switchover(election: Election, participant: str, reason: str, wait: float) -
 
 
 @main.command()
-@click.option("--reason", default="asked by an operator", show_default=True, help="For the journal.")
-@click.option("--wait", default=30.0, show_default=True, help="Longest wait for it to happen, seconds.")
+@click.option("--reason", default="asked by an operator", show_default=True, help="For the log.")
+@click.option("--wait", default=30.0, show_default=True, help="Longest wait for the new leader, seconds.")
 @on_election
 def abdicate(election: Election, reason: str, wait: float) -> None:
-    """Ask the leader to step down for the next in line. It finishes its work first."""
+    """Ask the leader to step down for the next in line. The leader first finishes its work."""
     before = request_abdication(election.session, election.root, reason)
     after = _await_other(election, before, wait)
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None:
-        click.echo(f"error: nobody took the lead within {wait:g} s", err=True)
+        click.echo(f"error: no participant took the lead within {wait:g} s", err=True)
         sys.exit(Exit.ODD)
 
 
 @main.command()
-@click.option("--reason", default="asked by an operator", show_default=True, help="Shown to everybody.")
+@click.option(
+    "--reason", default="asked by an operator", show_default=True, help="Shown by every participant."
+)
 @on_election
 def pause(election: Election, reason: str) -> None:
     """Forbid any change of leader until `resume`.
 
-    A pause does not keep the leader alive: if it dies or loses its session, NOBODY leads until it is back
-    under the same id, or the pause ends.
+    A pause does not keep the leader alive: if the leader dies or loses its session, there is NO leader until
+    it is back under the same id, or the pause ends.
     """
     found = pause_election(election.session, election.root, reason)
     election.say(
         {"paused": True, "leader": _info(found)},
-        f"paused: {_sentence(found)}, and nobody else may. If it fails, nobody leads until `resume`.",
+        f"paused: {_sentence(found)}, and no other may. If it fails, there is no leader until `resume`.",
     )
 
 
@@ -106,9 +108,9 @@ def resume(election: Election) -> None:
 @main.command()
 @on_election
 def doctor(election: Election) -> None:
-    """Look everything over; exit code 1 if something is odd. Changes nothing, needs no leader."""
+    """Check the election; exit code 1 if there is a problem. Changes nothing, needs no leader."""
     findings = examine(election.session, election.root)
-    lines = [f"{'ok ' if one.ok else 'ODD'} {one.check}: {one.detail}" for one in findings]
+    lines = [f"{'ok ' if one.ok else 'BAD'} {one.check}: {one.detail}" for one in findings]
     data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
     election.say({"findings": data}, "\n".join(lines))
     if not all(one.ok for one in findings):
@@ -116,7 +118,7 @@ def doctor(election: Election) -> None:
 
 
 def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:
-    """Wait until there is a leader of another epoch. None: not in time."""
+    """Wait until there is a leader of another epoch. None if there is none in time."""
     countdown = Countdown(timedelta(seconds=wait_s))
     while countdown.remaining() > timedelta(0):
         found = read_leader(election.session, election.root)
@@ -150,15 +152,15 @@ def _view(view: ParticipantView) -> dict[str, Any]:
 
 def _sentence(info: LeaderInfo | None) -> str:
     if info is None:
-        return "nobody leads"
+        return "there is no leader"
     who = info.participant
     return f"{who.id} at {who.host}:{who.port} leads in epoch {info.epoch}"
 
 
 def _table(views: list[ParticipantView]) -> str:
     if not views:
-        return "nobody is in the queue"
-    rows = [("place", "id", "address", "leads", "ready")]
+        return "the queue is empty"
+    rows = [("position", "id", "address", "leads", "ready")]
     for view in views:
         data = _view(view)
         ready = {True: "yes", False: "no: " + "; ".join(data["reasons"]), None: "not known"}[data["ready"]]

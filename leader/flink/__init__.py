@@ -1,6 +1,7 @@
-"""Leader election and retrieval for components, after Flink's high-availability services.
+"""Leader election and retrieval for components, modelled on Flink's high-availability services.
 
-- `service`: `LeaderElectionService`, several components on one election. `component`: one of them, with its
-  contender and the node that says where it can be reached.
-- `retrieval`: `LeaderRetrievalService` follows a leader from outside. `view`: what it knows of that leader.
+- `service`: `LeaderElectionService`, several components in one election.
+- `component`: one component, with its contender and the node that publishes its address.
+- `retrieval`: `LeaderRetrievalService`, which follows a leader without queueing.
+- `view`: what is known of that leader.
 """

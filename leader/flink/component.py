@@ -1,11 +1,11 @@
-"""One component of an election service: its contender, and the node that says where it can be reached.
+"""One component of an election service: its contender, and the node that publishes its address.
 
 Every write of the node is one transaction with a check of the epoch and of the leader's latch, so a deposed
-leader publishes nothing. The node is watched and corrected when somebody else changes it. A write that fails
-is tried again while the term lasts.
+leader publishes nothing. The component watches the node and corrects it when another client changes it. A
+write that fails is tried again while the term lasts.
 
-The thread `leader-service` calls all of it, with no lock held. The term may end while a contender is called,
-so it is asked for again after each call.
+Only the thread `leader-service` calls the methods, and it holds no lock then. The term may end during a call
+of a contender, so the present term is read again after the call.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RETRY_MAX = timedelta(seconds=2)
 
 
 class LeaderContender(Protocol):
-    """Wants to lead as one component. Called on the thread `leader-service`, one call at a time.
+    """Leads one component. Called on the thread `leader-service`, one call at a time.
 
-    All components of a service share this thread: while one contender blocks it, the others wait. A contender
-    that starts something long does so on a thread of its own, and asks `has_leadership` where it matters.
-    The service holds no lock during a call.
+    All components of a service share this thread: while one contender blocks it, the others wait. Long work
+    needs a thread of its own, which must check `has_leadership` before each act that needs leadership. The
+    service holds no lock during a call.
     """
 
     @property
@@ -46,18 +46,21 @@ class LeaderContender(Protocol):
         ...
 
     def grant(self, session: UUID) -> None:
-        """Lead under this session id; then confirm it with an address.
+        """Start to lead under this session id; then confirm it with an address.
 
         If this raises, the participant abdicates, since all components share one leadership.
         """
         ...
 
     def revoke(self) -> None:
-        """Stop what the last grant began. The leadership is over already; return soon."""
+        """Stop the work of the last grant. The leadership is already over; return soon."""
         ...
 
     def handle_error(self, error: LeaderError) -> None:
-        """The leader information could not be written. It is tried again; only the first failure is told."""
+        """Receive the first of several failures in a row to write the leader information.
+
+        The write is tried again while the term lasts. There is no call if the term is over already.
+        """
         ...
 
 
@@ -73,12 +76,12 @@ class Component:
     """See the module.
 
     Args:
-        name: Of the component, for logs.
-        path: Of the node.
-        session: The elector's. Without one nothing is published, as with an elector that needs no ZooKeeper.
+        name: Name of the component, for logs.
+        path: Path of the node.
+        session: The elector's session. None: nothing is published, for an elector without ZooKeeper.
         post: Puts a job into the inbox of the thread `leader-service`.
-        present: The present term.
-        abdicate: Ends it, for this reason.
+        present: Returns the present term.
+        abdicate: Ends the term, for this reason.
         clock: Times the retries.
     """
 
@@ -96,19 +99,19 @@ class Component:
         self.name, self._session, self._post = name, session, post
         self._present, self._abdicate, self._clock = present, abdicate, clock
         self.contender: LeaderContender | None = None
-        """Who is registered. Changed under the service's lock; any thread may read it."""
+        """The registered contender. Changed under the service's lock; any thread may read it."""
         self._granted: tuple[UUID, LeaderContender] | None = None  # not revoked yet
         self._node = EphemeralNode(path)
         self._executor = None if session is None else SessionExecutor(session, self._on_watch)
         self._published: tuple[bytes, FencingToken] | None = None
         self._failures = 0
         self.retry_at: timedelta | None = None
-        """When `settle` is due again; None if the node is as it should be."""
+        """When `settle` must run again; None if no retry is due."""
 
     # --- the contender --------------------------------------------------------------------------------
 
     def grant(self, term: Term) -> None:
-        """Tell the contender that it leads, if there is one and `term` is the present one."""
+        """Call the contender's `grant`, if there is a contender and `term` is the present term."""
         contender = self.contender
         if self._present() is not term or contender is None or self._granted is not None:
             return
@@ -121,7 +124,7 @@ class Component:
                 self._abdicate(f"component {self.name} cannot lead: {in_words(exc)}")
 
     def revoke(self) -> None:
-        """Tell the contender that it leads no more, if it was told that it does."""
+        """Call the contender's `revoke`, if its `grant` was called."""
         granted, self._granted = self._granted, None
         if granted is None:
             return
@@ -132,7 +135,7 @@ class Component:
             _log.exception("revoke_raised", component=self.name, contender=contender.description)
 
     def leave(self, contender: LeaderContender) -> None:
-        """Revoke `contender`, which is not registered any more, and withdraw what it published."""
+        """Revoke `contender`, which is no longer registered, and withdraw what it published."""
         if self._granted is not None and self._granted[1] is contender:
             self.revoke()
             self.withdraw()
@@ -140,7 +143,7 @@ class Component:
     # --- the node -------------------------------------------------------------------------------------
 
     def confirm(self, session: UUID, address: str) -> None:
-        """Publish the address, and keep the node so until `withdraw`, if `session` is that of the term."""
+        """Publish the address and keep the node correct until `withdraw`, if `session` is the term's."""
         term, granted = self._present(), self._granted
         if term is None or granted is None or not term.session == granted[0] == session:
             _log.info("stale_confirmation_ignored", component=self.name, session=str(session))
@@ -151,12 +154,12 @@ class Component:
         self.settle()
 
     def withdraw(self) -> None:
-        """Delete the node, if it is ours."""
+        """Stop publishing, and delete the node if this component wrote it."""
         self._published = None
         self.settle()
 
     def settle(self) -> None:
-        """Compare the node with what it should be, and correct it. If that fails, set `retry_at`."""
+        """Read the node and correct it. If that fails, set `retry_at`."""
         self.retry_at = None
         if self._session is None or self._executor is None:
             return
@@ -171,7 +174,7 @@ class Component:
                 self._executor.run(self._node.withdraw(session_id))
         except LeaderError as exc:
             self._failed(exc)
-        except Exception as exc:  # noqa: BLE001 - whatever it was, it is logged, told and tried again
+        except Exception as exc:  # noqa: BLE001 - it is logged, reported to the contender and tried again
             _log.exception("publication_failed_unforeseen", component=self.name)
             self._failed(PublicationError(component=self.name, cause=exc))
         else:
@@ -191,6 +194,6 @@ class Component:
             _log.exception("handle_error_raised", component=self.name, contender=contender.description)
 
     def _on_watch(self, path: str, gone: bool) -> None:  # noqa: ARG002 - the executor's
-        """Kazoo's connection thread: only enqueue. Without a path, it is the connection that broke."""
+        """Kazoo's connection thread: only enqueue. An empty path means that the connection broke."""
         if path:
             self._post(self.settle)

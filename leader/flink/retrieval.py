@@ -1,16 +1,21 @@
-"""Following a leader from outside: the election's leader, or that of one component.
+"""Follows a leader without queueing: the election's leader, or that of one component.
 
-One node is watched, and read anew after each change and each reconnect. A view (`LeaderView`) is CURRENT
-after a reading; it names no leader if the node is not there. It is STALE as soon as the connection breaks. It
-is UNKNOWN when the session is over, or when the connection has been broken for longer than the session
-timeout: the retrieval times that itself, since a client that is cut off is not told.
+The service watches one node. It reads the node again after each change and each reconnect, and every three
+session timeouts. The view (`LeaderView`) is
 
-Never backwards: an epoch below one that was seen means that ZooKeeper's data was wiped or restored from an
-old copy. The view is then UNKNOWN, with the reason, until an epoch above is read or a new service is made.
+- CURRENT after a read. It names no leader if the node does not exist.
+- STALE as soon as the connection breaks, or after a read without an answer.
+- UNKNOWN when the session is over, when the connection has been broken for longer than the session timeout
+  (the service measures that time, because a client that is cut off gets no event), or when the node's content
+  is invalid.
 
-Not guaranteed: that the leader of a view still leads when the view is read. A view is good for finding an
-address, not for deciding who may write: for that there are `FencingToken`s. A component's view says nothing
-of a newer leader whose component has not confirmed yet: compare epochs where it matters.
+The epoch of views never falls. A lower epoch means that ZooKeeper's data was wiped or restored from an old
+copy. The view is then UNKNOWN, with the reason, until an epoch at least as high is read or a new service is
+made.
+
+Not guaranteed: that the leader of a view still leads when the view is read. Use a view to find an address,
+not to decide which participant may write: that needs a `FencingToken`. A component's view does not show a
+newer leader whose component has not confirmed yet: compare epochs if that matters.
 """
 
 from __future__ import annotations
@@ -46,9 +51,9 @@ class LeaderRetrievalListener(Protocol):
     """Called on the thread `leader-retrieval-listener`, one call at a time, in order."""
 
     def leader_changed(self, view: LeaderView) -> None:
-        """What is known of the leader has changed. The first call follows the first reading.
+        """The view has changed in more than `as_of`. The first call follows the first read of the node.
 
-        Until ZooKeeper has answered once, nothing is told: the view is UNKNOWN as before.
+        Until ZooKeeper has answered once, there is no call: the view is UNKNOWN.
         """
         ...
 
@@ -56,14 +61,14 @@ class LeaderRetrievalListener(Protocol):
 class LeaderRetrievalService:
     """See the module.
 
-    Threads, from `start` until `stop`: `leader-retrieval` reads, `leader-retrieval-listener` calls the
-    listener, so that a slow listener delays neither a reading nor `view`.
+    Threads, from `start` until `stop`: `leader-retrieval` reads the node, `leader-retrieval-listener` calls
+    the listener. So a slow listener delays neither a read nor `view`.
 
     Args:
-        session: Started. Stays the caller's.
-        root: Of the election.
-        component: The component whose leader information to follow; without it, the election's leader.
-        clock: Must not stand still while the machine sleeps.
+        session: A started session. The caller closes it.
+        root: Root of the election.
+        component: The component to follow; None: the election's leader.
+        clock: Must not stop while the machine sleeps.
 
     Raises:
         ElectionConfigError: The root or the component cannot be a path in ZooKeeper.
@@ -80,8 +85,8 @@ class LeaderRetrievalService:
         self._session, self._clock = session, clock
         self._executor = SessionExecutor(session, self._on_watch)
         self._known = Knowledge.none(clock())  # replaced as a whole; read by any thread
-        self._told: LeaderView | None = None  # what the listener was told last
-        self._answered = False  # whether the node was ever read
+        self._notified: LeaderView | None = None  # the view of the listener's last call
+        self._answered = False  # True when ZooKeeper has answered a read of the node
         self._cut_off_at: timedelta | None = None
         self._retry_at: timedelta | None = None
         self._failures = 0
@@ -89,17 +94,17 @@ class LeaderRetrievalService:
         self._reader = InboxThread(
             "leader-retrieval", due_at=self._due_at, expired=self._expired, clock=clock
         )
-        self._teller = InboxThread("leader-retrieval-listener")
+        self._notifier = InboxThread("leader-retrieval-listener")
         self._lock = threading.Lock()  # held for a few instructions, never while calling foreign code
         self._started = self._stopped = False
 
     # --- any thread -------------------------------------------------------------------------------
 
     def start(self, listener: LeaderRetrievalListener | None = None) -> None:
-        """Begin to follow. Returns at once; there need be no connection yet.
+        """Begin to follow. Returns at once, also without a connection.
 
         Args:
-            listener: Told of each change. Without one, ask `view`.
+            listener: Called for each change. Without one, use `view`.
 
         Raises:
             ElectionStateError: It was started before.
@@ -111,11 +116,11 @@ class LeaderRetrievalService:
         self._listener = listener
         self._session.add_listener(self._on_session)
         self._reader.post(self._look)
-        self._teller.start()
+        self._notifier.start()
         self._reader.start()
 
     def stop(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """End. A call of the listener that has begun may still run. Safe to repeat, and within that call."""
+        """Stop. A call of the listener that has begun may still run. Safe to repeat, and within that call."""
         countdown = Countdown(timeout)
         with self._lock:
             first, self._stopped = not self._stopped, True
@@ -123,13 +128,13 @@ class LeaderRetrievalService:
             return
         self._session.remove_listener(self._on_session)
         self._reader.end()
-        self._teller.end()
-        for thread in (self._reader, self._teller):
+        self._notifier.end()
+        for thread in (self._reader, self._notifier):
             if not thread.join(countdown.remaining()):
                 _log.warning("retrieval_still_busy", path=self._path)
 
     def view(self) -> LeaderView:
-        """What is known at this moment. No I/O. May be ahead of what the listener was told."""
+        """Return the view at this moment. No I/O. It may be newer than the listener's last view."""
         known, unknown_at = self._known, self._unknown_at
         if self._stopped or not self._started:
             return known.forgot("the retrieval does not run", known.view.as_of).view
@@ -143,7 +148,7 @@ class LeaderRetrievalService:
 
     @property
     def _unknown_at(self) -> timedelta | None:
-        """When the connection has been broken for as long as the session lasts; None if it is not broken."""
+        """When the connection will have been broken for the session timeout; None if it is not broken."""
         cut_off_at = self._cut_off_at
         return None if cut_off_at is None else cut_off_at + self._session.negotiated_timeout
 
@@ -173,18 +178,18 @@ class LeaderRetrievalService:
                 self._learn(self._known.forgot(_OVER, at))
 
     def _look(self) -> None:
-        """Read the node, and watch it."""
+        """Read the node, watch it, and update the view."""
         self._retry_at = None
         if not self._session.is_connected:
-            return  # `_link` looks when there is a connection
+            return  # `_link` reads when there is a connection
         at = self._clock()
-        # In case a watch got lost. Otherwise a watch comes sooner.
+        # In case a watch got lost. Otherwise the watch fires before.
         self._retry_at = at + self._session.negotiated_timeout * 3
         try:
             known = self._read(at)
         except LeaderError as exc:
             self._again_later()
-            # A retryable error says nothing of the node; any other says that the node cannot be read.
+            # After a retryable error the node's content is unknown. Any other error: it cannot be read.
             self._answered = self._answered or not exc.retryable
             known = self._known.doubted(str(exc)) if exc.retryable else self._known.forgot(str(exc), at)
         else:
@@ -192,7 +197,7 @@ class LeaderRetrievalService:
         self._learn(known)
 
     def _read(self, at: timedelta) -> Knowledge:
-        """Read the node and watch it. RecordError if it holds what no leader writes."""
+        """Read the node and watch it. RecordError if a leader cannot have written its content."""
         found = self._executor.run(watched(self._path))
         if found is None:
             return self._known.read(LeaderView(ViewState.CURRENT, at))
@@ -218,15 +223,15 @@ class LeaderRetrievalService:
 
     def _learn(self, known: Knowledge) -> None:
         self._known, view = known, known.view
-        if not self._answered or (self._told is not None and view.says_the_same(self._told)):
+        if not self._answered or (self._notified is not None and view.says_the_same(self._notified)):
             return
         if view.state is ViewState.UNKNOWN:
             _log.info("leader_unknown", path=self._path, reason=view.reason)
-        self._told = view
+        self._notified = view
         if self._listener is not None:
-            self._teller.post(partial(self._tell, self._listener, view))
+            self._notifier.post(partial(self._notify, self._listener, view))
 
-    def _tell(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
+    def _notify(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
         if not self._stopped:
             listener.leader_changed(view)
 

@@ -1,12 +1,12 @@
 """Several components that lead together: one election, one ZooKeeper session, one session id for each term.
 
-Flink's leader election service, with an epoch and a fence below it. When the participant is elected, the
-contender of each component is granted a session id, the same for all and never used again (FLINK-30462). The
-contender confirms it with its address, which is then published in `components/<name>`. A confirmation of an
-older session id changes nothing (FLINK-11524, FLINK-11855).
+This is Flink's leader election service on an election with epoch and fence. When the participant is elected,
+the service grants a session id to the contender of each component. The id is the same for all and never used
+again (FLINK-30462). A contender confirms it with its address, which the service publishes in
+`components/<name>`. A confirmation of an older session id changes nothing (FLINK-11524, FLINK-11855).
 
-Not guaranteed: that `has_leadership` is still true when its caller acts; write what matters with a
-`fenced_transaction`, or through a store that checks the epoch.
+Not guaranteed: that `has_leadership` is still true when its caller acts. Write what matters with a
+`fenced_transaction`, or to a store that checks the epoch.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class LeaderElectionService:
     and writes their nodes.
 
     Args:
-        elect: Makes the elector, given whom to tell, as `LeaderLockQueue` and `make_elector` do.
-        root: That of the election.
-        session: Where leader information is published: the elector's own session. Without one nothing is
-            published, as with an elector that needs no ZooKeeper.
+        elect: Makes the elector for the given electable, for example with `make_elector`.
+        root: Root of the election.
+        session: The elector's session, which publishes leader information. None: nothing is published, for an
+            elector without ZooKeeper.
         clock: Times the retries.
 
     Raises:
@@ -64,7 +64,7 @@ class LeaderElectionService:
         self._term: Term | None = None
         self._started = self._stopped = False
         self._ended = threading.Event()
-        self._revocation = threading.Event()  # set when the contenders have been told, or `stop` gives up
+        self._revocation = threading.Event()  # set when all are revoked and withdrawn, or `stop` gives up
         self._thread = InboxThread(
             "leader-service", due_at=self._due_at, expired=self._settle_due, clock=clock
         )
@@ -74,7 +74,7 @@ class LeaderElectionService:
 
     @property
     def elector(self) -> Elector:
-        """The election below: its status, its participants, abdication."""
+        """The elector of all components: status, participants, abdication."""
         return self._elector
 
     def election(self, component: str) -> LeaderElection:
@@ -99,11 +99,11 @@ class LeaderElectionService:
             return self._elections[component]
 
     def start(self) -> None:
-        """Queue. Returns at once.
+        """Join the queue. Returns at once.
 
         Raises:
-            ElectionStateError: It was started before.
-            LeaderError: The elector cannot be started; nothing is left behind.
+            ElectionStateError: It was started or stopped before.
+            LeaderError: The elector cannot be started. The service is then as before.
         """
         with self._lock:
             if self._started or self._stopped:
@@ -120,36 +120,36 @@ class LeaderElectionService:
         self._thread.start()
 
     def stop(self, timeout: timedelta = STOP_TIMEOUT) -> None:
-        """Revoke every contender that leads, withdraw what was published, leave the election. For good.
+        """Revoke every contender that leads, withdraw what was published, and leave the election for ever.
 
-        Safe to repeat: a second caller waits for the first, within its own `timeout`. Safe within a callback,
-        where it returns at once and the rest follows the callback. A contender that blocks delays it by half
+        Safe to repeat: a second caller waits for the first, within its own `timeout`. Safe within a callback:
+        it returns at once, and the rest happens after the callback. A contender that blocks delays it by half
         of `timeout` at most.
         """
-        countdown, told = Countdown(timeout), threading.Event()
+        countdown, done = Countdown(timeout), threading.Event()
         with self._lock:
             first, self._stopped = not self._stopped, True
             self._term = None
             if first and self._started:
-                self._thread.post(partial(self._revoke_all, told))
+                self._thread.post(partial(self._revoke_all, done))
                 if self._thread.here:
                     self._thread.post(lambda: self._elector.close(timeout))
                     self._thread.post(self._ended.set)
                 self._thread.end()
         if first and self._started:
-            self._finish(countdown, told)
+            self._finish(countdown, done)
         elif first:
             self._ended.set()
         elif not self._thread.here:
             self._ended.wait(timeout.total_seconds())
 
-    def _finish(self, countdown: Countdown, told: threading.Event) -> None:
+    def _finish(self, countdown: Countdown, done: threading.Event) -> None:
         if self._session is not None:
             self._session.remove_listener(self._on_session)
         if self._thread.here:
             return
         try:
-            if not told.wait(countdown.remaining().total_seconds() / 2):
+            if not done.wait(countdown.remaining().total_seconds() / 2):
                 _log.warning("contender_still_busy")
                 self._revocation.set()
             self._elector.close(countdown.remaining())
@@ -159,7 +159,7 @@ class LeaderElectionService:
             self._ended.set()
 
     def has_leadership(self, session: UUID) -> bool:
-        """Whether this session id is the one issued, and the participant certainly leads now. No I/O."""
+        """True when `session` was issued for the present term and the participant certainly leads. No I/O."""
         term = self._term
         if term is None or term.session != session:
             return False
@@ -167,7 +167,7 @@ class LeaderElectionService:
         return leadership is not None and leadership.epoch == term.leadership.epoch
 
     def _post(self, job: Callable[[], None]) -> bool:
-        """Give the thread `leader-service` a job. False if the service does not run: the job is not done."""
+        """Give the thread `leader-service` a job. False if the service does not run: the job is dropped."""
         with self._lock:
             runs = self._started and not self._stopped
             if runs:
@@ -177,7 +177,7 @@ class LeaderElectionService:
     # --- the elector's threads ------------------------------------------------------------------------
 
     def elected(self, leadership: Leadership) -> None:
-        """See `Electable.elected`. For the elector alone."""
+        """See `Electable.elected`. Only the elector calls it."""
         term = Term(leadership, uuid4())
         with self._lock:
             if self._stopped:
@@ -186,21 +186,21 @@ class LeaderElectionService:
             self._thread.post(partial(self._grant_all, term))
 
     def revoked(self, leadership: Leadership, reason: str) -> None:  # noqa: ARG002 - the port's
-        """See `Electable.revoked`. For the elector alone.
+        """See `Electable.revoked`. Only the elector calls it.
 
-        Returns when the contenders were told, so that the elector does not release the lock before. A
-        contender that hangs holds the calling thread. The elector takes no further term until `revoked`
-        returns, and the contenders could not be told of one. `stop` ends the wait.
+        Returns when all components are revoked and withdrawn, so the elector does not release the lock
+        before. A contender that hangs blocks the calling thread. Until this call returns, the elector takes
+        no further term, because the contenders could not be called for it. `stop` ends the wait.
         """
-        told = threading.Event()
+        done = threading.Event()
         with self._lock:
             self._term = None
             if self._stopped:
-                return  # `stop` revokes them
-            self._revocation = told
-            self._thread.post(partial(self._revoke_all, told))
-        if not self._thread.here:  # an elector may call `revoked` within `abdicate`
-            told.wait()
+                return  # `stop` revokes the contenders
+            self._revocation = done
+            self._thread.post(partial(self._revoke_all, done))
+        if not self._thread.here:  # an elector may call `revoked` within `abdicate`, on this very thread
+            done.wait()
 
     # --- the thread `leader-service` ------------------------------------------------------------------
 
@@ -212,8 +212,8 @@ class LeaderElectionService:
         for component in self._components:
             component.grant(term)
 
-    def _revoke_all(self, told: threading.Event) -> None:
-        """Revoke all, then withdraw all. `told` is set when both are done."""
+    def _revoke_all(self, done: threading.Event) -> None:
+        """Revoke all, then withdraw all. `done` is set when both have ended."""
         components = self._components
         try:
             for component in components:
@@ -221,15 +221,15 @@ class LeaderElectionService:
             for component in components:
                 component.withdraw()
         finally:
-            told.set()
+            done.set()
 
     def _settle_all(self) -> None:
-        """Correct what is published, whatever the pauses between tries: there is a new connection."""
+        """Correct all nodes after a reconnect, without waiting for `retry_at`."""
         for component in self._components:
             component.settle()
 
     def _settle_due(self) -> None:
-        """Try again where a retry is due. Each component has pauses of its own."""
+        """Try again for each component whose retry is due."""
         now = self._clock()
         for component in self._components:
             if component.retry_at is not None and component.retry_at <= now:
@@ -254,14 +254,14 @@ class LeaderElection:
 
     @property
     def component(self) -> str:
-        """Its name."""
+        """Name of the component."""
         return self._component.name
 
     def start(self, contender: LeaderContender) -> None:
         """Register a contender. It is granted leadership when the participant leads, or leads already.
 
         Raises:
-            ElectionStateError: There is a contender already, or the service was stopped.
+            ElectionStateError: Another contender is registered, or the service was stopped.
         """
         service = self._service
         with service._lock:
@@ -274,30 +274,30 @@ class LeaderElection:
                     service._post(partial(self._component.grant, term))
         if present is not None:
             raise ElectionStateError(
-                f"component {self.component} has a contender ({present.description}); stop that first"
+                f"component {self.component} has a contender ({present.description}); stop it first"
             )
 
     def stop(self, timeout: timedelta = STOP_TIMEOUT) -> None:
-        """Unregister the contender: it is revoked, if granted, and told nothing more. Other components go on.
+        """Unregister the contender: revoke it if it leads, and call it no more. Other components continue.
 
-        Safe to repeat; safe within a callback, where it returns at once and `revoke` follows the callback.
+        Safe to repeat. Safe within a callback: it returns at once, and `revoke` is called after the callback.
         """
-        told = threading.Event()
+        done = threading.Event()
         with self._service._lock:
             contender, self._component.contender = self._component.contender, None
-            if contender is None or not self._service._post(partial(self._leave, contender, told)):
-                return  # a service that does not run has revoked it, or is about to
-        if not self._service._thread.here and not told.wait(timeout.total_seconds()):
+            if contender is None or not self._service._post(partial(self._leave, contender, done)):
+                return  # no contender; or the service does not run, and its `stop` revokes the contender
+        if not self._service._thread.here and not done.wait(timeout.total_seconds()):
             _log.warning("contender_still_busy", component=self.component)
 
-    def _leave(self, contender: LeaderContender, told: threading.Event) -> None:
+    def _leave(self, contender: LeaderContender, done: threading.Event) -> None:
         try:
             self._component.leave(contender)
         finally:
-            told.set()
+            done.set()
 
     def confirm_leadership(self, session: UUID, address: str) -> None:
-        """Publish where this component can be reached. Returns at once; ignored if `session` is over.
+        """Publish the address of this component. Returns at once. Ignored if `session` is over.
 
         Raises:
             ElectionConfigError: The address is empty.
@@ -307,5 +307,5 @@ class LeaderElection:
         self._service._post(partial(self._component.confirm, session, address))
 
     def has_leadership(self, session: UUID) -> bool:
-        """Whether this component leads under this session id at this moment. No I/O."""
+        """True when this component certainly leads under this session id at this moment. No I/O."""
         return self._component.contender is not None and self._service.has_leadership(session)

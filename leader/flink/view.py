@@ -1,10 +1,10 @@
 """What is known of a leader, and how that changes. Pure: no clock, no thread, no ZooKeeper.
 
-The invariants; tests/property holds them against random histories:
+The invariants. tests/property checks them with random histories:
 
-1. Epochs of views that name a leader never fall; within one epoch, the node that is shown never becomes an
-   older one.
-2. A view is CURRENT only by a reading, and no longer than the link lasts on which it was made.
+1. The epoch of views that name a leader never falls. Within one epoch, the view of an older node never
+   follows the view of a newer one.
+2. A view becomes CURRENT only by a read, and stays so no longer than the connection of that read lasts.
 3. UNKNOWN names no leader.
 """
 
@@ -16,10 +16,10 @@ from enum import Enum
 
 
 class ViewState(Enum):
-    """How much a view is worth.
+    """How reliable a view is.
 
-    CURRENT: read, and watched since. STALE: the connection broke, or a reading failed; the view is the last
-    one known. UNKNOWN: the session is over, or may be; or the node holds what cannot be right.
+    CURRENT: read, and watched since. STALE: the connection broke, or a read failed; the view is the last one
+    known. UNKNOWN: the session is over, or may be; or the content of the node is invalid.
     """
 
     CURRENT = "current"
@@ -29,16 +29,16 @@ class ViewState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """Who leads, as far as it is known.
+    """The leader, as far as it is known.
 
     Args:
-        state: How much the view is worth.
-        as_of: When ZooKeeper was asked, by the clock of the retrieval.
-        id: Of the leading participant; None for no leader (CURRENT, STALE) or for not known (UNKNOWN).
-        address: `host:port` of the participant, or what the component confirmed; None if it gave none.
-        epoch: Of its term.
-        session: ZooKeeper session of the leader, in hexadecimal; of a component, the session id of its term.
-        reason: Why it is not current.
+        state: How reliable the view is.
+        as_of: When the read was sent to ZooKeeper, by the clock of the retrieval.
+        id: Id of the leader; None for no leader (CURRENT, STALE) or for not known (UNKNOWN).
+        address: `host:port` of the participant, or the address that the component confirmed; None if unset.
+        epoch: Epoch of the leader's term.
+        session: ZooKeeper session of the leader, in hexadecimal. For a component, the session id of its term.
+        reason: Why the view is not CURRENT.
     """
 
     state: ViewState
@@ -50,17 +50,17 @@ class LeaderView:
     reason: str = ""
 
     def says_the_same(self, other: LeaderView) -> bool:
-        """Whether the two differ in nothing but `as_of`."""
+        """True when the two views differ only in `as_of`."""
         return replace(self, as_of=other.as_of) == other
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """The present view, and the newest node that was ever seen.
+    """The present view, and the newest node that was ever read.
 
     Args:
         view: The present view.
-        highest: Epoch of that node, and the transaction that made it.
+        highest: Epoch of the newest node, and the transaction that created that node.
     """
 
     view: LeaderView
@@ -68,11 +68,11 @@ class Knowledge:
 
     @classmethod
     def none(cls, at: timedelta) -> Knowledge:
-        """Before anything was read."""
+        """Make the knowledge before the first read."""
         return cls(_unknown(at, "nothing was read yet"))
 
     def read(self, view: LeaderView, created_zxid: int = 0) -> Knowledge:
-        """The node was read and says `view`; transaction `created_zxid` made the node."""
+        """The node was read and contains `view`; transaction `created_zxid` created the node."""
         if view.epoch is None:
             return replace(self, view=view)
         order = (view.epoch, created_zxid)
@@ -81,7 +81,7 @@ class Knowledge:
         return Knowledge(view, order)
 
     def doubted(self, reason: str) -> Knowledge:
-        """The connection broke, or a reading failed."""
+        """The connection broke, or a read failed."""
         if self.view.state is not ViewState.CURRENT:
             return self
         return replace(self, view=replace(self.view, state=ViewState.STALE, reason=reason))
@@ -94,7 +94,7 @@ class Knowledge:
         return (
             f"a leader of epoch {order[0]} was read (zxid {order[1]:#x}) after one of epoch "
             f"{self.highest[0]} (zxid {self.highest[1]:#x}): ZooKeeper's data was wiped or restored. Make a "
-            f"new retrieval once the election is in order"
+            f"new retrieval when the election is repaired"
         )
 
 

@@ -1,4 +1,4 @@
-"""What operators want: the content of `control`."""
+"""The node `control`: what operators ask for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from leader.protocol.record import decode, encode, field
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """An operator wants no change of leader.
+    """An operator forbids a change of leader.
 
     Args:
-        leader_id: Who led then and may go on, or take the lead again.
-        reason: Why, for people.
+        leader_id: The leader at that time. During the pause, only this participant may lead.
+        reason: Why; text for people.
     """
 
     leader_id: str
@@ -24,12 +24,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Switchover:
-    """An operator wants a named participant to lead.
+    """An operator asks the leader to hand over.
 
     Args:
-        to: Its id; empty for whoever is next.
-        epoch: The epoch that shall end.
-        reason: Why, for people.
+        to: Id of the participant that takes the lead; empty: the next in line.
+        epoch: The epoch that must end.
+        reason: Why; text for people.
     """
 
     to: str
@@ -37,15 +37,15 @@ class Switchover:
     reason: str
 
     def in_words(self) -> str:
-        """What the electable is told as the reason; `asked_to_step_down` reads it."""
+        """Return the reason that `Electable.revoked` receives; `asked_to_step_down` parses it."""
         return f"switchover to {self.to}: {self.reason}" if self.to else f"abdication: {self.reason}"
 
 
 class StepDownWish(NamedTuple):
-    """What an operator asked a leader for, through the control node."""
+    """A hand-over that an operator asked for through the control node."""
 
     to: str
-    """Id of a participant; empty: whoever is next."""
+    """Id of a participant; empty: the next in line."""
     reason: str
 
 
@@ -53,14 +53,14 @@ _IN_WORDS = re.compile(r"(?:switchover to (?P<to>.+?)|abdication): (?P<reason>.*
 
 
 def asked_to_step_down(reason: str) -> StepDownWish | None:
-    """The wish behind the end of a leadership, by the reason that `Electable.revoked` was told."""
+    """Parse the reason that `Electable.revoked` received. None if no operator asked for a hand-over."""
     found = _IN_WORDS.fullmatch(reason)
     return None if found is None else StepDownWish(found["to"] or "", found["reason"])
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What operators want."""
+    """What operators ask for."""
 
     pause: Pause | None = None
     switchover: Switchover | None = None
@@ -77,7 +77,7 @@ def encode_control(control: Control) -> bytes:
 
 
 def decode_control(data: bytes, path: str) -> Control:
-    """Read the control node. RecordError names `path` if it is not ours."""
+    """Read the control node. RecordError names `path` if the content is invalid."""
     fields = decode(data, path)
     pause, switchover = fields.get("pause"), fields.get("switchover")
     return Control(

@@ -1,7 +1,6 @@
-"""An ephemeral node that this process keeps as it should be: the leader node, a card, a component's node.
+"""An ephemeral node that this process keeps correct: the leader node, a card, a component's node.
 
-Whatever somebody did to it (deleted it, wrote over it, put another node in its place), `keep` puts it right.
-Steps only.
+If another client deletes, overwrites or replaces the node, `keep` corrects it. Steps only.
 """
 
 from __future__ import annotations
@@ -37,69 +36,70 @@ _TRIES = 4
 
 
 class EphemeralNode:
-    """See the module. One driver at a time.
+    """See the module. Only one thread may run its steps at a time.
 
     Args:
-        path: Of the node. Its parent is made where it is missing.
-        objects: Called with the content of another session's node; raises if that must not be replaced.
+        path: Path of the node. A missing parent is created.
+        objects: Called with the content of another session's node. Raises if that node must not be replaced.
     """
 
     def __init__(self, path: str, objects: Callable[[bytes], None] = lambda _data: None) -> None:
         self.path, self._objects = path, objects
-        self._wrote: tuple[bytes, int] | None = None  # what we asked for last, and our session then
+        self._wrote: tuple[bytes, int] | None = None  # content and session of the last write that was sent
 
     @property
     def may_be_ours(self) -> bool:
-        """Whether a node that we wrote may be there."""
+        """True when a node that this object wrote may exist."""
         return self._wrote is not None
 
     def keep(
         self, data: bytes, session_id: int, fences: tuple[Check, ...] = (), *, watch: bool
     ) -> Steps[RefusedError | None]:
-        """Write the node, or correct it. A node of ours that is right already is only read.
+        """Write the node, or correct it. A correct node that this session wrote is only read.
 
         Args:
-            data: What it must hold.
-            session_id: Of the present session, which must own it.
-            fences: What each write is checked against, in the same transaction.
-            watch: Whether to end with a read that finds the node right and watches it. Without it nothing is
-                read after a write.
+            data: Required content.
+            session_id: The present session. It must own the node.
+            fences: Checks in the transaction of each write.
+            watch: True: the last step is a read that finds the node correct and watches it. False: nothing
+                is read after a write.
 
         Returns:
-            Why a fence refused the write; None if the node is as it should be.
+            Why a fence refused the write; None if the node is correct.
 
         Raises:
             NotPermittedError: An access list forbids it.
-            NotEmptyError: What is in the way has children.
-            RecordError: Somebody changes it as fast as we do.
+            NotEmptyError: A node with children is in the way.
+            RecordError: Another client changes the node as fast as this one writes it.
         """
         found: tuple[bytes, Stat] | None = None
-        look = self._wrote is not None and self._wrote[1] == session_id  # else it is most likely not there
+        look = self._wrote is not None and self._wrote[1] == session_id  # else it most likely does not exist
         for _ in range(_TRIES):
             if look:
                 found = yield from self._look(watch)
                 if found is not None and found[0] == data and found[1].owner == session_id:
                     self._wrote = (data, session_id)
                     return None
-                self._judge(found, session_id)
+                self._check_found(found, session_id)
             failed = yield from self._write(found, data, session_id, fences)
             if failed is None and not watch:
                 return None
             if failed is not None and failed.index < len(fences):
                 return failed.cause
-            look = True  # what we wrote may be touched before we watch it
+            look = True  # another client may have changed the node before this read sets the watch
         raise RecordError(
-            f"somebody keeps changing {self.path}, {_TRIES} times while we wrote it; find out who"
+            f"another client keeps changing {self.path}: {_TRIES} times during one write; find that client"
         )
 
     def withdraw(self, session_id: int | None) -> Steps[None]:
-        """Delete what we wrote, if it is there and ours.
+        """Delete the node, if this object wrote it and the present session owns it.
 
-        Should another put a node in its place at that very moment, that may be deleted: its owner watches it,
-        or looks again, and makes it anew.
+        If another client replaces the node between the read and the delete, the new node may be deleted. Its
+        owner watches it, or reads it again later, and creates it again.
 
         Args:
-            session_id: Of the present session. A node of another session went with it: nothing is asked then.
+            session_id: The present session. If another session wrote the node, ZooKeeper deletes the node
+                with that session, and no request is sent.
         """
         if self._wrote is not None and self._wrote[1] == session_id:
             with suppress(NodeMissingError, VersionMismatchError):
@@ -109,7 +109,7 @@ class EphemeralNode:
         self._wrote = None
 
     def forget(self) -> None:
-        """The node is known to be deleted."""
+        """Note that the node is deleted."""
         self._wrote = None
 
     def _look(self, watch: bool) -> Steps[tuple[bytes, Stat] | None]:
@@ -118,8 +118,8 @@ class EphemeralNode:
         except NodeMissingError:
             return None
 
-    def _judge(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
-        """Say that our node was touched, and ask whether another's must stay."""
+    def _check_found(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
+        """Log a change by another client. Call `objects` if another session owns the node."""
         if self._wrote is not None and (found is None or (found[0], found[1].owner) != self._wrote):
             _log.warning("ephemeral_node_corrected", path=self.path)
         if found is not None and found[1].owner != session_id:
@@ -128,13 +128,13 @@ class EphemeralNode:
     def _write(
         self, found: tuple[bytes, Stat] | None, data: bytes, session_id: int, fences: tuple[Check, ...]
     ) -> Steps[TransactionFailedError | None]:
-        """Write in the place of what was found there. Returns why nothing was written."""
+        """Write the node in place of `found`. Return why nothing was written; None after a write."""
         write: tuple[Operation, ...] = (Create(self.path, data, ephemeral=True),)
         if found is not None and found[1].owner == session_id:
             write = (SetData(self.path, data, found[1].version),)
         elif found is not None:
             write = (Delete(self.path, found[1].version), *write)
-        before, self._wrote = self._wrote, (data, session_id)  # also if we never hear that it is there
+        before, self._wrote = self._wrote, (data, session_id)  # before the answer, which may be lost
         try:
             yield from transaction(*fences, *write)
         except TransactionFailedError as exc:

@@ -1,4 +1,4 @@
-"""Who takes part: the content of a latch node, and the card in `members/<id>`."""
+"""Participants: the content of a latch node, and the card in `members/<id>`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Participant:
     """One process that takes part in the election.
 
     Args:
-        id: Name in the cluster, the same after a restart; also the data of its latch, as with Curator.
-        host: Where it can be reached.
-        port: Ditto; 1 to 65535, or 0 if it serves nothing.
-        boot_id: New at each start of the process, so that a dead one is not taken for its heir.
+        id: Name in the cluster, the same after a restart. Also the data of its latch, as with Curator.
+        host: Host at which it can be reached.
+        port: Port on that host, 1 to 65535; 0 if it serves nothing.
+        boot_id: New at each start of the process. Distinguishes the process from an earlier one with its id.
 
     Raises:
-        ElectionConfigError: The id cannot name a ZooKeeper node, or the port is none.
+        ElectionConfigError: The id cannot name a ZooKeeper node, or the port is out of range.
     """
 
     id: str
@@ -37,7 +37,7 @@ class Participant:
 
     @classmethod
     def of_any(cls, participant_id: str) -> Participant:
-        """A stranger of whom only the id is known, which may be one that we would not take ourselves."""
+        """Make a participant with only an id. The id is not checked, because a Curator latch may have any."""
         stranger = object.__new__(cls)
         for name, value in (("id", participant_id), ("host", ""), ("port", 0), ("boot_id", "")):
             object.__setattr__(stranger, name, value)
@@ -45,20 +45,20 @@ class Participant:
 
 
 def encode_id(participant: Participant) -> bytes:
-    """Content of a latch node: the id, as Curator writes and reads it."""
+    """Return the content of a latch node: the id, as Curator writes and reads it."""
     return participant.id.encode()
 
 
 def decode_id(data: bytes, path: str) -> str:
-    """Read a latch node, ours or Curator's. RecordError names `path` if it holds no text."""
+    """Read a latch node of this package or of Curator. RecordError names `path` if it is not text."""
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
-        raise RecordError(f"{path} holds no participant id; delete the node if it is not needed") from exc
+        raise RecordError(f"{path} contains no participant id; delete the node if it is not needed") from exc
 
 
 def participant_fields(participant: Participant) -> dict[str, Any]:
-    """A participant, as records that hold one name it."""
+    """Return the fields of a participant, as records contain them."""
     return {
         "id": participant.id,
         "host": participant.host,
@@ -68,7 +68,7 @@ def participant_fields(participant: Participant) -> dict[str, Any]:
 
 
 def read_participant(fields: Mapping[str, Any], path: str) -> Participant:
-    """The opposite of `participant_fields`. RecordError names `path` if there is none."""
+    """Undo `participant_fields`. RecordError names `path` if a field is invalid."""
     try:
         return Participant(
             id=field(fields, "id", str, path),
@@ -77,23 +77,23 @@ def read_participant(fields: Mapping[str, Any], path: str) -> Participant:
             boot_id=field(fields, "boot_id", str, path),
         )
     except ElectionConfigError as exc:
-        raise RecordError(f"{path} names no participant ({exc}); delete the node") from exc
+        raise RecordError(f"{path} contains no valid participant ({exc}); delete the node") from exc
 
 
 MOST_REASONS, LONGEST_REASON = 5, 200
-"""Reasons on a card, and characters of each: a guard may have thousands, and a node must stay small."""
+"""Limits of a card: reasons, and characters of each. A guard may have thousands; a node must stay small."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rank:
-    """How far a participant is from being able to lead; less is better, so ranks have a total order.
+    """Order of participants by how much they lack to lead. Less is better; the order is total.
 
     Args:
-        unready: 0 if ready, 1 if not known, 2 if not.
-        missing: How many things it lacks.
-        missing_bytes: How much is left to fetch.
-        reserve: 0 for who shall lead, more for who shall lead only if nobody else can.
-        id: Of the participant; makes the best one unique.
+        unready: 0 if ready, 1 if not known, 2 if not ready.
+        missing: Number of things that are missing.
+        missing_bytes: Bytes still to fetch.
+        reserve: 0; above 0 for a reserve, which yields to every ready participant with a better rank.
+        id: Id of the participant. It makes all ranks different.
     """
 
     unready: int = 1
@@ -105,17 +105,19 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a participant says of itself, in the queue or out of it.
+    """What a participant publishes about itself, in the queue or out of it.
 
     Args:
-        session_id: Owner of its latch and of this card.
-        rank: Its readiness, for the others to compare with theirs.
-        nofailover: It never leads.
-        reasons: Why it is not ready, or why its guard last said no; the first few, each cut.
-        declined: Its guard said no, and has not been content since.
-        leads: It has taken the lead; who stands behind it is next in line.
-        queues: It can take the lock, now or after a back-off: false out of the queue for good, and while
-            something other than its guard bars it, such as an id in use or a schema that it does not know.
+        session_id: Session that owns its latch and this card.
+        rank: Its readiness; participants compare their ranks.
+        nofailover: True when it never leads.
+        reasons: Why it is not ready, or why its guard last said no. Limited by `MOST_REASONS` and
+            `LONGEST_REASON`.
+        declined: True from a no of its guard until the guard says yes or the participant becomes ready.
+        leads: True when it has taken the lead. The participant behind it is then next in line.
+        queues: True when it can take the lock, now or after a back-off. False after its removal from the
+            queue, and while something other than its guard bars it, for example an id in use or a schema that
+            it does not know.
     """
 
     participant: Participant
@@ -129,16 +131,16 @@ class Card:
 
     @property
     def may_yield(self) -> bool:
-        """Not ready, or a reserve."""
+        """True when it is not ready, or is a reserve."""
         return self.rank.unready == 2 or self.rank.reserve > 0
 
 
 def yields_to(own: Card, others: Iterable[Card]) -> Card | None:
-    """The participant that takes the lead instead of `own`: the best that is ready, if it is better.
+    """Return the participant to which `own` yields: the best ready one, if its rank is better; else None.
 
     Args:
-        own: Of the first in the queue.
-        others: Of the other participants in the queue.
+        own: Card of the first in the queue.
+        others: Cards of the other participants in the queue.
     """
     ready = [card for card in others if card.rank.unready == 0 and not card.nofailover]
     best = min(ready, key=lambda card: card.rank, default=None)
@@ -146,7 +148,7 @@ def yields_to(own: Card, others: Iterable[Card]) -> Card | None:
 
 
 def encode_card(card: Card) -> bytes:
-    """Content of a member node."""
+    """Return the content of a member node."""
     rank = card.rank
     return encode(
         participant_fields(card.participant)
@@ -166,7 +168,7 @@ def encode_card(card: Card) -> bytes:
 
 
 def decode_card(data: bytes, path: str) -> Card:
-    """Read a member node. RecordError names `path` if it is not ours."""
+    """Read a member node. RecordError names `path` if the content is invalid."""
     fields = decode(data, path)
     participant = read_participant(fields, path)
 

@@ -1,7 +1,7 @@
-"""Every ZooKeeper path of an election, spelled here and nowhere else.
+"""All ZooKeeper paths of an election. No other module spells them.
 
-The names of latch nodes are those of Curator's LeaderLatch, so that both can stand in one queue and each
-can read it: `_c_<uuid>-latch-<sequence>`.
+Latch nodes have the names of Curator's LeaderLatch: `_c_<uuid>-latch-<sequence>`. So both libraries can share
+one queue and read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HALF_RANGE = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class LatchName:
-    """The name of one latch node, taken apart. `sequence` orders the queue."""
+    """The parsed name of a latch node. `sequence` orders the queue."""
 
     name: str
     prefix: str
@@ -36,8 +36,8 @@ class ElectionPaths:
     | `epoch` | persistent | epoch number; the node's version is the fencing token |
     | `leader` | ephemeral | the confirmed leader |
     | `members/<id>` | ephemeral | card of a participant, in the queue or not |
-    | `handover-<epoch>-<latch>` | made and deleted in one transaction | nothing: who watches it is told |
-    | `control` | persistent, made when first used | what operators want: pause, switchover |
+    | `handover-<epoch>-<latch>` | made and deleted in one transaction | nothing; fires a watch |
+    | `control` | persistent, made when first used | what operators ask for: pause, switchover |
     | `components/<name>` | ephemeral | address of the leader's component of that name |
     """
 
@@ -51,7 +51,7 @@ class ElectionPaths:
         self.components = f"{root}/components"
 
     def handover(self, epoch: int, latch: str) -> str:
-        """Made and deleted in the transaction that raises the epoch for the latch node called `latch`."""
+        """Path of the node that a leader makes and deletes when it raises the epoch for the latch `latch`."""
         return f"{self.root}/handover-{epoch}-{latch}"
 
     def latch(self, name: str) -> str:
@@ -59,16 +59,16 @@ class ElectionPaths:
         return f"{self.queue}/{name}"
 
     def card(self, participant_id: str) -> str:
-        """The card of one participant."""
+        """Path of the card of one participant."""
         return f"{self.members}/{participant_id}"
 
     def component(self, name: str) -> str:
-        """The leader information of one component."""
+        """Path of the leader information of one component."""
         return f"{self.components}/{name}"
 
 
 def checked_root(root: str, what: str = "root") -> str:
-    """Return `root` if ZooKeeper takes it as the path of a node. ElectionConfigError otherwise."""
+    """Return `root` if it is a valid path of a ZooKeeper node. ElectionConfigError otherwise."""
     names = root.split("/")
     if not _ROOT.fullmatch(root) or "." in names or ".." in names or root.split("/")[1] == "zookeeper":
         raise ElectionConfigError(
@@ -88,15 +88,15 @@ def checked_name(name: str, what: str) -> str:
 
 
 def new_latch_prefix() -> str:
-    """Begin the name of a new latch node: unique, so that it can be found again if the reply is lost."""
+    """Return the start of a new latch's name. It is unique, so a node whose reply was lost can be found."""
     return f"_c_{uuid.uuid4()}-latch-"
 
 
 def in_queue_order(children: Iterable[str]) -> list[LatchName]:
-    """Sort children of the queue node, oldest first; what is no latch is left out.
+    """Sort the children of the queue node, oldest first. Children that are not latches are left out.
 
-    ZooKeeper returns children in no order, and the GUID comes first in the name. Its sequence is a
-    signed number of 32 bits: after 2147483647 comes -2147483648, which is younger.
+    ZooKeeper returns children without an order, and the name begins with the GUID. The sequence is a signed
+    number of 32 bits: -2147483648 follows 2147483647 and is younger.
     """
     matches = (_LATCH.fullmatch(child) for child in children)
     latches = [LatchName(m.string, m["prefix"], int(m["sequence"])) for m in matches if m]

@@ -1,6 +1,6 @@
-"""The form of values: `record` for those of this process, `encode` and `decode` for those in nodes.
+"""The form of records: `record` for values in this process, `encode` and `decode` for content of nodes.
 
-A node holds JSON with the number of its schema; it is checked field by field.
+A node contains JSON with the number of its schema. Each field is checked when it is read.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from leader.errors import RecordError
 T = TypeVar("T")
 
 SCHEMA = 1
-"""Of every record but the epoch."""
+"""Schema of every record except the epoch."""
 
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """A dataclass that is never changed: the type checker sees to that.
+    """Make a dataclass whose fields are never changed. The type checker enforces that.
 
-    One that is frozen takes twice as long to make, since each of its fields is set through a function. A
-    hand-over makes some fifty, one after the other, while nobody leads.
+    A frozen dataclass takes twice as long to make, since each field is set through a function. A hand-over
+    makes about fifty records, one after the other, while there is no leader.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
-    """Content of a node, with the schema."""
+    """Return the content of a node, with the schema."""
     return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True).encode()
 
 
 def decode(data: bytes, path: str, *, any_schema: bool = False) -> Mapping[str, Any]:
-    """Read a node. RecordError names `path` if it holds no record, or one of another schema."""
+    """Read a node. RecordError names `path` if it contains no record, or one of another schema."""
     try:
         fields = json.loads(data)
     except ValueError as exc:
-        raise RecordError(f"{path} holds no JSON; delete the node if it is not needed") from exc
+        raise RecordError(f"{path} contains no JSON; delete the node if it is not needed") from exc
     schema = fields.get("schema") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or (schema != SCHEMA and not any_schema):
         raise RecordError(
-            f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older side"
+            f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older release"
         )
     return fields
 
 
 def field(fields: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
-    """One field of a record. RecordError names `path` if it is not of this very type."""
+    """Return one field of a record. RecordError names `path` if its type is not exactly `kind`."""
     value = fields.get(name)
-    if type(value) is not kind:  # not isinstance: a bool is an int, and no epoch
-        raise RecordError(f"{path}: field {name!r} is {value!r}, wanted {kind.__name__}; delete the node")
+    if type(value) is not kind:  # not isinstance: a bool is an int, but not an epoch
+        raise RecordError(f"{path}: field {name!r} is {value!r}, expected {kind.__name__}; delete the node")
     return value

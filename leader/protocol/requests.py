@@ -1,15 +1,14 @@
-"""The questions an election puts to ZooKeeper, as plain values, and how steps ask them.
+"""Requests to ZooKeeper as values, and generators (steps) that send them.
 
-A step is a generator: it yields one request at a time and is sent the answer, or has the error thrown in.
-The driver decides how a request travels: `leader.zookeeper.executor` over kazoo,
-`leader.local.zookeeper` in memory.
+Steps yield one request at a time and are sent its answer, or its error is thrown into them.
+`leader.zookeeper.executor` executes the requests over kazoo, `leader.local.zookeeper` in memory.
 
     def steps() -> Steps[bool]:
         stat = yield from exists("/election/epoch")
         return stat is not None
 
-Errors that a driver throws into a step: `NodeMissingError`, `NodeExistsError`, `VersionMismatchError`,
-`NotEmptyError`, `NotPermittedError`, `TransactionFailedError` (all: ZooKeeper said no, nothing was changed)
+Errors that are thrown into steps: `NodeMissingError`, `NodeExistsError`, `VersionMismatchError`,
+`NotEmptyError`, `NotPermittedError`, `TransactionFailedError` (all: ZooKeeper refused, nothing was changed)
 and `ZooKeeperUnavailableError` (no answer; the outcome of a write is unknown).
 """
 
@@ -26,20 +25,20 @@ T = TypeVar("T")
 
 _READ_TRIES = 4
 
-_AT_ONCE = 100
-"""How many nodes one `GetEach` may ask for: its answers must come within one time limit."""
+_MAX_PATHS = 100
+"""Limit of nodes in one `GetEach`: all its answers must come within one time limit."""
 
 
 @record
 class Stat:
-    """What ZooKeeper knows about a node.
+    """What ZooKeeper stores about a node.
 
     Args:
-        version: How often the data was written.
+        version: Number of times the data was written since the node was created.
         owner: Session id of an ephemeral node's owner; 0 if persistent.
-        created_zxid: Transaction that made it; two nodes of one path differ in it.
+        created_zxid: Transaction that created it. Two nodes that had one path, one after the other, differ.
         modified_zxid: Transaction that last wrote it.
-        modified_ms: Server's wall clock at that moment, milliseconds since 1970.
+        modified_ms: Server's wall clock at that write, milliseconds since 1970.
     """
 
     version: int
@@ -50,12 +49,13 @@ class Stat:
 
 
 # --- requests ---------------------------------------------------------------------------------
-# `watch`: tell the participant, once, when this changes. The watch is dropped when the connection breaks.
+# Each docstring begins with the type of the answer and names the errors.
+# `watch`: set a watch, which fires once when this changes. It is dropped when the connection breaks.
 
 
 @record
 class GetChildren:
-    """-> list[str], in no order. NodeMissingError."""
+    """-> list[str], without an order. NodeMissingError."""
 
     path: str
     watch: bool = False
@@ -63,7 +63,7 @@ class GetChildren:
 
 @record
 class Exists:
-    """-> Stat, or None. A watch is armed in either case."""
+    """-> Stat, or None. A watch is set in both cases."""
 
     path: str
     watch: bool = False
@@ -71,7 +71,7 @@ class Exists:
 
 @record
 class Get:
-    """-> (bytes, Stat). NodeMissingError, and then no watch is armed."""
+    """-> (bytes, Stat). NodeMissingError, and then no watch is set."""
 
     path: str
     watch: bool = False
@@ -79,14 +79,14 @@ class Get:
 
 @record
 class GetEach:
-    """-> for each path, in order, (bytes, Stat) or the RefusedError. All are asked before any is answered."""
+    """-> for each path, in order, (bytes, Stat) or the RefusedError. All are sent before the first answer."""
 
     paths: tuple[str, ...]
 
 
 @record
 class Create:
-    """-> the path made, with its sequence number. NodeExistsError; NodeMissingError for the parent."""
+    """-> the created path, with its sequence number. NodeExistsError; NodeMissingError for the parent."""
 
     path: str
     data: bytes = b""
@@ -113,7 +113,7 @@ class Delete:
 
 @record
 class Check:
-    """In a transaction only: the node is there, in this version; -1 means any."""
+    """In a transaction only: the node exists, in this version; -1 means any."""
 
     path: str
     version: int = -1
@@ -121,7 +121,7 @@ class Check:
 
 @record
 class EnsurePath:
-    """-> None. Makes the node and its parents, where they are missing."""
+    """-> None. Creates the node and its parents if they are missing."""
 
     path: str
 
@@ -131,25 +131,25 @@ Operation = Check | Create | SetData | Delete
 
 @record
 class Transaction:
-    """-> tuple of the answers of `operations`, in order; all or none. TransactionFailedError."""
+    """-> tuple of the answers of `operations`, in order. Applies all or none. TransactionFailedError."""
 
     operations: tuple[Operation, ...]
 
 
 Read = GetChildren | Exists | Get | GetEach
-"""What changes nothing. Any server answers it by itself."""
+"""Requests that change nothing. A server answers them without the other servers."""
 
 Write = Create | SetData | Delete | EnsurePath | Transaction
-"""What goes through the ensemble's leader."""
+"""Requests that go through the ensemble's leader."""
 
 Request = Read | Write
 
 Steps = Generator[Request, Any, T]
-"""A conversation with ZooKeeper that ends in a T."""
+"""A generator that sends requests to ZooKeeper and returns a T."""
 
 
 def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
-    """Run `steps` on the answers that `answer` gives and the errors it raises. Raises what they raise."""
+    """Run `steps`; `answer` executes each request. Return their result, and raise what they raise."""
     given: Any = None
     error: Exception | None = None
     while True:
@@ -161,7 +161,7 @@ def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
         given, error = None, None
         try:
             given = answer(request)
-        except Exception as exc:  # noqa: BLE001 - foreseen or not: who asked decides what becomes of it
+        except Exception as exc:  # noqa: BLE001 - the steps handle every exception, or raise it
             error = exc
 
 
@@ -169,7 +169,7 @@ def drive(steps: Steps[T], answer: Callable[[Request], Any]) -> T:
 
 
 class RefusedError(LeaderError):
-    """ZooKeeper said no; nothing was changed."""
+    """ZooKeeper refused a request; nothing was changed."""
 
     code = "refused"
     what = "refused"
@@ -180,46 +180,46 @@ class RefusedError(LeaderError):
 
 
 class NodeMissingError(RefusedError):
-    """There is no such node."""
+    """The node does not exist."""
 
     code = "node_missing"
-    what = "there is no such node"
+    what = "the node does not exist"
 
 
 class NodeExistsError(RefusedError):
-    """There is such a node already."""
+    """The node exists already."""
 
     code = "node_exists"
-    what = "there is such a node already"
+    what = "the node exists already"
 
 
 class VersionMismatchError(RefusedError):
-    """Somebody wrote the node since we read it."""
+    """The node was changed after it was read."""
 
     code = "version_mismatch"
-    what = "somebody wrote it since we read it"
+    what = "the node was changed after it was read"
 
 
 class NotEmptyError(RefusedError):
     """The node has children."""
 
     code = "not_empty"
-    what = "it has children"
+    what = "the node has children"
 
 
 class NotPermittedError(RefusedError):
-    """The node's access list does not let us."""
+    """The node's access list forbids the request."""
 
     code = "not_permitted"
-    what = "its access list does not let us; compare our credential with the node's access list"
+    what = "the node's access list forbids this request; compare it with the session's credential"
 
 
 class TransactionFailedError(LeaderError):
-    """One operation of a transaction was refused, so none was done.
+    """One operation of a transaction was refused, so none was applied.
 
     Attributes:
-        index: Which operation.
-        cause: Why.
+        index: Index of the operation, counted from 0.
+        cause: Why it was refused.
     """
 
     code = "transaction_failed"
@@ -229,12 +229,12 @@ class TransactionFailedError(LeaderError):
         self.index, self.cause = index, cause
 
     def raise_if_forbidden(self) -> None:
-        """Raise the cause if it is an access list: then nothing is known of what is there."""
+        """Raise the cause if an access list refused the operation: the state of the node is then unknown."""
         if isinstance(self.cause, NotPermittedError):
             raise self.cause from self
 
 
-# --- asking -----------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------
 
 
 def get_children(path: str, *, watch: bool = False) -> Steps[list[str]]:
@@ -253,20 +253,20 @@ def get(path: str, *, watch: bool = False) -> Steps[tuple[bytes, Stat]]:
 
 
 def watched(path: str) -> Steps[tuple[bytes, Stat] | None]:
-    """Read a node and watch it, there or not. RecordError if it comes and goes all the time."""
+    """Read a node and watch it; None if it is missing. RecordError if it is made and deleted repeatedly."""
     for _ in range(_READ_TRIES):
         with suppress(NodeMissingError):
             return (yield from get(path, watch=True))
         if (yield from exists(path, watch=True)) is None:
             return None
-    raise RecordError(f"{path} comes and goes, {_READ_TRIES} times while we read it; find out who does that")
+    raise RecordError(f"{path} was created and deleted {_READ_TRIES} times during one read; find that client")
 
 
 def get_each(paths: Sequence[str]) -> Steps[dict[str, tuple[bytes, Stat]]]:
-    """Read many nodes in the time of one, by path. What is gone, or may not be read, is left out."""
+    """Read many nodes in about the time of one, by path. Missing and forbidden nodes are left out."""
     found: dict[str, tuple[bytes, Stat]] = {}
-    for start in range(0, len(paths), _AT_ONCE):
-        some = tuple(paths[start : start + _AT_ONCE])
+    for start in range(0, len(paths), _MAX_PATHS):
+        some = tuple(paths[start : start + _MAX_PATHS])
         answers = yield GetEach(some)
         found |= {
             path: it for path, it in zip(some, answers, strict=True) if not isinstance(it, RefusedError)
@@ -290,7 +290,7 @@ def delete(path: str, version: int = -1) -> Steps[None]:
 
 
 def delete_if_there(path: str) -> Steps[None]:
-    """Delete; a node that is gone already is what we wanted."""
+    """Delete a node, if it exists."""
     try:
         yield Delete(path)
     except NodeMissingError:

@@ -1,4 +1,4 @@
-"""Terms: the content of `epoch`, `leader` and `components/<name>`; the token that fences a term's writes."""
+"""Terms of leadership: the nodes `epoch`, `leader` and `components/<name>`; the token that fences writes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from leader.protocol.requests import Check
 
 @dataclass(frozen=True, slots=True)
 class FencingToken:
-    """What a leader shows with each write, so that a deposed one writes nothing.
+    """What ZooKeeper checks in each write of a leader, so that it refuses the writes of a deposed leader.
 
     Args:
-        path: The epoch node.
-        version: Its znode version in our epoch; this is what ZooKeeper compares.
-        epoch: The epoch number, for people, for logs and for fencing other stores.
-        latch: The latch node of this term, which must be there. Its name is unique, and it never serves under
-            a second epoch node, so a token stays invalid even if ZooKeeper's data are wiped and the epoch's
-            version comes round again.
+        path: Path of the epoch node.
+        version: Version of that node during the term. ZooKeeper compares it.
+        epoch: Number of the epoch, for people, for logs and for fencing other stores.
+        latch: Path of the latch node of this term, which must exist. Its name is unique, and it is never used
+            with a second epoch node. So a token stays invalid even if ZooKeeper's data is wiped and the epoch
+            node reaches the same version again.
     """
 
     path: str
@@ -30,7 +30,7 @@ class FencingToken:
     latch: str | None = None
 
     def checks(self) -> tuple[Check, ...]:
-        """What a transaction begins with that only this term may commit."""
+        """Return the first operations of a transaction that only this term may commit."""
         epoch = Check(self.path, self.version)
         return (epoch,) if self.latch is None else (epoch, Check(self.latch))
 
@@ -43,7 +43,7 @@ class Leadership:
     token: FencingToken
     participant: Participant
     schema: int = 1
-    """Of what this election protects; see `schema_raised`."""
+    """Schema of the data that this election protects; see `schema_raised`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class EpochRecord:
     """The content of the epoch node.
 
     Args:
-        epoch: The number of the newest term.
-        latch: Name of the latch node it was raised for; "" if it is not named.
-        schema: Of what this election protects. Who does not know it cannot take the lead.
+        epoch: Number of the newest term.
+        latch: Name of the latch node for which the epoch was raised; "" if it is not named.
+        schema: Schema of the protected data. A participant that does not know it cannot take the lead.
     """
 
     epoch: int
@@ -63,7 +63,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
-    """The confirmed leader, as it published itself."""
+    """The confirmed leader, as published in the leader node."""
 
     participant: Participant
     epoch: int
@@ -71,16 +71,16 @@ class LeaderInfo:
 
 
 def encode_epoch(record: EpochRecord) -> bytes:
-    """Content of the epoch node.
+    """Return the content of the epoch node.
 
-    Its schema stands where all records have theirs, so that a release whose records are all of schema 1
-    refuses to raise the epoch under a higher one.
+    The field `schema` is the one that all records have. So a release whose records all have schema 1 refuses
+    to raise the epoch under a higher schema.
     """
     return encode({"epoch": record.epoch, "latch": record.latch, "schema": record.schema})
 
 
 def decode_epoch(data: bytes, path: str) -> EpochRecord:
-    """Read the epoch node, of any schema. RecordError names `path` if it is not ours."""
+    """Read the epoch node, of any schema. RecordError names `path` if the content is invalid."""
     fields = decode(data, path, any_schema=True)
     latch = fields.get("latch", "")
     return EpochRecord(
@@ -91,22 +91,22 @@ def decode_epoch(data: bytes, path: str) -> EpochRecord:
 
 
 def schema_raised(token: FencingToken, schema: int) -> bytes:
-    """What a leader writes into `token.path` to raise the schema of what the election protects.
+    """Return the content that a leader writes to `token.path` to raise the schema of the protected data.
 
-    It needs a fenced transaction. That is the term's last write: the version of the node, which fences all
-    others, has changed. Resign; the next term, of whoever knows the schema, begins under it.
+    Write it in a fenced transaction. It is the last write of the term, since it changes the version that
+    fences all writes. Abdicate then: a participant that knows the schema leads the next term under it.
     """
     return encode_epoch(EpochRecord(token.epoch, schema=schema))
 
 
 def encode_leader(info: LeaderInfo) -> bytes:
-    """Content of the leader node."""
+    """Return the content of the leader node."""
     fields = participant_fields(info.participant)
     return encode(fields | {"epoch": info.epoch, "session_id": info.session_id})
 
 
 def decode_leader(data: bytes, path: str) -> LeaderInfo:
-    """Read the leader node. RecordError names `path` if it is not ours."""
+    """Read the leader node. RecordError names `path` if the content is invalid."""
     fields = decode(data, path)
     return LeaderInfo(
         participant=read_participant(fields, path),
@@ -117,13 +117,13 @@ def decode_leader(data: bytes, path: str) -> LeaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class ComponentInfo:
-    """Where the leader's component of some name can be reached.
+    """The address of one component of the leader.
 
     Args:
-        participant_id: Who leads.
-        epoch: In which term.
-        session: Issued for this term; the same for all components of it.
-        address: As the component confirmed it.
+        participant_id: Id of the leader.
+        epoch: Epoch of its term.
+        session: Session id issued for this term; the same for all components.
+        address: Address that the component confirmed.
     """
 
     participant_id: str
@@ -133,7 +133,7 @@ class ComponentInfo:
 
 
 def encode_component(info: ComponentInfo) -> bytes:
-    """Content of a component node."""
+    """Return the content of a component node."""
     return encode(
         {
             "id": info.participant_id,
@@ -145,13 +145,13 @@ def encode_component(info: ComponentInfo) -> bytes:
 
 
 def decode_component(data: bytes, path: str) -> ComponentInfo:
-    """Read a component node. RecordError names `path` if it is not ours."""
+    """Read a component node. RecordError names `path` if the content is invalid."""
     fields = decode(data, path)
     text = field(fields, "session", str, path)
     try:
         session = UUID(text)
     except ValueError as exc:
-        raise RecordError(f"{path}: field 'session' is {text!r}, wanted a UUID; delete the node") from exc
+        raise RecordError(f"{path}: field 'session' is {text!r}, expected a UUID; delete the node") from exc
     return ComponentInfo(
         participant_id=field(fields, "id", str, path),
         epoch=field(fields, "epoch", int, path),

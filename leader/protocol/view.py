@@ -1,4 +1,4 @@
-"""An election as seen from outside, without queueing: what is asked of ZooKeeper, and what comes of it."""
+"""Reads an election without queueing: the steps, and the values that they return."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ParticipantView:
-    """One place in the queue, as seen from outside.
+    """One latch in the queue.
 
     Args:
-        participant: As on its card; with an id alone if it has none, as a Curator latch.
-        position: 0 for the oldest latch, which is next to lead if it does not lead already.
-        is_leader: True for the confirmed leader only, not for one that merely holds the lock.
+        participant: As on its card. Only the id if it has no card, for example a Curator latch.
+        position: 0 for the oldest latch, which leads or is next to lead.
+        is_leader: True for the confirmed leader only, not for a participant that only holds the lock.
         node: Name of the latch node.
         session_id: Owner of the latch node.
-        card: What it says of itself, if it does.
+        card: Its card; None without one.
     """
 
     participant: Participant
@@ -38,7 +38,7 @@ class ParticipantView:
 
 
 def next_in_line(queue: Sequence[ParticipantView]) -> ParticipantView | None:
-    """Who would lead if the leader left now, by the rule of the election; its guard has the last word.
+    """Return the participant that the election would choose if the leader left now. Its guard may refuse.
 
     Args:
         queue: As `get_all_participants` returns it.
@@ -58,11 +58,11 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
     except NodeMissingError:
         return []
     views: list[ParticipantView] = []
-    # Who leaves meanwhile is left out (CURATOR-358, CURATOR-436).
+    # Latches that are deleted between the two reads are left out (CURATOR-358, CURATOR-436).
     found = yield from get_each([f"{queue}/{latch.name}" for latch in in_queue_order(children)])
     for path, (data, stat) in found.items():
-        bearer = Participant.of_any(data.decode(errors="replace"))
-        views.append(ParticipantView(bearer, len(views), not views, path.rpartition("/")[2], stat.owner))
+        participant = Participant.of_any(data.decode(errors="replace"))
+        views.append(ParticipantView(participant, len(views), not views, path.rpartition("/")[2], stat.owner))
     return views
 
 
@@ -73,7 +73,7 @@ def leader_steps(paths: ElectionPaths) -> Steps[LeaderInfo | None]:
     except NodeMissingError:
         return None
     info = decode_leader(data, paths.leader)
-    # Whoever does not own the node did not write it while leading.
+    # If the named session does not own the node, the leader did not write it.
     return info if stat.owner == info.session_id else None
 
 
@@ -92,16 +92,16 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
         leader = yield from leader_steps(paths)
     except RecordError:
         _log.warning("leader_node_unreadable", path=paths.leader)
-        leader = None  # its owner corrects it; meanwhile nobody is known to lead
+        leader = None  # the leader corrects its node; until then the leader is not known
     try:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
-        return []  # nobody ever queued
+        return []  # no participant has queued yet
     latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
-    bearers = dict(_bearers(latches))
-    cards = yield from get_each([paths.card(participant_id) for participant_id in bearers.values()])
+    ids = dict(_participant_ids(latches))
+    cards = yield from get_each([paths.card(participant_id) for participant_id in ids.values()])
     views: list[ParticipantView] = []
-    for path, participant_id in bearers.items():
+    for path, participant_id in ids.items():
         owner = latches[path][1].owner
         card = _card_of(paths.card(participant_id), cards, owner)
         participant = card.participant if card is not None else Participant.of_any(participant_id)
@@ -111,8 +111,8 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
     return views
 
 
-def _bearers(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
-    """Path of each latch, and the id of whose it is."""
+def _participant_ids(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each latch and the id of its participant."""
     for path, (data, _) in latches.items():
         try:
             yield path, decode_id(data, path)
@@ -121,7 +121,7 @@ def _bearers(latches: Mapping[str, tuple[bytes, Stat]]) -> Iterator[tuple[str, s
 
 
 def _card_of(path: str, cards: Mapping[str, tuple[bytes, Stat]], session_id: int) -> Card | None:
-    """The card that belongs to a latch of this session; None if it has none, as a Curator latch."""
+    """Return the card that `session_id` owns; None without one, as for a Curator latch."""
     if path not in cards:
         return None
     data, stat = cards[path]

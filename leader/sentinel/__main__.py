@@ -1,7 +1,7 @@
 """The program: `python -I -S <this folder> PID PIDFD HOSTS [TLS...]`, with the pipe as standard input.
 
-Started by its path. `leader` itself would load kazoo, which costs 30 MB and a quarter of a second, so a bare
-package of that name, with the same folder, takes its place in this process.
+The program is started by its path. The package `leader` would import kazoo, which costs 30 MB and a quarter
+of a second. So in this process an empty package with the same name and folder replaces it.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""The servers of the ensemble: asks them to close a session, the quickest to answer first.
+"""Asks the servers of an ensemble to close a session, in the order in which they accept connections.
 
-It connects to all of them at once: a server whose machine is gone answers nothing, and asking one after the
-other would wait for it.
+`Ensemble` connects to all servers at once: a server whose machine is down does not answer, and connecting to
+one after the other would wait for it.
 
-Must be used for the sessions of dead processes only: attaching to a session takes it from its owner.
+Use it only for sessions of dead processes: attaching to a session takes it from its owner.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ CLOSED, OVER = "closed", "over"
 CONNECT_LIMIT_S = 1.0
 
 Address = tuple[int, tuple[str, int]]
-"""Family and what `connect` takes."""
+"""Address family, and the argument of `connect`."""
 
 
 class Tls(NamedTuple):
-    """Files for TLS, as kazoo takes them. `-` says: none."""
+    """Files for TLS, as kazoo takes them. `-` means none."""
 
     ca: str
     certificate: str = "-"
     key: str = "-"
     verify: str = "verify"
-    """`verify`; `no-hostname`: any name on the certificate; `none`: any certificate."""
+    """`verify`; `no-hostname`: accept any name on the certificate; `none`: accept any certificate."""
 
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
-    """Read the files now, while there is time.
+    """Read the files at the start, while the process lives.
 
     Raises:
-        OSError: a file is missing or no certificate.
+        OSError: A file is missing or is no certificate.
     """
     import ssl
 
@@ -62,8 +62,8 @@ class Ensemble:
 
     Args:
         hosts: `host:port,host:port`, each with its port; an IPv6 address without brackets.
-        tls: Files, if the servers want TLS.
-        clock: Seconds; must not stand still while the machine sleeps.
+        tls: Files for TLS; None: the servers use no TLS.
+        clock: Returns seconds; must not stop while the machine sleeps.
 
     Raises:
         ValueError: A port is no number.
@@ -78,14 +78,15 @@ class Ensemble:
         self._known: list[tuple[str, Address]] = []
 
     def look_up(self) -> None:
-        """Resolve the names now, so that it need not be done when the process is dead."""
+        """Resolve the host names now, so that this takes no time when the process is dead."""
         self._known = [(host, address) for host, port in self._hosts for address in _resolve(host, port)]
 
     def close(self, handoff: Handoff, answer_limit_s: float) -> str | None:
         """Try to close the session at each server that accepts a connection.
 
         Returns:
-            CLOSED or OVER; None if no server could say. A close whose answer was lost is OVER the next time.
+            CLOSED or OVER; None if no server answered. After a close whose answer was lost, the next call
+            returns OVER.
         """
         if not self._known:
             self.look_up()
@@ -99,9 +100,9 @@ class Ensemble:
             try:
                 with self._wrapped(sock, host, answer_limit_s) as connection:
                     return _close_over(connection, handoff)
-            except (OSError, wire.WireError):  # not serving now, or gone in the middle: another may know
+            except (OSError, wire.WireError):  # it does not serve, or broke off: another server may answer
                 continue
-        self._known = []  # the names may stand for other machines by now
+        self._known = []  # the names may have other addresses by now: resolve them again
         return None
 
     def _wrapped(self, sock: socket.socket, host: str, limit_s: float) -> socket.socket:
@@ -134,13 +135,13 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     while len(data) < count:
         part = connection.recv(count - len(data))
         if not part:
-            raise ConnectionResetError("the server hung up")
+            raise ConnectionResetError("the server closed the connection")
         data += part
     return data
 
 
 def _resolve(host: str, port: int) -> list[Address]:
-    """All addresses of a host; none when its name is not known now."""
+    """Return all addresses of a host; an empty list if its name cannot be resolved."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
@@ -151,10 +152,10 @@ def _resolve(host: str, port: int) -> list[Address]:
 def _first_connection(
     addresses: Sequence[Address], limit_s: float, clock: Callable[[], float]
 ) -> tuple[int, socket.socket] | None:
-    """Connect to all at once and keep the first that is up; None: none within the limit.
+    """Connect to all addresses at once and keep the first connection; the others are closed.
 
     Returns:
-        Its index in `addresses`, and the socket, blocking.
+        Index in `addresses`, and the socket, in blocking mode; None if there is none within the limit.
     """
     pending = {sock: index for index, sock in enumerate(map(_begin, addresses)) if sock is not None}
     until = clock() + limit_s
@@ -177,7 +178,7 @@ def _begin(address: Address) -> socket.socket | None:
     family, where = address
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:  # such as IPv6 on a machine without it
+    except OSError:  # for example IPv6 on a machine without it
         return None
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,8 @@
-"""The program: listens on the pipe, watches the process, ends its session once the process is dead.
+"""The program: reads the pipe, watches the process, and closes the process's session when it is dead.
 
-The one rule: no packet for a session leaves here before the process's pidfd is readable. The kernel makes it
-so when the last thread of the process has ended; a stopped, slow or deaf process is alive.
+The rule: the program sends no packet for a session before the process's pidfd is readable. The kernel makes
+the pidfd readable when the last thread of the process has ended. A process that is stopped, slow or does not
+react is alive.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from leader.sentinel.wire import Handoff, MessageError, read_line
 _CHUNK_BYTES = 1 << 16
 _PAUSE_S = 0.1
 FIRST_ANSWER_S, LAST_ANSWER_S = 0.25, 2.0
-"""Longest waits for an answer, in the first round and in later ones. A server that hangs accepts connections
-too, so the next server is asked soon; each round doubles the wait."""
+"""Limits of the wait for one answer, in the first round and in the last ones. Each round doubles the limit.
+The first is short: a server that hangs accepts connections too, and the next server must be asked soon."""
 SLACK_S = 1.0
-"""A server ends sessions on its ticks, a little after their time."""
+"""Added to the session timeout: a server ends sessions on its ticks, a little after the timeout."""
 
 GAVE_UP = "gave_up"
-"""No server closed the session before it was over anyway."""
+"""No server closed the session before its timeout."""
 CANNOT_WATCH = 2
-"""Exit code: another try would fail as well."""
+"""Exit code: the process cannot be watched, and another start would fail as well."""
 
 Close = Callable[[Handoff, float], str | None]
 """`Ensemble.close`."""
 
 
 class Ledger:
-    """The session to end, from lines that arrive in pieces of any size."""
+    """The session to close, from lines that arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self.session: Handoff | None = None
         self._rest = b""
 
     def hear(self, data: bytes) -> None:
-        """Take what came over the pipe. The newest line counts."""
+        """Parse data from the pipe. The newest line counts."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
@@ -51,7 +52,7 @@ class Ledger:
 
 
 class Watched(NamedTuple):
-    """The process, as files."""
+    """The guarded process: its id, and the files to watch it with."""
 
     pid: int
     pidfd: int
@@ -63,13 +64,13 @@ def watch(watched: Watched, prepare: Callable[[], None]) -> Handoff | None:
 
     Args:
         watched: The process.
-        prepare: Called when there is a new session, with time to spare.
+        prepare: Called when a new session was read, while the process lives.
 
     Returns:
-        The session that it left; None: none that it had not ended itself.
+        The session to close; None if the process had none, or has closed it itself.
 
     Raises:
-        OSError: the pidfd is none.
+        OSError: The pidfd is not open.
     """
     ledger, poll, open_ = Ledger(), select.poll(), True
     os.set_blocking(watched.pipe, False)
@@ -83,9 +84,9 @@ def watch(watched: Watched, prepare: Callable[[], None]) -> Handoff | None:
                 prepare()
             if not open_:
                 poll.unregister(watched.pipe)
-                if ledger.session is None:  # the process has ended its session itself, or had none
+                if ledger.session is None:  # the process has closed its session itself, or had none
                     return None
-    if open_:  # its last lines are still in the pipe
+    if open_:  # the last lines of the process are still in the pipe
         _drain(watched.pipe, ledger)
     return ledger.session
 
@@ -97,7 +98,7 @@ def _is_dead(ready: dict[int, int], watched: Watched) -> bool:
 
 
 def _drain(pipe: int, ledger: Ledger) -> bool:
-    """Read all there is now. False: no process can write to the pipe any more."""
+    """Read everything in the pipe. Return False if no process can write to the pipe any more."""
     while True:
         try:
             data = os.read(pipe, _CHUNK_BYTES)
@@ -111,7 +112,7 @@ def _drain(pipe: int, ledger: Ledger) -> bool:
 def end_session(
     handoff: Handoff, close: Close, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> str:
-    """Try until the session is over, at most for as long as it can live without its process.
+    """Try until the session is over, for the session timeout and `SLACK_S` at most.
 
     Returns:
         CLOSED, OVER or GAVE_UP.
@@ -130,7 +131,7 @@ def end_session(
 
 
 def say(event: str, *, level: str = "info", **words: str | float) -> None:
-    """Write one JSON line to standard error, in the form of the daemons' own. Without a reader it is lost."""
+    """Write one JSON log line, in the daemons' format, to standard error. Without a reader it is lost."""
     import contextlib
     import json
 
@@ -141,14 +142,14 @@ def say(event: str, *, level: str = "info", **words: str | float) -> None:
 
 
 def clock() -> float:
-    """Seconds since boot, sleep of the machine included; see `leader.clock`."""
+    """Return seconds since boot, including sleep of the machine; see `leader.clock`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def main(arguments: list[str]) -> int:
-    """Watch until the process is dead, then end its session. Returns the exit code.
+    """Watch until the process is dead, then close its session. Return the exit code.
 
-    Signals that ask a process to end are blocked: `CrashSentinel` does so before it starts the program.
+    Signals that ask a process to end are blocked: `CrashSentinel` blocks them before it starts the program.
 
     Args:
         arguments: Process id, number of its inherited pidfd, hosts, then the fields of `Tls`.
@@ -167,7 +168,7 @@ def main(arguments: list[str]) -> int:
     outcome = end_session(left, ensemble.close, clock, time.sleep)
     say(
         "sentinel_ended_session",
-        level="warning",  # a process has died without ending its session
+        level="warning",  # the process has died without closing its session
         pid=pid,
         session=f"{left.session_id:#x}",
         outcome=outcome,

@@ -1,4 +1,4 @@
-"""The guarded process's side: starts the sentinel, hands sessions over, starts another if it dies."""
+"""Runs in the guarded process: starts the program, sends it sessions, and starts another if it dies."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
-_NOT_FOR_IT = frozenset(
+_BLOCKED_SIGNALS = frozenset(
     {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )
-"""Supervisors tell all processes of a service to end; the sentinel ends with the process it watches."""
+"""Signals that the program blocks. Supervisors send them to all processes of a service, but the program must
+not end before the process that it watches."""
 
 _RESTART_MIN_S, _RESTART_MAX_S = 0.5, 30.0
 
-_MEANING = "if this process crashes, others take over only after its session timeout"
+_MEANING = "if this process crashes, a successor takes over only after the session timeout"
 _LOCKED_KEY = (
-    "key_password of the TLS configuration is set, and the sentinel is given no secrets; give a key without "
+    "key_password of the TLS configuration is set, but the sentinel receives no secrets; use a key without "
     "a password that only this user can read"
 )
 
 
 class CrashSentinel:
-    """Ends `session` the moment this process is dead, by a small program that outlives it for that moment.
+    """Closes `session` as soon as this process is dead. A small program beside the process does it.
 
-    A help, not a promise: where it cannot work (no pidfd, no memory for a process, a TLS key with a password)
-    it says so in the log, and a crash costs the session timeout, as without it.
+    Not guaranteed: where the program cannot run (no pidfd, no memory for a process, a TLS key with a
+    password), the log says so, and a crash costs the session timeout, as without a sentinel.
 
-    Give it the session before anything that takes part in an election with it: listeners are called in order,
-    so each new session is in the pipe, where it survives this process, before the session can be led with.
+    Start it before any participant that uses the session. Listeners are called in order, so a new session is
+    in the pipe, which survives this process, before a participant can lead with that session.
 
-    Threads: `leader-sentinel`, which waits for the program to end. Other methods: any thread.
+    Threads: `leader-sentinel`, which waits for the program to end. Any thread may call the methods.
 
     Args:
-        session: Started or not. Stays the caller's.
+        session: Started or not. The caller closes it.
     """
 
     def __init__(self, session: ZooKeeperSession) -> None:
@@ -62,12 +63,12 @@ class CrashSentinel:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the program; None while there is none."""
+        """Process id of the program; None while it does not run."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
     def start(self) -> None:
-        """Start the program and hand the present session over, if there is one. Once only."""
+        """Start the program and send it the present session, if there is one. Call it only once."""
         tls = self._session.config.tls
         if tls is not None and tls.key_password is not None:
             _log.warning("sentinel_unavailable", error=_LOCKED_KEY, meaning=_MEANING)
@@ -81,8 +82,8 @@ class CrashSentinel:
     def close(self, timeout: timedelta) -> None:
         """End the program. Call it after the session was closed. Safe to repeat.
 
-        If a server has confirmed that the session is closed, nothing is left when this returns. If not, the
-        program stays, sees to the session once this process has ended, and then ends too.
+        If a server has confirmed that the session is closed, the program has ended when this returns, unless
+        `timeout` passed. Otherwise the program closes the session when this process has ended, and then ends.
         """
         self._closing.set()
         self._session.remove_listener(self._on_state)
@@ -99,21 +100,21 @@ class CrashSentinel:
             self._thread.join(timeout.total_seconds())
 
     def _was_closed(self) -> bool:
-        """A session that ends without a suspension before was ended by a server's answer."""
+        """True when a server confirmed the close. A session that ends otherwise is suspended first."""
         return (self._before, self._state) == (SessionState.CONNECTED, SessionState.LOST)
 
     def _on_state(self, state: SessionState) -> None:
-        """Kazoo's connection thread: a write of 100 bytes to a pipe that never blocks."""
+        """Kazoo's connection thread: writes about 100 bytes to a pipe, and never blocks."""
         with self._lock:
             self._before, self._state = self._state, state
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Under the lock, so that the newest session is the last in the pipe."""
+        """Write the session to the pipe, if it is new. Under the lock: the last in the pipe is the newest."""
         client_id = self._session.client.client_id  # None while there is no connection
         if client_id is None or not client_id[0]:
             return
-        self._state = SessionState.CONNECTED  # it may have become so before `start` added the listener
+        self._state = SessionState.CONNECTED  # also if it connected before `start` added the listener
         handoff = Handoff(
             session_id=client_id[0],
             password=client_id[1],
@@ -129,9 +130,9 @@ class CrashSentinel:
         try:
             os.write(self._pipe, line)
         except BrokenPipeError:
-            return  # the program is dead: its successor is told the newest
-        except BlockingIOError:
-            _log.warning("sentinel_deaf", sentinel=self.pid)  # stopped for hundreds of sessions
+            return  # the program is dead: `_launch` sends the newest session to the next one
+        except BlockingIOError:  # the pipe is full: the program was stopped for hundreds of sessions
+            _log.warning("sentinel_deaf", sentinel=self.pid)
 
     def _launch(self) -> bool:
         try:
@@ -173,8 +174,8 @@ class CrashSentinel:
 
     def _popen(self, pipe: int, pid: int, pidfd: int) -> subprocess.Popen[bytes]:
         program = [sys.executable, "-I", "-S", str(Path(__file__).parent)]
-        # The mask is inherited: not for a moment can the program be ended by these.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
+        # The program inherits the mask, so these signals cannot end it at any moment.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
         try:
             return subprocess.Popen(
                 [*program, str(pid), str(pidfd), _hosts(self._session), *_tls(self._session)],
@@ -182,7 +183,7 @@ class CrashSentinel:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(pidfd,),
                 cwd="/",
-                start_new_session=True,  # what a terminal sends to the group is not for it either
+                start_new_session=True,  # so a terminal's signals to the group do not reach it
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -196,7 +197,7 @@ class CrashSentinel:
                 if self._pipe is not None:
                     os.close(self._pipe)
                     self._pipe = None
-            if self._closing.is_set() or code == CANNOT_WATCH:  # it has logged why
+            if self._closing.is_set() or code == CANNOT_WATCH:  # the program has logged why
                 return
             _log.warning("sentinel_died", sentinel=self._process.pid, exit_code=code, restart_in_s=delay_s)
             if self._closing.wait(delay_s) or not self._launch():
@@ -205,12 +206,12 @@ class CrashSentinel:
 
 
 def _hosts(session: ZooKeeperSession) -> str:
-    """The servers as the program wants them, which has no parser of connection strings."""
+    """Return the servers in the form of `Ensemble`: the program has no parser of connection strings."""
     return ",".join(f"{host}:{port}" for host, port in read_hosts(session.config.hosts).addresses)
 
 
 def _tls(session: ZooKeeperSession) -> tuple[str, ...]:
-    """Files for the program's own connection. Others can read its command line: no secret is among them."""
+    """Return the program's arguments for TLS. They contain no secret: other users can read a command line."""
     config = session.config.tls
     if config is None:
         return ()

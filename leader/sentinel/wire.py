@@ -1,7 +1,7 @@
-"""Bytes in, bytes out: the lines in the pipe to the sentinel, and the frames that end a session.
+"""Encodes and decodes the lines in the pipe to the sentinel, and the frames that close a session. No I/O.
 
-The guarded process writes each line in one write. A line is far below PIPE_BUF, so it arrives whole or not at
-all, also from a process that dies meanwhile.
+The guarded process writes each line with one write. A line is far below PIPE_BUF, so it arrives whole or not
+at all, even if the process dies meanwhile.
 
 Source: zookeeper.jute (ConnectRequest, ConnectResponse, RequestHeader, ReplyHeader); ZooDefs.OpCode.
 """
@@ -13,33 +13,33 @@ from typing import NamedTuple
 
 
 class Handoff(NamedTuple):
-    """All that is needed to end a session."""
+    """What the program needs to close a session."""
 
     session_id: int
     password: bytes
     timeout_ms: int
-    """What the server granted: how long the session outlives the last word of its process."""
+    """The session timeout that the server granted: the session lives this long after its last packet."""
 
 
 class MessageError(ValueError):
-    """A line that is no message. Only a defect, or another version of the program, sends one."""
+    """A line is no message. Only a defect, or another version of the program, can cause it."""
 
 
 FORGET = b"forget\n"
-"""The session is over; there is nothing to end."""
+"""The session is closed; the program must not close it."""
 
 
 def handoff_line(handoff: Handoff) -> bytes:
-    """The line that hands a session over."""
+    """Return the line that sends a session to the program."""
     words = ("session", f"{handoff.session_id:x}", handoff.password.hex(), str(handoff.timeout_ms))
     return " ".join(words).encode() + b"\n"
 
 
 def read_line(line: bytes) -> Handoff | None:
-    """A session handed over; None: forget it.
+    """Return the session in a line; None for `FORGET`.
 
     Raises:
-        MessageError: this is neither.
+        MessageError: The line is neither.
     """
     if line == FORGET.rstrip():
         return None
@@ -51,11 +51,11 @@ def read_line(line: bytes) -> Handoff | None:
     try:
         return Handoff(int(words[1], 16), bytes.fromhex(words[2]), int(words[3]))
     except ValueError:
-        raise MessageError("a session's id, password or timeout cannot be read") from None
+        raise MessageError("a session's id, password or timeout is invalid") from None
 
 
 LONGEST_FRAME_BYTES = 1 << 16
-"""Answers to these requests are below 100 bytes. A longer frame is not ZooKeeper's."""
+"""Limit of a frame. ZooKeeper's answers to these requests are below 100 bytes."""
 LENGTH_BYTES = 4
 CLOSE_XID = 1
 
@@ -66,19 +66,19 @@ _REPLY_HEADER = struct.Struct(">iqi")  # xid, zxid, error
 
 
 class WireError(Exception):
-    """An answer that is not ZooKeeper's."""
+    """An answer is not one of ZooKeeper's, or is a refusal."""
 
 
 def frame(payload: bytes) -> bytes:
-    """A payload behind its length."""
+    """Return the length of a payload, followed by the payload."""
     return struct.pack(">i", len(payload)) + payload
 
 
 def frame_length(prefix: bytes) -> int:
-    """How long the payload is that follows.
+    """Return the length of the payload that follows.
 
     Raises:
-        WireError: no ZooKeeper says such a thing.
+        WireError: The length is negative or above `LONGEST_FRAME_BYTES`.
     """
     length: int = struct.unpack(">i", prefix)[0]
     if not 0 <= length <= LONGEST_FRAME_BYTES:
@@ -87,20 +87,20 @@ def frame_length(prefix: bytes) -> int:
 
 
 def attach_request(session_id: int, password: bytes, timeout_ms: int) -> bytes:
-    """Take over a session that exists.
+    """Return the frame that attaches this connection to an existing session.
 
-    The last transaction seen is given as 0, so that no server refuses because it is behind. A read-only
-    server is not accepted: it could not close anything.
+    Its last seen transaction is 0, so a server that is behind does not refuse. A read-only server is not
+    accepted, because it cannot close a session.
     """
     head = _CONNECT_HEAD.pack(0, 0, timeout_ms, session_id, len(password))
     return frame(head + password + b"\x00")
 
 
 def is_attached(answer: bytes, session_id: int) -> bool:
-    """Whether the server gave this connection the session. It does not if the session is over.
+    """True when the server attached this connection to the session; False when the session is over.
 
     Raises:
-        WireError: the answer is cut short, or it gives another session than the one asked for.
+        WireError: The answer is too short, or contains another session.
     """
     if len(answer) < _ANSWER_HEAD.size:
         raise WireError(f"an answer to a connection has {len(answer)} bytes")
@@ -113,15 +113,15 @@ def is_attached(answer: bytes, session_id: int) -> bool:
 
 
 def close_request() -> bytes:
-    """Close the session of this connection."""
+    """Return the frame that closes the session of this connection."""
     return frame(struct.pack(">ii", CLOSE_XID, _CLOSE_SESSION))
 
 
 def is_closed(reply: bytes) -> bool:
-    """Whether this is the answer to `close_request`; others (notifications) are to be passed over.
+    """True when this is the answer to `close_request`; ignore other replies (notifications).
 
     Raises:
-        WireError: the reply is cut short, or it is a refusal.
+        WireError: The reply is too short, or it is a refusal.
     """
     if len(reply) < _REPLY_HEADER.size:
         raise WireError(f"a reply has {len(reply)} bytes")

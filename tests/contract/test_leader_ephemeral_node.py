@@ -162,7 +162,7 @@ def test_what_is_in_the_way_the_first_time_is_replaced(stage: Stage, node: Ephem
 def test_a_node_with_children_in_the_way_is_an_error_and_stays(stage: Stage, node: EphemeralNode) -> None:
     stage.second.run(rq.ensure_path(f"{stage.path}/child"))
 
-    with pytest.raises(rq.NotEmptyError, match="it has children"):
+    with pytest.raises(rq.NotEmptyError, match="the node has children"):
         stage.keep(node, b"one")
     assert stage.read() == (b"", 0)
     assert not node.may_be_ours
@@ -223,7 +223,7 @@ def test_a_node_that_is_changed_as_fast_as_it_is_written_is_an_error_in_bounded_
             stage.second.run(rq.delete(stage.path) if there else rq.create(stage.path, b"mine"))
 
     stage.second.run(rq.ensure_path(f"{stage.bench.root}/kept"))
-    with pytest.raises(RecordError, match=f"somebody keeps changing {stage.path}"):
+    with pytest.raises(RecordError, match=f"another client keeps changing {stage.path}"):
         stage.keep(node, b"one", before=meddle)
     assert len(stage.asked) < 10
 
@@ -330,7 +330,7 @@ def test_an_access_list_that_forbids_it_is_an_error(
         session.call(session.client.set_acls_async, kept, closed)
         node, executor = EphemeralNode(f"{kept}/node"), SessionExecutor(session, lambda _path, _gone: None)
 
-        with pytest.raises(rq.NotPermittedError, match="its access list does not let us"):
+        with pytest.raises(rq.NotPermittedError, match="the node's access list forbids this request"):
             executor.run(node.keep(b"one", session.session_id or 0, watch=True))
 
         assert not node.may_be_ours

@@ -170,7 +170,7 @@ def test_during_a_pause_nobody_else_takes_the_lead_and_after_it_the_next_does(el
     assert "elections are paused: migration" in b.status().why()
     doctor = election.run("doctor")
     assert doctor.exit_code == 1
-    assert "it does not lead, and nobody else may" in doctor.stdout
+    assert "it does not lead, and no other may" in doctor.stdout
 
     assert "resumed" in election.run("resume").stdout
     election.leads("b")
@@ -200,7 +200,7 @@ def test_nothing_can_be_asked_where_nobody_leads(election: Election, zookeeper: 
     finally:
         session.close(LONG)
     assert election.run("leader").exit_code == 3
-    assert "nobody is in the queue" in election.run("participants").stdout
+    assert "the queue is empty" in election.run("participants").stdout
     assert election.run("doctor").exit_code == 1
 
 

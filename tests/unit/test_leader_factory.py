@@ -72,7 +72,7 @@ def test_one_of_your_own_is_made_by_a_dotted_path(monkeypatch: pytest.MonkeyPatc
         (":factory", "cannot be loaded"),
         ("leader.config:", "cannot be loaded"),
         ("leader.config:NoSuch", "cannot be loaded .AttributeError"),
-        (f"{Path(__file__).stem}:NOT_CALLABLE", "is no callable but a int"),
+        (f"{Path(__file__).stem}:NOT_CALLABLE", "is not callable; it is a int"),
         (f"{Path(__file__).stem}:broken_factory", "made a ElectorSetup, which lacks methods"),
     ],
 )

@@ -107,8 +107,8 @@ def test_why_says_what_keeps_a_participant_from_leading() -> None:
     why = status.why()
 
     for words in (
-        "stands in the queue",
-        "place 2 in the queue, behind _c_x-latch-0000000003",
+        "is in the queue",
+        "position 2 in the queue, behind _c_x-latch-0000000003",
         "elections are paused: migration",
         "every participant's guard says no",
         "the guard last said no: file 7 is missing",

@@ -112,19 +112,19 @@ def test_wish_is_read_back_from_the_reason_that_the_electable_is_told(to: str) -
 
 def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> None:
     assert encode_id(WHO) == b"a"
-    with pytest.raises(RecordError, match="/p holds no participant id"):
+    with pytest.raises(RecordError, match="/p contains no participant id"):
         decode_id(b"\xff", "/p")
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "/e holds no JSON"),
-        (b"\xff", "/e holds no JSON"),
+        (b"", "/e contains no JSON"),
+        (b"\xff", "/e contains no JSON"),
         (b"[]", "/e has schema None"),
-        (b'{"schema": "2", "epoch": 3}', "field 'schema' is '2', wanted int"),
-        (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', wanted int"),
-        (b'{"schema": 1, "epoch": true}', "field 'epoch' is True, wanted int"),
+        (b'{"schema": "2", "epoch": 3}', "field 'schema' is '2', expected int"),
+        (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', expected int"),
+        (b'{"schema": 1, "epoch": true}', "field 'epoch' is True, expected int"),
         (b'{"schema": 1}', "field 'epoch' is None"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_participant_that_cannot_be_is_a_record_that_is_not_ours(wrong: dict[s
     card = Card(Participant("a", "h", 1, "b"), 7, Rank(id="a"))
     data = json.dumps(json.loads(encode_card(card)) | wrong).encode()
 
-    with pytest.raises(RecordError, match="/m/a names no participant"):
+    with pytest.raises(RecordError, match="/m/a contains no valid participant"):
         decode_card(data, "/m/a")
 
 

@@ -44,7 +44,7 @@ class Desk:
         self.views: list[LeaderView] = []
         self.retrieval = LeaderRetrievalService(self.session, "/e", clock=lambda: timedelta(0))
         self.reader, self.teller = Inbox(), Inbox()
-        self.retrieval._reader, self.retrieval._teller = self.reader, self.teller  # type: ignore[assignment]
+        self.retrieval._reader, self.retrieval._notifier = self.reader, self.teller  # type: ignore[assignment]
         self.retrieval.start(self)
 
     def leader_changed(self, view: LeaderView) -> None:

@@ -1,4 +1,4 @@
-"""Load one region on one day. Here it only says so."""
+"""Load one region for one day. This example only writes a line of text."""
 
 import sys
 
