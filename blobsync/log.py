@@ -34,7 +34,7 @@ class Log:
     """`structlog.get_logger(name)`, put off.
 
     Args:
-        name: Of the module.
+        name: Name of the module.
     """
 
     def __init__(self, name: str) -> None:

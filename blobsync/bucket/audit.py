@@ -41,7 +41,7 @@ class Flaw:
     """One object that is missing or damaged.
 
     Attributes:
-        key: Of the object, below the prefix.
+        key: Key of the object, below the prefix.
         fault: What is wrong with it.
         reason: The same in words.
     """
@@ -57,8 +57,8 @@ class Audit:
 
     Attributes:
         ref: The release.
-        objects: How many packs and large files it has, as far as is known.
-        size_bytes: Of these.
+        objects: Number of its packs and large files, as far as known.
+        size_bytes: Size of these.
         flaws: What is wrong, sorted by key; empty if the release is complete.
     """
 

@@ -116,12 +116,12 @@ class S3ObjectStore:
             self._uploads.send(full, source, on_progress)
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
-        """A URL with which anybody may read, look at or write one object until it expires. Makes no request.
+        """A URL with which everyone may read, examine or write one object until it expires. Makes no request.
 
         Args:
             method: `GET`, `HEAD` or `PUT`.
-            key: Of the object.
-            lifetime: How long the URL is valid, at most.
+            key: Key of the object.
+            lifetime: Longest time for which the URL is valid.
 
         Raises:
             InvalidKeyError: `key` is not valid.
