@@ -1,6 +1,6 @@
 """Tests what an S3 server really supports: some servers accept options that they then ignore.
 
-For `python -m blobsync probe`. It works below a key prefix of its own and removes the objects that it made.
+For `python -m blobsync probe`. It works below its own key prefix and removes the objects that it made.
 It never tries tags, ACLs or retention: some servers overwrite the object with such a request.
 """
 

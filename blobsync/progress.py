@@ -76,7 +76,7 @@ class Meter:
 
 
 class Share:
-    """What one upload adds to a meter, in bytes before compression.
+    """The part of one upload in a meter, in bytes before compression.
 
     An upload that starts again adds nothing until it passes the place that it had reached before.
     """

@@ -173,7 +173,7 @@ class _Build:
     Args:
         base: The store.
         objects: Its packs and blobs.
-        manifest: What to make.
+        manifest: Manifest of the release.
         folder: Path of the tree; it does not exist yet.
     """
 

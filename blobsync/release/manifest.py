@@ -87,7 +87,7 @@ MAX_RELEASE_BYTES = 1 << 50
 
 
 class Role(StrEnum):
-    """What a file is for."""
+    """Purpose of a file."""
 
     CODE = "code"
     CONFIGURATION = "configuration"

@@ -237,10 +237,10 @@ class DiskWatch:
         """Time of the next test; None while the disk works."""
 
     def is_due(self, ok: bool, now_s: float) -> bool:
-        """True when the disk must be asked now; then the next question is planned.
+        """True if the disk must be tested now. Then the next test is scheduled.
 
         Args:
-            ok: Whether the disk is well, as far as is known.
+            ok: True if the disk works, as far as known.
             now_s: The time.
         """
         if ok:
