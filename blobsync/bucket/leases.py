@@ -138,7 +138,7 @@ class BucketLease:
         try:
             self.write()
         except BaseException:
-            self._delete()  # the store may have it all the same
+            self._delete()  # the store may have it even so
             raise
         return self
 
@@ -209,7 +209,7 @@ class BucketLease:
 
     def write(self) -> None:
         """Write it, with retries."""
-        self.check()  # writing again does not mend a gap
+        self.check()  # writing again does not close a gap
         self._store.call(self.write_once, "write lease")
         self._check(self._lease.ttl / 2)  # the last try may have taken long
 

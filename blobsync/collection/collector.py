@@ -52,7 +52,7 @@ class CollectionReport:
     """What one run did; after a dry run, what it would have done.
 
     Attributes:
-        dry_run: Nothing was written or deleted.
+        dry_run: True: nothing was written or deleted.
         kept: Counts of kept objects by kind and reason; see `Reason`.
         due: Objects to be deleted, by kind.
         deleted: Objects that were deleted, by kind; a dry run deletes nothing.
@@ -66,7 +66,7 @@ class CollectionReport:
         clock_trouble: Why the grace started again for all objects; empty if it did not.
         unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing; an
             operator must remove them.
-        is_stopped: The run was stopped before its end.
+        is_stopped: True if the run was stopped before its end.
     """
 
     dry_run: bool

@@ -10,8 +10,8 @@ Layout of the bytes, all numbers little-endian and unsigned of 32 bits:
     b"BSPACK1\n"
 
 A pack is named by the BLAKE3 of all its bytes. A member is in one frame; the members of a frame follow each
-other and fill it. So each frame can be read separately. A pack contains only digests of blobs: no paths, no
-modes.
+other and fill it. So each frame can be read separately. A pack contains the bytes and digests of blobs, but
+no paths and no modes.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class PackWriter:
 
     Args:
         file: Written in order, from its current position.
-        compress: Try zstd; frames that it does not make smaller are stored raw all the same.
+        compress: Try zstd; frames that it does not make smaller are stored raw nevertheless.
         frame_bytes: Raw bytes of a frame, at most; a larger member has its own frame. Also the memory used.
     """
 

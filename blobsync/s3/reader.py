@@ -117,7 +117,7 @@ class S3Reader:
 
     @contextmanager
     def _asked(self, wanted: ByteRange, on_progress: OnProgress) -> Iterator[tuple[Connection, BodySlice]]:
-        """A connection at the first byte of the range. At the end it is given back, or closed."""
+        """A connection at the first byte of the range. At the end it is returned to the pool, or closed."""
         path = self._path + encoded(wanted.full)
         connection, found = self._answer(
             lambda: self._request(path, wanted.full, wanted.header),
@@ -170,7 +170,7 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Send a request once. After an error, the pool gets the connection back, and closes it."""
+        """Send a request once. After an error, the connection is returned to the pool, which closes it."""
         try:
             connection, head = self._pool.ask(request, on_progress)
             try:
