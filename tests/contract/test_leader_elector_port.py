@@ -206,7 +206,7 @@ def test_a_guard_that_raises_or_hangs_means_no(bench: Bench, eventually: Eventua
         )
         eventually(
             lambda: "the guard still hangs" in (member.elector.status().trouble or ""),
-            what="its status names the call that hangs",
+            what="it says what it waits for",
         )
         assert member.told == []
         assert not member.elector.is_leader()
