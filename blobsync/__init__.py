@@ -1,9 +1,9 @@
 """Content-addressed releases in S3-compatible storage, and a verified local store of them.
 
-What is guaranteed: a file under its digest in a local store had these bytes when it was named; a release
-counts as ready only while each of its files is there and is the file that was verified. What is **not**:
-that nobody changes a file between two checks. A changed size, time or inode is found before each use; a byte
-that flips on the disk is found by the next round of the scrub. See `blobsync.local.store`.
+Guaranteed: a file in a local store had the bytes of its digest when it got its name; a release counts as
+ready only while each of its files is there and is the file that was verified. **Not** guaranteed: that a file
+does not change between two checks. A changed size, time or inode is found before each use; a byte that flips
+on the disk is found by the next round of the scrub. See `blobsync.local.store`.
 
     store = S3ObjectStore(S3Config(endpoint_url="http://127.0.0.1:9000", bucket="releases", ...))
     release = publish(store, name="flights", files=collect(Path("flights"), include=["**/*.py"]))
@@ -14,7 +14,7 @@ that flips on the disk is found by the next round of the scrub. See `blobsync.lo
         folder = syncer.ensure(ReleaseRef("flights", release.digest), timedelta(minutes=1))
         syncer.close(timedelta(seconds=5))
 
-Each name but the errors' is imported from its module when it is asked for: no program needs all of them.
+Each name, except the errors, is imported from its module at its first use: no program needs all of them.
 """
 
 from importlib import import_module
@@ -165,19 +165,19 @@ _NAMES = {
     "sync.scrubber": "ScrubProgress",
     "sync.syncer": "Syncer",
 }
-"""Which names come from which module, as said to type checkers above."""
+"""The module of each name; type checkers read the imports above."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for."""
+    """Import a name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = found  # so that it is asked for once
+    globals()[name] = found  # so that this is called once for each name
     return found
 
 
 def __dir__() -> list[str]:
-    """All names, those that nobody has asked for too."""
+    """All names, also those that are not imported yet."""
     return sorted({*globals(), *__all__})

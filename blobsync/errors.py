@@ -125,7 +125,7 @@ class CollectLapsedError(BlobSyncError):
 
 
 class StoppedError(BlobSyncError):
-    """A publish or a collection was told to stop."""
+    """A publish or a collection was stopped."""
 
     code = "stopped"
 
@@ -141,7 +141,7 @@ class CorruptBlobError(BlobSyncError):
     """Bytes that do not match their digest. Fetched ones were not installed."""
 
     code = "corrupt_blob"
-    retryable = True  # damage in transit heals; damage at the source is told apart by its persistence
+    retryable = True  # a retry repairs damage in transit; damage at the source is there again
 
 
 class CorruptPackError(CorruptBlobError):
@@ -160,7 +160,7 @@ class BlobMissingError(BlobSyncError):
 class LocalStoreError(BlobSyncError):
     """A disk operation failed: full, read-only, permission lost, or a file was removed meanwhile.
 
-    What was there is unharmed.
+    Files that were there are unchanged.
     """
 
     code = "local_store"
@@ -168,7 +168,7 @@ class LocalStoreError(BlobSyncError):
 
 
 class GcRefusedError(BlobSyncError):
-    """Nothing was removed, because it is not certain what is needed."""
+    """Nothing was removed: it is not certain which objects are needed, or too much would be removed."""
 
     code = "gc_refused"
 

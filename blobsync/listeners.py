@@ -38,5 +38,5 @@ class Listeners(Generic[Value]):
         for listener in listeners:
             try:
                 listener(value)
-            except Exception:  # noqa: BLE001 - a listener's defect must not stop what tells it
+            except Exception:  # noqa: BLE001 - a listener's defect must not stop its caller
                 _log.exception("listener_failed")

@@ -1,7 +1,7 @@
 """The logger of each module, which imports structlog when the first line is logged.
 
-structlog brings its means to print for people, and rich with them, which takes longer to import than all of
-this package. A command that logs nothing should not pay for that.
+structlog imports its console renderer and rich, which takes longer than importing all of this package. A
+command that logs nothing should not pay for that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def log_errors_alone(configure: Callable[[], None]) -> None:
 
 
 def log_all() -> None:
-    """Take `log_errors_alone` back."""
+    """Undo `log_errors_alone`."""
     _dropped.clear()
     _before_first.clear()
 
@@ -31,10 +31,10 @@ def _drop(*_args: object, **_values: object) -> None:
 
 
 class Log:
-    """`structlog.get_logger(name)`, put off.
+    """`structlog.get_logger(name)`, called at the first line.
 
     Args:
-        name: Of the module.
+        name: Name of the module.
     """
 
     def __init__(self, name: str) -> None:

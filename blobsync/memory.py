@@ -1,4 +1,4 @@
-"""How a process gives memory back. For programs, at their start: a library does not decide that."""
+"""Makes a process return freed memory. Programs call it at their start; a library must not decide that."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def give_back_large_blocks() -> None:
-    """Let blocks of 2 MiB and more go back to the system as soon as they are free.
+    """Make glibc return blocks of 2 MiB and more to the system as soon as they are freed.
 
-    After a large block was freed, glibc keeps the next ones of such a size for later, for each thread apart:
-    frames of packs, of 4 to 8 MiB, then stay some 15 MiB of a process that has synced. Where there is no
-    glibc, nothing happens. Safe to repeat.
+    After a large block was freed, glibc keeps later blocks of that size for reuse, for each thread
+    separately. After a sync, freed frames of packs, of 4 to 8 MiB, then take some 15 MiB. Without glibc this
+    does nothing. Safe to repeat.
 
     Source: mallopt(3), M_MMAP_THRESHOLD.
     """

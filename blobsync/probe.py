@@ -1,6 +1,6 @@
 """Tests what an S3 server really supports: some servers accept options that they then ignore.
 
-For `python -m blobsync probe`. It works below a key prefix of its own and removes the objects that it made.
+For `python -m blobsync probe`. It works below its own key prefix and removes the objects that it made.
 It never tries tags, ACLs or retention: some servers overwrite the object with such a request.
 """
 
@@ -87,7 +87,7 @@ _MEANINGS = {
         "A large upload that breaks off begins again.",
     ),
 }
-"""Of each capability: what the server does that has it, and what it means for this library if not."""
+"""For each capability: what a server with it does, and the effect on this library without it."""
 REQUIRED = frozenset({Capability.LIST_ORDER, Capability.LIST_PAGING, Capability.READ_AFTER_OVERWRITE})
 """Without these, garbage collection is not safe, nor is it safe to replace an object."""
 
@@ -97,9 +97,9 @@ class Finding:
     """The result of one test.
 
     Attributes:
-        capability: Which one was tested.
+        capability: The capability that was tested.
         holds: True if the server has it; None: the test gave no result.
-        seen: What the server did.
+        seen: The behaviour of the server.
     """
 
     capability: Capability

@@ -1,4 +1,4 @@
-"""How far a publish, a sync or a collection in the bucket is, and how fast bytes may pass. Thread-safe."""
+"""Progress of publishes, syncs and collections in the bucket, and limits of rates. Thread-safe."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one phase is.
+    """Progress of one phase.
 
     Attributes:
-        phase: Which.
+        phase: The phase.
         done_count: Files hashed, distinct blobs packed or uploaded, objects listed or deleted, releases read.
-        total_count: Of how many; 0 if that is not known.
-        done_bytes: Of the same, before compression; 0 in a collection.
-        total_bytes: Of how many.
+        total_count: Total of the same; 0 if it is not known.
+        done_bytes: Bytes of the same, before compression; 0 in a collection.
+        total_bytes: Total of these bytes.
     """
 
     phase: Phase
@@ -62,13 +62,13 @@ class Meter:
             self._total_bytes += size_bytes
 
     def add(self, count: int, size_bytes: int) -> None:
-        """Add to what is done."""
+        """Add to the finished part."""
         with self._lock:
             self._count += count
             self._bytes += size_bytes
 
     def now(self) -> Progress:
-        """How far it is."""
+        """Progress of the phase."""
         with self._lock:
             # A file may have grown since it was measured.
             total_bytes = max(self._total_bytes, self._bytes)
@@ -76,7 +76,7 @@ class Meter:
 
 
 class Share:
-    """What one upload adds to a meter, in bytes before compression.
+    """The part of one upload in a meter, in bytes before compression.
 
     An upload that starts again adds nothing until it passes the place that it had reached before.
     """
@@ -94,7 +94,7 @@ class Share:
         return True
 
     def done(self, count: int) -> None:
-        """The upload is complete; it holds `count` blobs."""
+        """Note that the upload is complete; it has `count` blobs."""
         self._meter.add(count, self._raw_bytes - self._raw(self._best))
 
     def _raw(self, sent_bytes: int) -> int:
@@ -103,15 +103,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """How much is here of the releases that are wanted or waited for, as far as their layouts are known.
+    """Progress of the releases that are wanted or that a call waits for, if their layouts are known.
 
     Attributes:
-        done_bytes: Of objects (packs and large files) that are here or under way.
-        total_bytes: Of all their objects, as stored: packs are compressed.
+        done_bytes: Bytes of objects (packs and large files) that are here or being fetched.
+        total_bytes: Bytes of all their objects, as stored: packs are compressed.
         done_objects: Objects that are here.
         total_objects: All of them.
-        fetched_bytes: Came over the network since the start, right or wrong.
-        fetched_objects: Arrived and were verified since the start.
+        fetched_bytes: Bytes received over the network since the start, valid or not.
+        fetched_objects: Objects that were fetched and verified since the start.
     """
 
     done_bytes: int = 0
@@ -134,24 +134,24 @@ class Arrivals:
 
     @property
     def partial_bytes(self) -> int:
-        """Of objects that arrive now, with the bytes that an earlier try left."""
+        """Bytes of the objects that are being received, with those of earlier tries."""
         return self._partial_bytes
 
     def begin(self, name: str, resumed_bytes: int) -> None:
-        """An object begins to arrive, or goes on where an earlier try stopped."""
+        """Note that a transfer begins, or continues where an earlier try stopped."""
         with self._lock:
             self._partial_bytes += resumed_bytes - self._partial.get(name, 0)
             self._partial[name] = resumed_bytes
 
     def came(self, name: str, size_bytes: int) -> None:
-        """Some bytes of it came. Negative: these bytes were wrong, and come again."""
+        """Note that bytes of an object arrived. Negative: these bytes were wrong, and are fetched again."""
         with self._lock:
             self._partial[name] = self._partial.get(name, 0) + size_bytes
             self._partial_bytes += size_bytes
             self.fetched_bytes += max(0, size_bytes)
 
     def end(self, name: str, *, good: bool) -> None:
-        """It does not arrive any more: it is here, or its transfer failed."""
+        """Note that a transfer has ended: the object is here, or its transfer failed."""
         with self._lock:
             self._partial_bytes -= self._partial.pop(name, 0)
             self.fetched_objects += good
@@ -184,10 +184,10 @@ class Throttle:
         self._paid_until_s = float("-inf")
 
     def take(self, size_bytes: int) -> float:
-        """Count bytes that arrived, and wait. Returns for how many seconds.
+        """Count bytes that arrived, and wait. Returns the seconds waited.
 
         Raises:
-            SyncerClosedError: told to stop.
+            SyncerClosedError: the syncer was closed.
         """
         wait_s = 0.0
         if self._bytes_per_s is not None and size_bytes:

@@ -37,7 +37,7 @@ from blobsync.names import is_digest, is_release_name
 
 SCHEMA = 1
 MAX_DIGESTS = 1_000
-"""How many releases one record may name; each takes about 70 bytes."""
+"""Limit of releases in one record; each takes about 70 bytes."""
 MAX_RECORD_BYTES = 128 << 10
 
 _FIELDS = {"at", "digests", "host", "schema"}
@@ -55,8 +55,8 @@ class ReplicaRecord:
     Args:
         host: Name of the host: letters, digits, dots, dashes and underscores. It must not change when the
             host restarts.
-        digests: Of the manifests of all releases that are complete and verified on the host; in any order,
-            kept sorted.
+        digests: Digests of the manifests of all releases that are complete and verified on the host; given in
+            any order, kept sorted.
         at: When the record was made, by the host's clock, in whole seconds; for people.
 
     Raises:
@@ -125,7 +125,7 @@ class Replicas:
     """Which hosts have a release, and which do not.
 
     Attributes:
-        digest: Of the release.
+        digest: Digest of the release.
         holders: Hosts whose record names it, sorted.
         lacking: Hosts whose record does not name it, sorted.
         silent: Hosts whose record is too old, or cannot be read, sorted.
@@ -139,7 +139,7 @@ class Replicas:
     def __str__(self) -> str:
         return (
             f"{self.digest[:12]} is at {_listed(self.holders)}; not yet at {_listed(self.lacking)}; "
-            f"not heard of: {_listed(self.silent)}"
+            f"no valid record: {_listed(self.silent)}"
         )
 
 
@@ -147,7 +147,7 @@ class ReplicaBoard:
     """The records of all hosts, in the object store. Thread-safe, as the store is. One try for each call.
 
     Args:
-        store: Where they are.
+        store: The bucket.
         now: The time. Records are dated by the store's clock, so the two clocks may differ by a small part of
             `max_age` only.
     """
@@ -159,7 +159,7 @@ class ReplicaBoard:
         """Write the record of this host, in place of the one before. Safe to repeat.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.write`.
+            BlobSyncError: see `ObjectStore.write`.
         """
         self._store.write(keys.replica(record.host), record.encode())
 
@@ -167,7 +167,7 @@ class ReplicaBoard:
         """Delete the record of a host that is removed for good. Safe to repeat.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.delete`.
+            BlobSyncError: see `ObjectStore.delete`.
         """
         self._store.delete(keys.replica(host))
 
@@ -175,7 +175,7 @@ class ReplicaBoard:
         """Find out which hosts have a release now.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`.
+            BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`.
         """
         oldest = self._now() - max_age
         hosts: dict[str, list[str]] = {"holders": [], "lacking": [], "silent": []}
@@ -194,7 +194,7 @@ class ReplicaBoard:
         """Hosts whose record says that they have verified a release.
 
         Raises:
-            BlobSyncError: as of `look`.
+            BlobSyncError: see `look`.
         """
         return frozenset(self.look(digest, max_age).holders)
 
@@ -214,7 +214,7 @@ class ReplicaPolicy(StrEnum):
     REJECT = "reject"
     """`ReplicasMissingError`: do not activate it."""
     PROCEED = "proceed"
-    """Go on, with a warning in the report."""
+    """Continue, with a warning in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +242,18 @@ def wait_for_replicas(
     Looks at least once. A store that cannot be reached meanwhile is asked again until the deadline.
 
     Args:
-        board: Where the records are.
-        digest: Of the release's manifest.
-        wanted: How many hosts are enough; with 0 there is no wait.
+        board: The records.
+        digest: Digest of the release's manifest.
+        wanted: Required number of hosts; with 0 there is no wait.
         deadline: How long to wait.
-        policy: What to do when it has passed.
+        policy: What to do after the deadline.
         max_age: Older records do not count.
-        look_interval: How often to look.
+        look_interval: Interval between two reads of the records.
         stopping: When set, the deadline has passed.
 
     Raises:
-        ReplicasMissingError: too few, with `ReplicaPolicy.REJECT`; says who has it and who has not.
-        BlobSyncError: the store refused to answer, in a way that does not heal.
+        ReplicasMissingError: too few, with `ReplicaPolicy.REJECT`. Names the hosts that have or lack it.
+        BlobSyncError: the store refused to answer, and a retry does not help.
     """
     stop = stopping if stopping is not None else threading.Event()
     until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + deadline.total_seconds()
@@ -281,4 +281,4 @@ def wait_for_replicas(
 
 
 def _listed(hosts: tuple[str, ...]) -> str:
-    return ", ".join(hosts) if hosts else "nobody"
+    return ", ".join(hosts) if hosts else "none"

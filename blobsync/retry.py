@@ -26,7 +26,7 @@ _log = Log(__name__)
 Result = TypeVar("Result")
 
 WRONG_BYTES_TRIES = 2
-"""How often one call reads wrong bytes before it fails. Damage in transit heals, other damage does not."""
+"""Number of reads with wrong bytes before a call fails. A retry repairs only damage in transit."""
 WRONG_BYTES = (CorruptBlobError, InvalidLayoutError, InvalidManifestError, InvalidPackError)
 """The errors that wrong bytes cause."""
 
@@ -72,7 +72,7 @@ def read_again_if_wrong(read: Callable[[], Result]) -> Result:
         read: Safe to repeat.
 
     Raises:
-        BlobSyncError: as of `read`.
+        BlobSyncError: see `read`.
     """
     try:
         return read()

@@ -30,7 +30,7 @@ _THREADS = 8
 
 
 class Fault(StrEnum):
-    """What is wrong with an object."""
+    """Kinds of flaws of an object."""
 
     MISSING = "missing"
     DAMAGED = "damaged"
@@ -41,8 +41,8 @@ class Flaw:
     """One object that is missing or damaged.
 
     Attributes:
-        key: Of the object, below the prefix.
-        fault: What is wrong with it.
+        key: Key of the object, below the prefix.
+        fault: Kind of flaw.
         reason: The same in words.
     """
 
@@ -57,8 +57,8 @@ class Audit:
 
     Attributes:
         ref: The release.
-        objects: How many packs and large files it has, as far as is known.
-        size_bytes: Of these.
+        objects: Number of its packs and large files, as far as known.
+        size_bytes: Size of these.
         flaws: What is wrong, sorted by key; empty if the release is complete.
     """
 
@@ -138,7 +138,7 @@ class Auditor:
             )
 
     def _objects(self, items: Iterable[StoredObject]) -> list[Flaw]:
-        """What is wrong with these objects. Each is checked once, though several releases may have it."""
+        """Flaws of these objects. Each object is checked once, also if several releases have it."""
         named = {keys.stored(item): item for item in items}
         new = {key: item for key, item in named.items() if key not in self._seen}
         for key, size in zip(new, self._side_by_side(self._size, new), strict=True):
@@ -188,7 +188,7 @@ class Auditor:
         return self._judged(key, lambda: self._look(key, items[key]))
 
     def _judged(self, key: str, look: Callable[[], Result]) -> Result | Flaw:
-        """What `look` returns, or the flaw that it finds."""
+        """The result of `look`, or the flaw that it finds."""
 
         def judge() -> Result | Flaw:
             try:

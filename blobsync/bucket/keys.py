@@ -16,7 +16,7 @@ COLLECTION_CLOCK = "gc/clock"
 """A collection writes it to learn the store's time."""
 
 STAMP = "%Y%m%dT%H%M%SZ"
-"""How a time is written in a key: in UTC."""
+"""Format of a time in a key: in UTC."""
 HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 """Time and digest at the end of a key of `history`."""
 
@@ -48,15 +48,15 @@ def history(name: str, at: datetime, digest: str) -> str:
     """Key of the record that a release was published. The keys of a name are in order of time.
 
     Args:
-        name: Of the release.
-        at: By the publisher's clock; aware.
-        digest: Of the manifest.
+        name: Name of the release.
+        at: Time by the publisher's clock; aware.
+        digest: Digest of the manifest.
     """
     return f"{histories(name)}{at.astimezone(UTC).strftime(STAMP)}-{digest}"
 
 
 def histories(name: str) -> str:
-    """What the keys of the history of `name` begin with."""
+    """Prefix of the keys of the history of `name`."""
     return f"{PUBLICATIONS}{name}/"
 
 
@@ -66,7 +66,7 @@ def manifest(name: str, digest: str) -> str:
 
 
 def manifests(name: str) -> str:
-    """What the keys of all manifests of `name` begin with."""
+    """Prefix of the keys of all manifests of `name`."""
     return f"{RELEASES}{name}/"
 
 
@@ -84,7 +84,7 @@ def tombstone(now: datetime, run_id: str) -> str:
     """Key of the tombstone of a collection.
 
     Args:
-        now: By any clock, for people; aware.
+        now: Time by any clock, for people; aware.
         run_id: Unique; 32 hexadecimal characters.
     """
     return f"{TOMBSTONES}{now.astimezone(UTC).strftime(STAMP)}-{run_id}"

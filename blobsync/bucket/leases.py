@@ -1,4 +1,4 @@
-"""Leases in the object store: who publishes or collects now. Only the store's clock counts.
+"""Leases in the object store: records of running publishes and collections. Only the store's clock counts.
 
 The store need not support conditional writes. A publisher writes its lease and then looks for leases of
 collectors; a collector that is about to delete writes its lease and then looks for leases of publishers. So
@@ -51,8 +51,8 @@ class Lease:
 
     Args:
         subject: What is published, for people.
-        holder: Who does it, for people.
-        started: By the holder's clock, for people.
+        holder: The user or program that holds it, for people.
+        started: Time by the holder's clock, for people.
         ttl: How long it is valid after it was written; at most `MAX_TTL`.
     """
 
@@ -94,7 +94,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A lease that is valid now. `lease` is None if it cannot be read; it is valid all the same."""
+    """A lease that is valid now. `lease` is None if it cannot be read; it is valid nevertheless."""
 
     key: str
     lease: Lease | None
@@ -110,7 +110,7 @@ class BucketLease:
 
     Args:
         store: The bucket.
-        key: Of the lease.
+        key: Key of the lease.
         lease: Its content.
         lapsed: Makes the error for a lease that was not written for a number of seconds.
         clock_s: Never set back; counts sleep of the host.
@@ -132,13 +132,13 @@ class BucketLease:
         """Write it.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.write`, or from `lapsed`.
+            BlobSyncError: see `ObjectStore.write`, or from `lapsed`.
         """
         self._written_s = self._clock_s()
         try:
             self.write()
         except BaseException:
-            self._delete()  # the store may have it all the same
+            self._delete()  # the store may have it even so
             raise
         return self
 
@@ -152,11 +152,11 @@ class BucketLease:
         """The store's time, and the leases that are valid now. Call it after the write, never before.
 
         Args:
-            prefix: Of the leases to look for.
+            prefix: Prefix of the leases to look for.
 
         Raises:
             StoreUnavailableError: also if the store does not list this lease.
-            BlobSyncError: as of `live_leases`.
+            BlobSyncError: see `live_leases`.
         """
 
         def ask(store: ObjectStore) -> tuple[datetime, list[LiveLease]]:
@@ -197,7 +197,7 @@ class BucketLease:
         """Check that it was held without a gap, and renew it if a quarter of its time to live has passed.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.write`, or from `lapsed`.
+            BlobSyncError: see `ObjectStore.write`, or from `lapsed`.
         """
         self.check()
         if self._clock_s() - self._written_s > self._lease.ttl.total_seconds() / 4:
@@ -209,7 +209,7 @@ class BucketLease:
 
     def write(self) -> None:
         """Write it, with retries."""
-        self.check()  # writing again does not mend a gap
+        self.check()  # writing again does not close a gap
         self._store.call(self.write_once, "write lease")
         self._check(self._lease.ttl / 2)  # the last try may have taken long
 
@@ -246,13 +246,13 @@ def publish_lease(
     Args:
         store: The bucket.
         subject: What is published.
-        holder: Who publishes it.
+        holder: The publisher.
         ttl: How long it is valid after it was last written.
-        clock_s: As of `BucketLease`.
+        clock_s: See `BucketLease`.
 
     Raises:
         StoreUnavailableError: also when a collection takes too long.
-        BlobSyncError: as of `BucketLease`.
+        BlobSyncError: see `BucketLease`.
     """
     data = Lease(subject, holder, datetime.now(UTC), ttl)
     lapsed = partial(_publish_lapsed, subject)
@@ -284,10 +284,10 @@ def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLeas
     Args:
         store: The bucket.
         prefix: `keys.PUBLISH_LEASES` or `keys.COLLECT_LEASES`.
-        now: By the store's clock, as of `store_time`.
+        now: Time by the store's clock, see `store_time`.
 
     Raises:
-        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. There may be leases then: do not
+        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`. There may be leases then: do not
             delete.
     """
     live = []
@@ -308,7 +308,7 @@ def store_time(store: ObjectStore, key: str) -> datetime:
 
     Raises:
         BlobNotFoundError: it does not exist.
-        BlobSyncError: as of `ObjectStore.list`.
+        BlobSyncError: see `ObjectStore.list`.
     """
     for info in store.list(key):
         if info.key == key:

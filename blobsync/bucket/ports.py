@@ -48,8 +48,8 @@ class UnfinishedUpload:
     """An upload in parts that was not completed. Its parts take room until it is abandoned.
 
     Attributes:
-        key: Of the object.
-        upload_id: Of the upload, at the store.
+        key: Key of the object.
+        upload_id: Id of the upload at the store.
         age: Since it was begun, by the store's clock.
     """
 
@@ -74,9 +74,9 @@ class ObjectStore(Protocol):
         begins there or beyond, or has no bytes, is empty.
 
         Args:
-            key: What to read.
+            key: Key of the object.
             start: The first byte.
-            size_bytes: How many bytes; None: to the end.
+            size_bytes: Number of bytes; None: to the end.
 
         Raises:
             BlobNotFoundError: there is no such object.
@@ -90,10 +90,10 @@ class ObjectStore(Protocol):
         The file's position is neither used nor moved, so that several threads may fill one file.
 
         Args:
-            key: What to read.
+            key: Key of the object.
             fd: A regular file, open for writing, not for appending.
             start: The first byte, in the object and in the file.
-            size_bytes: How many; above 0.
+            size_bytes: Number of bytes; above 0.
             on_progress: Called with the size of each piece, of at most `CHUNK_BYTES`, after it was written.
                 While nothing is received, it is called with 0, about once a second. Its exceptions pass
                 through.
@@ -113,7 +113,7 @@ class ObjectStore(Protocol):
         removes it.
 
         Args:
-            key: Of the object.
+            key: Key of the object.
             data: The bytes, or a file, which must not change meanwhile.
             on_progress: Called with the size of each piece that the store has, one thread at a time. Its
                 exceptions pass through.
@@ -146,7 +146,7 @@ class ObjectStore(Protocol):
         An invalid key is refused before anything is removed. After another error, some may be removed.
 
         Args:
-            keys: Of the objects.
+            keys: Keys of the objects.
             before_each: Called before each request; there may be one for each object. Its exceptions pass
                 through, and nothing more is removed.
         """

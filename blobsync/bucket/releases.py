@@ -43,14 +43,14 @@ def fetch_manifest(store: ObjectStore, name: str, digest: str) -> Manifest:
         BlobNotFoundError: there is no such release.
         CorruptBlobError: its bytes do not match its digest.
         InvalidManifestError: they match, but the manifest is not valid.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     _check_ref(name, digest)
     return verified_manifest(_fetched(store, name, digest), name, digest)
 
 
 def _fetched(store: ObjectStore, name: str, digest: str) -> bytes:
-    """The bytes of a manifest, unverified. A function of its own, so that the stored bytes are freed."""
+    """The bytes of a manifest, unverified. A separate function, so that the stored bytes are freed."""
     data = _read(store, keys.manifest(name, digest), MAX_MANIFEST_BYTES)
     if data is None:
         raise CorruptBlobError(f"manifest {digest} of {name} is above {MAX_MANIFEST_BYTES} bytes; not read")
@@ -103,7 +103,7 @@ def fetch_layout(store: ObjectStore, name: str, digest: str) -> Layout:
         BlobNotFoundError: there is none.
         InvalidLayoutError: it is not valid.
         InvalidManifestError: no release can have this name or digest.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     _check_ref(name, digest)
     data = _read(store, keys.layout(name, digest), MAX_LAYOUT_BYTES)
@@ -121,7 +121,7 @@ def read_file(store: ObjectStore, manifest: Manifest, layout: Layout, path: str)
         ReleaseAbsentError: The release has no such file.
         InvalidLayoutError: No pack has it.
         CorruptBlobError: The bucket has other bytes than the manifest names.
-        BlobSyncError: As of `ObjectStore.read`.
+        BlobSyncError: See `ObjectStore.read`.
     """
     blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
     if blob is None:
@@ -162,7 +162,7 @@ def published(store: ObjectStore, name: str) -> list[Publication]:
 
     Raises:
         BlobSyncConfigError: `name` cannot name a release.
-        BlobSyncError: as of `ObjectStore.list`.
+        BlobSyncError: see `ObjectStore.list`.
     """
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
@@ -205,7 +205,7 @@ def list_releases(store: ObjectStore, name: str) -> list[str]:
     """Digests of all releases of `name`, sorted by digest.
 
     Raises:
-        BlobSyncError: as of `ObjectStore.list`.
+        BlobSyncError: see `ObjectStore.list`.
     """
     if not is_release_name(name):
         raise BlobSyncConfigError(f"{name[:200]!r} cannot name a release")
@@ -218,7 +218,7 @@ def list_names(store: ObjectStore) -> list[str]:
     """All names that have a release, sorted. Makes one request for each name, and one more.
 
     Raises:
-        BlobSyncError: as of `ObjectStore.list`.
+        BlobSyncError: see `ObjectStore.list`.
     """
     names: list[str] = []
     after: str | None = None

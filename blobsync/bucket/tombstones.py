@@ -38,9 +38,9 @@ class Condemned:
     """An object that no release needed. If it was written again since, it is not condemned any more.
 
     Attributes:
-        key: Of the object.
-        size_bytes: When it was condemned.
-        modified: When it had been written, by the store's clock.
+        key: Key of the object.
+        size_bytes: Its size when it was condemned.
+        modified: Time of its last write before that, by the store's clock.
         since: When it was condemned, by the store's clock.
     """
 
@@ -97,7 +97,7 @@ def tombstones(store: ObjectStore) -> list[StoredTombstone]:
 
     Raises:
         StoreUnavailableError: they were replaced again and again.
-        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`. What is condemned is not known
+        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`. What is condemned is not known
             then: do not delete.
     """
     for _ in range(_MAX_LOOKS):
@@ -126,7 +126,7 @@ def condemned(store: ObjectStore) -> frozenset[str]:
     protects a publish that was stopped for longer than its lease. One listing, and in most cases one read.
 
     Raises:
-        BlobSyncError: as of `ObjectStore.list` and `ObjectStore.read`.
+        BlobSyncError: see `ObjectStore.list` and `ObjectStore.read`.
     """
     found = (stored.tombstone for stored in tombstones(store))
     return frozenset(item.key for tombstone in found if tombstone is not None for item in tombstone.condemned)

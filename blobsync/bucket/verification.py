@@ -99,7 +99,7 @@ def verify_object(
     Args:
         read: Reads the object.
         found_bytes: Its size.
-        item: What it must be.
+        item: The object that the bytes must be.
         also_sha256: Compute the SHA-256 of a chunked blob too, which its name does not need.
         threads: At most, for the members of a pack.
         on_progress: See `OnProgress`.
@@ -111,7 +111,7 @@ def verify_object(
     Raises:
         CorruptBlobError: its bytes do not match its name; for packs, a CorruptPackError.
         InvalidPackError: the pack was made wrong; its publisher is to blame.
-        BlobSyncError, OSError: as of `read`.
+        BlobSyncError, OSError: see `read`.
     """
     if found_bytes != item.size_bytes:
         raise _corrupt(item, f"has {found_bytes} bytes, not {item.size_bytes}")
@@ -135,7 +135,7 @@ def verified_pieces(read: Reader, blob: Blob) -> Iterator[bytes | memoryview]:
 
     Raises:
         CorruptBlobError: its bytes do not match its name.
-        BlobSyncError, OSError: as of `read`.
+        BlobSyncError, OSError: see `read`.
     """
     if not blob.chunks:
         data = read.whole(0, blob.size_bytes)
@@ -200,8 +200,8 @@ def read_table(whole: Callable[[int, int], bytes | memoryview], size_bytes: int)
     """The tables of a pack, unverified. One call of `whole` for most packs, two at most.
 
     Args:
-        whole: As of `Reader`.
-        size_bytes: Of the pack.
+        whole: See `Reader`.
+        size_bytes: Size of the pack.
 
     Raises:
         InvalidPackError: they contradict themselves.

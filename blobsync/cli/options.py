@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def retry(self) -> RetryPolicy:
-        """How calls to the bucket are retried."""
+        """The retries of calls to the bucket."""
         return RetryPolicy(first_wait=timedelta(seconds=0.2), deadline=self.timeout)
 
     @contextmanager

@@ -19,7 +19,7 @@ def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
     Raises:
         BlobSyncConfigError: `text` is not valid, or fits several releases.
         ReleaseAbsentError: there is no such release.
-        BlobSyncError: as of `ObjectStore.list`.
+        BlobSyncError: see `ObjectStore.list`.
     """
     name, digits = _parts(text)
     if is_digest(digits):

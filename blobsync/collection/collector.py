@@ -1,6 +1,6 @@
 """Collects garbage in the object store, in two runs: one condemns, a later one, after a grace, deletes.
 
-What is guaranteed. An object is deleted only if an earlier run condemned it at least the grace ago, if it has
+Guarantees. An object is deleted only if an earlier run condemned it at least the grace ago, if it has
 not been written since, and if a new look, made while no publish runs, finds that no release needs it: neither
 a kept one, nor another visible one that is not deleted before it. Kept are the releases that the caller
 names, those published recently, and the newest of each name. An object is never deleted because something
@@ -12,7 +12,7 @@ harm: each deletes only objects that are due by its own look and are still conde
 An object that another run does not condemn any more stays, and its grace starts again. A run that is killed
 leaves at most a tombstone, which makes the next one more careful, and a lease, which expires.
 
-What is not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
+Not guaranteed: a store without conditional deletes cannot stop a collector that is suspended for
 minutes between the check of its lease and the request that deletes. Ages are by the store's clock; if it
 jumps forward, the grace starts again, but only if the collector's clock does not jump with it.
 
@@ -42,7 +42,7 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
 
 MAX_TOLD = 100
-"""How many keys a report lists, at most."""
+"""Limit of keys in a report."""
 
 _log = Log(__name__)
 
@@ -52,21 +52,21 @@ class CollectionReport:
     """What one run did; after a dry run, what it would have done.
 
     Attributes:
-        dry_run: Nothing was written or deleted.
-        kept: By kind and reason; see `Reason`.
+        dry_run: True: nothing was written or deleted.
+        kept: Counts of kept objects by kind and reason; see `Reason`.
         due: Objects to be deleted, by kind.
         deleted: Objects that were deleted, by kind; a dry run deletes nothing.
         failed: Keys that could not be deleted, with the error, at most `MAX_TOLD` of them.
-        failed_count: How many these are.
+        failed_count: Number of all such keys.
         abandoned_uploads: Unfinished uploads that were removed, or would be.
         foreign: Objects that this library did not make; they are left.
         missing: Keys that kept releases need and the store does not have, at most `MAX_TOLD` of them.
-        missing_count: How many these are.
+        missing_count: Number of all such keys.
         postponed: Why objects that are due were not deleted; empty if all were.
         clock_trouble: Why the grace started again for all objects; empty if it did not.
         unreadable_tombstones: Keys of tombstones that this version cannot read. They condemn nothing; an
             operator must remove them.
-        is_stopped: The run was stopped before its end.
+        is_stopped: True if the run was stopped before its end.
     """
 
     dry_run: bool
@@ -124,7 +124,7 @@ def collect_garbage(
     Raises:
         GcRefusedError: it is not certain what is needed, or too much would be deleted. Nothing was deleted;
             in a run that had begun to delete, nothing more.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     if not keep and not allow_empty:
         raise GcRefusedError(

@@ -31,8 +31,8 @@ class CollectionPolicy:
         min_age: Objects that were written more recently are never condemned, since a publish may need them.
             Longer than the longest publish.
         keep_age: Releases that were published more recently are kept; at least `min_age`.
-        keep_newest: How many of the newest releases of each name are kept.
-        max_share: Of the objects, and of the bytes; a run that would delete more deletes nothing.
+        keep_newest: Number of the newest releases of each name that are kept.
+        max_share: Share of the objects, and of the bytes; a run that would delete more deletes nothing.
         patience: How long to wait for publishes to end before the deletion is left to a later run.
     """
 
@@ -85,7 +85,7 @@ class _Visible:
     written: datetime
     """When its manifest or the last entry of its history was written, by the store's clock."""
     stamp: str = ""
-    """Of the last entry of its history, by the publisher's clock."""
+    """Time of the last entry of its history, by the publisher's clock."""
 
 
 def roots(
@@ -100,7 +100,7 @@ def roots(
         found: The objects in the store.
         wanted: Releases that the caller keeps, in the listing or not.
         leased: Names that are being published now.
-        now: By the store's clock.
+        now: Time by the store's clock.
         policy: What else is kept.
     """
     visible = _visible(found)
@@ -141,7 +141,7 @@ def _newest(visible: Mapping[ReleaseRef, _Visible], count: int) -> Set[ReleaseRe
 
 Tallies = Mapping[Kind, Mapping[Reason, Tally]]
 MAX_DRIFT = timedelta(minutes=10)
-"""How much the clocks of store and collectors may drift apart between two runs."""
+"""Limit of the drift between the clocks of store and collectors from one run to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ class Standing:
     """What earlier runs condemned.
 
     Attributes:
-        condemned: By key. If there are tombstones of several runs, because one was killed or two ran at once:
-            the objects that all of them condemn, since the latest of their times.
+        condemned: Condemned objects by key. If there are tombstones of several runs, because one was killed
+            or two ran at once: the objects that all of them condemn, since the latest of their times.
         clock_trouble: Why the grace starts again for all objects; empty if it does not.
     """
 
@@ -218,7 +218,7 @@ def decide(
         found: The objects in the store.
         needed: Keys of all objects that kept releases need, and why these are kept.
         earlier: What earlier runs condemned, by key.
-        now: By the store's clock.
+        now: Time by the store's clock.
         policy: Grace and age.
         in_grace: Keys of all objects that the releases of `releases_in_grace` need.
     """
@@ -279,7 +279,7 @@ def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
     Args:
         due: Objects that would be deleted, with those that this run has deleted already.
         total: Objects at the beginning of the run.
-        max_share: Of the objects, and of the bytes.
+        max_share: Share of the objects, and of the bytes.
 
     Raises:
         GcRefusedError: it is more.
@@ -293,7 +293,7 @@ def refuse_too_much(due: Tally, total: Tally, max_share: float) -> None:
 
 
 def counted(items: tuple[Found, ...]) -> Tally:
-    """Of the objects that count for the share: all but leases."""
+    """Tally of the objects that count for the share: all except leases."""
     sizes = [item.info.size_bytes for item in items if item.kind is not Kind.LEASE]
     return Tally(len(sizes), sum(sizes))
 

@@ -24,7 +24,7 @@ from blobsync.log import Log
 from blobsync.progress import Phase
 
 TTL = timedelta(minutes=10)
-"""Of the lease of a collection."""
+"""Time to live of the lease of a collection."""
 BATCH = 500
 MAX_FAILURES_IN_A_ROW = 20
 """Then the store seems to refuse all deletes, and the rest waits for the next run."""
@@ -44,7 +44,7 @@ def collect_lease(store: CollectionStore) -> BucketLease:
 def _lapsed(gap_s: float) -> CollectLapsedError:
     return CollectLapsedError(
         f"the collection could not renew its lease for {gap_s:.0f} s, so a publish may have begun; "
-        f"nothing more was deleted. The next run goes on"
+        f"nothing more was deleted. The next run continues"
     )
 
 
@@ -64,7 +64,7 @@ class Deletion:
 
     @property
     def total(self) -> Tally:
-        """Of all objects that were deleted, without leases."""
+        """Tally of all deleted objects, without leases."""
         data = [tally for kind, tally in self.deleted.items() if kind is not Kind.LEASE]
         return Tally(sum(tally.count for tally in data), sum(tally.size_bytes for tally in data))
 
@@ -79,7 +79,7 @@ class Deletion:
             True if all were tried.
 
         Raises:
-            StoppedError: as of `CollectionStore.raise_unless_may_delete`.
+            StoppedError: see `CollectionStore.raise_unless_may_delete`.
             CollectLapsedError: the lease was lost.
             BlobSyncError: the store refuses deletes.
         """

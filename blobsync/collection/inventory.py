@@ -58,7 +58,7 @@ class Found(NamedTuple):
     ref: ReleaseRef | None
     """The release it belongs to; None for kinds that belong to none."""
     stamp: str
-    """Of a history entry: when it was published, by the publisher's clock."""
+    """For a history entry: time of the publication, by the publisher's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Inventory:
     foreign: Tally
 
     def of_kind(self, kind: Kind) -> Iterable[Found]:
-        """All of one kind."""
+        """All objects of one kind."""
         return (found for found in self.objects.values() if found.kind is kind)
 
     def total(self) -> Tally:
-        """Of all objects that this library made, without leases."""
+        """Tally of all objects that this library made, without leases."""
         counted = [found.info.size_bytes for found in self.objects.values() if found.kind is not Kind.LEASE]
         return Tally(len(counted), sum(counted))
 
@@ -190,7 +190,7 @@ class CollectionStore(PatientStore):
 
         Raises:
             GcRefusedError: the listing is not complete.
-            BlobSyncError: as of `ObjectStore.list`.
+            BlobSyncError: see `ObjectStore.list`.
         """
         last: str | None = None
 
@@ -224,7 +224,7 @@ class CollectionStore(PatientStore):
 
         Raises:
             GcRefusedError: an object is older than the listing and is not in it, so it is not complete.
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         absent = []
         for key in sorted(set(needed) - found.objects.keys()):

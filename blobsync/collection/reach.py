@@ -66,7 +66,7 @@ class Reach:
         Raises:
             GcRefusedError: the manifest or layout of one of them is missing or damaged. A release that the
                 caller does not name and that is not visible any more needs nothing.
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         needed: dict[str, Reason] = {}
         first = {reason: place for place, reason in enumerate(ROOT_REASONS)}
@@ -95,7 +95,7 @@ class Reach:
         """Keys of all objects that `releases_in_grace` need. A release that cannot be read needs nothing.
 
         Raises:
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
 
         def own(ref: ReleaseRef) -> frozenset[str]:
@@ -117,7 +117,7 @@ class Reach:
 
         Raises:
             GcRefusedError: its manifest or layout is missing or damaged.
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         try:
             return self._of(ref)

@@ -61,7 +61,7 @@ class Run:
         store: The store.
         keep: Releases that are in use.
         policy: What else is kept, and the limits.
-        clock: The collector's.
+        clock: The clock of the collector.
         dry_run: Write and delete nothing.
 
     Attributes:
@@ -69,9 +69,9 @@ class Run:
         earlier: What earlier runs condemned.
         unreadable_tombstones: Keys of tombstones that condemn nothing, since they cannot be read.
         deletion: What was deleted.
-        abandoned_uploads: How many were removed, or would be.
-        postponed: Why what is due was left, in whole or part; empty: it was not.
-        is_done: False: it was told to stop before.
+        abandoned_uploads: Number of unfinished uploads that were removed, or would be.
+        postponed: Why due objects were not all deleted; empty: they were.
+        is_done: False: the run was stopped before its end.
     """
 
     def __init__(

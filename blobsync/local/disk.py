@@ -1,4 +1,4 @@
-"""Small durable steps on a local file system. POSIX only; what only Linux has is used where it is there."""
+"""Small durable steps on a local file system. POSIX only; calls that only Linux has are optional."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class FileIdentity(NamedTuple):
-    """What changes when a file is written or replaced by ordinary means. Not its ctime: links change it."""
+    """Data that change when a file is written or replaced normally. Without ctime: links change it."""
 
     size_bytes: int
     mtime_ns: int
@@ -31,12 +31,12 @@ class FileIdentity(NamedTuple):
 
 
 def identity(found: os.stat_result) -> FileIdentity:
-    """Identity of a file that was looked at."""
+    """Identity of a file, from its `stat` result."""
     return FileIdentity(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def regular(path: str | Path) -> os.stat_result | None:
-    """Look at a regular file, links not followed; None: it is missing or something else."""
+    """`lstat` of a regular file; None: it does not exist, or is no regular file."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -46,7 +46,7 @@ def regular(path: str | Path) -> os.stat_result | None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A file for reading, by its descriptor. A link is refused by the system."""
+    """Open a file for reading; yields its descriptor. The kernel refuses a link."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield fd
@@ -55,7 +55,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def fsync_folder(path: Path) -> None:
-    """Put names that were made, moved or removed in a folder on the disk."""
+    """Flush the names that were made, moved or removed in a folder to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -64,7 +64,7 @@ def fsync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder durably, and those above it. Safe to repeat."""
+    """Make a folder durably, with its parent folders. Safe to repeat."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=FOLDER, exist_ok=True)
@@ -72,7 +72,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder and all in it, sealed folders too. Links are removed, not followed. Missing is fine."""
+    """Remove a folder with its content, also sealed folders. Links are not followed. It need not exist."""
     with contextlib.suppress(FileNotFoundError):
         path.chmod(FOLDER)
         for folder, names, _ in os.walk(path):
@@ -87,7 +87,7 @@ def remove_tree(path: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` exclusively among threads and processes of this host. Waits for it.
 
-    For moments only: nothing is fetched or hashed meanwhile. It ends with the process.
+    Hold it only for moments: do not fetch or hash meanwhile. The kernel releases it when the process ends.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -98,27 +98,27 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def free_bytes(path: Path) -> int:
-    """Room for this user on the file system of `path`."""
+    """Free bytes for this user on the file system of `path`."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 def start_writing(fd: int, start: int, size_bytes: int) -> None:
-    """Let the disk begin to take a range, without waiting for it, so that a later fsync has little to do.
+    """Start writing a range to the disk without waiting, so that a later fsync has little to do.
 
-    A hint: what goes wrong, the fsync tells.
+    A hint: if the write fails, the fsync fails.
     """
     if _sync_file_range is not None:
         _sync_file_range(fd, start, size_bytes, _SYNC_FILE_RANGE_WRITE)
 
 
 def reserve(fd: int, size_bytes: int) -> None:
-    """Set room aside for a file that will have that size; its length stays.
+    """Reserve space for a file that will have that size; its length does not change.
 
-    Where the file system cannot, nothing happens.
+    Does nothing if the file system does not support it.
 
     Raises:
-        OSError: there is not so much room.
+        OSError: the disk or the quota is full.
     """
     if _fallocate is not None and _fallocate(fd, _FALLOC_FL_KEEP_SIZE, 0, size_bytes) != 0:
         failed = ctypes.get_errno()
@@ -127,13 +127,13 @@ def reserve(fd: int, size_bytes: int) -> None:
 
 
 def sync_file_system(fd: int) -> bool:
-    """Put everything written so far on the disk, of the whole file system that has `fd`.
+    """Flush everything written so far on the whole file system of `fd`.
 
     Returns:
-        False: this system cannot; fsync each file.
+        False: this system does not support it; fsync each file.
 
     Raises:
-        OSError: something that was written since `fd` was opened is lost.
+        OSError: data that were written since `fd` was opened are lost.
     """
     if _syncfs is None:
         return False
@@ -161,7 +161,7 @@ _syncfs = _library_call("syncfs", ctypes.c_int)
 class FileReader:
     """Reads an open file; see `blobsync.bucket.verification.Reader`. OSError passes through.
 
-    Into a buffer, not by a map: to read a mapped file that has a bad sector, or was cut, kills the process.
+    It reads into a buffer, not by mmap: a bad sector or a truncation of a mapped file kills the process.
     """
 
     def __init__(self, fd: int) -> None:

@@ -1,6 +1,6 @@
-"""The state of the disk under a local store, and what to do about an error of a disk.
+"""The state of a local store's disk, and advice for each error of a disk.
 
-The state is remembered from the last failure, and cleared by the next success.
+The state is that of the last failure, until a write succeeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from blobsync.local.disk import NO_ROOM, free_bytes
 
 
 class DiskCondition(StrEnum):
-    """What keeps a disk from taking bytes."""
+    """Why a disk accepts no writes."""
 
     OK = "ok"
     FULL = "full"
@@ -33,14 +33,14 @@ _DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 _ADVICE = {
     DiskCondition.FULL: "the disk, or this user's quota, is full; make room (`df -h {0}`, `df -i {0}`)",
-    DiskCondition.READ_ONLY: "the file system is read-only; look for errors (`dmesg`), and mount it anew",
-    DiskCondition.DENIED: "this user may not: give it back what is below {0} (`ls -l {0}`)",
+    DiskCondition.READ_ONLY: "the file system is read-only; look for errors (`dmesg`), and remount it",
+    DiskCondition.DENIED: "no permission: give this user access to {0} and below (`ls -l {0}`)",
     DiskCondition.FAILING: "check that the disk is sound (`dmesg`) and has room (`df -h {0}`, `df -i {0}`)",
 }
 
 
 def condition_of(exc: OSError) -> DiskCondition:
-    """What an error says of the disk."""
+    """The condition of the disk that an error shows."""
     if exc.errno in NO_ROOM:
         return DiskCondition.FULL
     if exc.errno == errno.EROFS:
@@ -49,17 +49,17 @@ def condition_of(exc: OSError) -> DiskCondition:
 
 
 def advice(exc: OSError, folder: object) -> str:
-    """What to do about an error of the disk.
+    """Advice for the user about an error of the disk.
 
     Args:
         exc: As raised.
-        folder: Where it was to write.
+        folder: The folder of the failed write.
     """
     return _ADVICE[condition_of(exc)].format(folder)
 
 
 def disk_error_in(exc: BaseException) -> OSError | None:
-    """The error of the disk that another one was raised from, however far; None: there is none."""
+    """The nearest OSError in the chain of causes; None: there is none."""
     cause = exc.__cause__
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
@@ -68,26 +68,26 @@ def disk_error_in(exc: BaseException) -> OSError | None:
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """The last word of the disk. `reason` is for people; empty when all is well."""
+    """Result of the last write. `reason` is for people; empty if the write succeeded."""
 
     condition: DiskCondition = DiskCondition.OK
     reason: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether the last write succeeded."""
+        """True if the last write succeeded."""
         return self.condition is DiskCondition.OK
 
 
 _VAIN_QUESTIONS = 3
-_LAST_WORDS = "It is tried again; what was there is unharmed"
+_LAST_WORDS = "It is tried again; the files that were there are unchanged"
 
 
 class DiskHealth:
-    """Turns errors of the disk into ours, and remembers the last one. Thread-safe.
+    """Translates errors of the disk into errors of this package, and keeps the last one. Thread-safe.
 
     Args:
-        root: Of the store.
+        root: The store's folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -96,16 +96,16 @@ class DiskHealth:
         self._needed_bytes = self._asked_in_vain = 0
         self.state = DiskState()
         self.listeners: Listeners[DiskState] = Listeners()
-        """Told when the condition changes, on the thread that used the disk: must only enqueue. When two
-        threads tell at once, `state` is what counts."""
+        """Called when the condition changes, on the thread that used the disk: must only enqueue. Two threads
+        may call a listener at the same time: read `state`."""
 
     @contextmanager
     def errors(self, what: str, *, writes: bool = False) -> Iterator[None]:
-        """Tell what failed on the disk, in our words.
+        """Raise errors of the disk as LocalStoreError, and keep them as the state of the disk.
 
         Args:
-            what: What is being done, as "installing blob 12ab".
-            writes: It always writes, so its success shows that the disk takes bytes again.
+            what: The operation, such as "installing blob 12ab".
+            writes: True if it always writes, so its success shows that the disk accepts writes again.
         """
         try:
             yield
@@ -115,30 +115,30 @@ class DiskHealth:
             cause = disk_error_in(exc)
             if cause is None or str(exc).endswith(_LAST_WORDS):
                 raise
-            raise self.failed(what, cause) from exc  # of a download, which knows nothing of this store
+            raise self.failed(what, cause) from exc  # raised by a download, which does not know this store
         if writes:
             self.wrote()
 
     def wrote(self) -> None:
-        """Bytes are on the disk, so it takes them again."""
+        """Note that a write was flushed, so the disk works."""
         if not self.state.ok:
             self._set(DiskState(), 0)
 
     def failed(self, what: str, exc: OSError) -> LocalStoreError:
-        """Remember an error of the disk, and give it in our words.
+        """Keep an error of the disk as its state, and return the error to raise.
 
-        A file that vanished, as one that is collected does, says nothing of the disk; unless the store
-        vanished with it.
+        A missing file does not count as a failure of the disk, because another process may have collected it;
+        unless the whole store is missing.
         """
         if isinstance(exc, FileNotFoundError) and (self._root / "sessions").is_dir():
             return LocalStoreError(f"{what} failed: {exc}; another process removed it. {_LAST_WORDS}")
         return LocalStoreError(self._note(what, exc))
 
     def need_room(self, size_bytes: int, what: str) -> None:
-        """Refuse what cannot succeed, before anything is fetched or written.
+        """Refuse an operation without enough space, before anything is fetched or written.
 
         Raises:
-            OSError: there is not so much room.
+            OSError: the file system has less free space.
         """
         free = free_bytes(self._root)
         if free < size_bytes:
@@ -146,10 +146,10 @@ class DiskHealth:
             raise _NoRoomError(errno.ENOSPC, why, str(self._root), size_bytes)
 
     def has_room(self) -> bool:
-        """True if there is now the room that was missing.
+        """True if the disk now has the space that the last refused operation needs.
 
-        A need that was not repeated for `_VAIN_QUESTIONS` questions is forgotten: its object is not wanted
-        any more. Else its next try is refused again, and notes the need again.
+        After `_VAIN_QUESTIONS` calls without another refusal the need is dropped: its object is not wanted
+        any more. If the object is still wanted, its next try is refused again and notes the need again.
         """
         with self._lock:
             self._asked_in_vain += 1

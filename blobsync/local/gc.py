@@ -1,8 +1,8 @@
-"""Collecting what no release needs any more, in two steps: mark, and at a later call after a grace, remove.
+"""Removes files that no release needs, in two steps: one call marks, a call after the grace removes them.
 
-Never by absence: an empty set of wanted releases removes nothing unless that is asked for in so many words,
-packs and blobs stay as long as it is not known what every wanted release consists of, and more than a share
-of the store is not removed at once.
+Missing information removes nothing. An empty set of wanted releases is refused unless `allow_empty` is set.
+Packs and blobs stay while the content of any wanted release is not known. More than a share of the store is
+never removed at once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from blobsync.local.store import LocalStore
 GRACE = timedelta(hours=1)
 MAX_SHARE = 0.5
 _COUNTED = ("packs/", "blobs/", "trees/")
-"""Where that lies of which no more than a share is removed at once."""
+"""The folders to which the limit `max_share` applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What one call did, or would do. Paths are relative to the store's root."""
+    """Result of one call; of a dry run, what it would do. Paths are relative to the store's root."""
 
     removed: tuple[str, ...]
     marked: tuple[str, ...]
@@ -39,7 +39,7 @@ class GcReport:
     freed_bytes: int
     marked_bytes: int
     objects_kept_because: str
-    """Why no pack or blob was touched; empty: they were."""
+    """Why no pack or blob was marked or removed; empty: they were examined."""
 
 
 def gc(
@@ -52,20 +52,20 @@ def gc(
     dry_run: bool = False,
     now_s: Callable[[], float] = time.time,
 ) -> GcReport:
-    """Remove what was unreachable at an earlier call, is so still, and has been for `grace`.
+    """Remove what has been unreachable since an earlier call, at least for `grace`.
 
     Args:
-        store: Where.
-        keep: Digests of the manifests of all wanted releases. What any live session holds is kept as well.
-        grace: At least so long between mark and removal. Protects what is being fetched.
-        allow_empty: Nothing is wanted, and that is no mistake.
-        max_share: Of the bytes in packs, blobs and trees; to remove more at once is refused.
-        dry_run: Say what would be done; nothing is marked or removed.
+        store: The local store.
+        keep: Digests of the manifests of all wanted releases. Releases that live sessions hold are kept, too.
+        grace: Shortest time between mark and removal. Protects objects that are being fetched.
+        allow_empty: Accept an empty `keep`.
+        max_share: Share of the bytes in packs, blobs and trees; removing more at once is refused.
+        dry_run: Only report; nothing is marked or removed.
         now_s: Seconds of a clock that survives restarts.
 
     Raises:
-        GcRefusedError: nothing is wanted, or the needs of a live session cannot be read, or too much would
-            go.
+        GcRefusedError: `keep` is empty, or the list of a live session cannot be read, or too much would be
+            removed.
         LocalStoreError: the disk failed.
     """
     if not keep and not allow_empty:
@@ -96,7 +96,7 @@ class _Plan:
     due: list[_Collectable]
     waiting: list[_Collectable]
     marks: dict[str, float]
-    """Of what waits: since when."""
+    """When each of `waiting` was marked."""
     total_bytes: int
     why: str
 
@@ -107,7 +107,7 @@ def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float) -> _P
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
     unreachable, total_bytes, why = _collectables(store, frozenset(keep) | holds)
     former = _marks(store.root / "gc.json")
-    # A mark from the future is a clock that was set back: the grace starts anew.
+    # A mark from the future means that the clock was set back: the grace starts again.
     marks = {item.state: min(former.get(item.state, now), now) for item in unreachable}
     due, waiting = list[_Collectable](), list[_Collectable]()
     for item in unreachable:
@@ -142,7 +142,7 @@ def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
 
 
 def _marks(path: Path) -> dict[str, float]:
-    """What was marked since when; nothing, if that is lost: then the grace starts anew."""
+    """The time of each mark. Empty if the file is lost or damaged: then the grace starts again."""
     try:
         document = json.loads(path.read_bytes())
         return {str(place): float(since) for place, since in document.items()}
@@ -152,12 +152,12 @@ def _marks(path: Path) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Collectable:
-    """A file or folder that may go.
+    """A file or folder that may be removed.
 
     Attributes:
-        place: Relative to the store's root.
-        size_bytes: That go with it.
-        state: Its place and time: what was written to since has another, and is not meant by an old mark.
+        place: Path relative to the store's root.
+        size_bytes: Bytes that its removal frees.
+        state: Its place and time. After a write the time differs, so an old mark does not apply to it.
     """
 
     place: str
@@ -166,15 +166,15 @@ class _Collectable:
 
 
 def _collectables(store: LocalStore, wanted: Set[str]) -> tuple[list[_Collectable], int, str]:
-    """Compare what is there with what the wanted releases need. The caller has the store's lock.
+    """Compare the files with those that the wanted releases need. The caller must hold the store's lock.
 
     Args:
-        store: Where.
+        store: The local store.
         wanted: Digests of manifests.
 
     Returns:
-        What is unreachable, in the order of removal: releases, then trees, then what they need; the bytes of
-        all packs, blobs and trees; and why no pack or blob is among the unreachable (empty: they may be).
+        The unreachable files in the order of removal: releases, then trees, then objects; the bytes of all
+        packs, blobs and trees; and why packs and blobs were not examined (empty: they were).
     """
     root, unreachable, needed, unknown = store.root, list[_Collectable](), set[str](), set(wanted)
     for ref in store.releases():
@@ -211,13 +211,13 @@ def _stale(root: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _unused(root: Path, path: Path) -> Iterator[bool]:
-    """True while this file is not received, and cannot be meanwhile. True for files elsewhere."""
+    """Yield True if no process receives this file, and lock it so that none can. True for other files."""
     if not _is_partial(root, path):
         yield True
         return
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:  # it was finished just now
+    except FileNotFoundError:  # the download has just been finished
         yield False
         return
     try:
@@ -237,23 +237,23 @@ def _all(root: Path, paths: Iterable[Path]) -> list[_Collectable]:
 def _found(root: Path, path: Path) -> _Collectable | None:
     try:
         found = path.lstat()
-    except FileNotFoundError:  # a download that was finished just now
+    except FileNotFoundError:  # a download that has just been finished
         return None
     place, size_bytes = path.relative_to(root).as_posix(), found.st_size
     if stat.S_ISDIR(found.st_mode):
         size_bytes = _tree_size(path)
-    elif _is_partial(root, path):  # it may have reserved room beyond its length
+    elif _is_partial(root, path):  # it may have reserved space beyond its length
         size_bytes = max(size_bytes, found.st_blocks * 512)
     return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
 
 
 def _is_partial(root: Path, path: Path) -> bool:
-    """Whether it is an unfinished download. A release may be called `partial`, too."""
+    """True if it is an unfinished download. A release may have the name `partial`, too."""
     return path.parent == root / "partial"
 
 
 def _tree_size(folder: Path) -> int:
-    """Bytes that go with it: not those of files that have other names too."""
+    """Bytes that the removal of a tree frees: without files that have other hard links."""
     total = 0
     for below, _, names in os.walk(folder):
         for name in names:

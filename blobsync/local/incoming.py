@@ -1,9 +1,9 @@
-"""One object that arrives, in a partial file that a later process can resume.
+"""One object that is being received, in a partial file that a later process can continue.
 
-The file is locked by its receiver, so that a host fetches an object once: see `partials`. Nothing in it is
-trusted: chunks found there are hashed before they count as here, and the whole is verified before it gets its
-name. Its room on the disk is set aside before its first byte is fetched, so an object for which there is no
-room takes none from others.
+The receiver locks the file, so a host fetches an object once: see `partials`. The content of an existing file
+is not trusted: its chunks are hashed before they count, and the whole object is verified before it gets its
+name. Disk space is reserved before the first byte is fetched, so an object that does not fit takes no space
+from others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
         return None
     path, fd = claim
     try:
-        if objects.has(item):  # installed by another just now
+        if objects.has(item):  # another process has just installed it
             os.ftruncate(fd, 0)  # so that `_close` removes it, and only once
             _close(objects, path, fd)
             return None
@@ -57,7 +57,7 @@ def receive(objects: ObjectFiles, item: StoredObject) -> Incoming | None:
 
 
 def _close(objects: ObjectFiles, path: Path, fd: int) -> None:
-    """Close the file. What is in it stays; a file without bytes is removed, with the room it may hold."""
+    """Close the file. Its content stays; an empty file is removed, with its reserved space."""
     with contextlib.suppress(OSError):
         if os.fstat(fd).st_size == 0:
             path.unlink(missing_ok=True)
@@ -66,14 +66,14 @@ def _close(objects: ObjectFiles, path: Path, fd: int) -> None:
 
 
 class Incoming:
-    """A download. Use it in a `with`; leaving that without `install` keeps what came for a later resume.
+    """A download. Use it in a `with`; without `install`, the received bytes are kept to be continued later.
 
     `took` may be called on several threads, all other methods on one at a time.
 
     Attributes:
-        item: What it will be.
-        fd: To be written with `pwrite`. A blob with chunks in any order; anything else from its beginning on,
-            in order, since its length says how much of it is there.
+        item: The object.
+        fd: Write to it with `pwrite`: a blob with chunks in any order, any other object in order from its
+            start, because the length of the file says how much has been received.
     """
 
     def __init__(self, objects: ObjectFiles, item: StoredObject, path: Path, fd: int) -> None:
@@ -93,21 +93,21 @@ class Incoming:
         self, _kind: type[BaseException] | None, exc: BaseException | None, _trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(exc, OSError | LocalStoreError):  # of a write into our file
-                # As a LocalStoreError, and as the state of the disk.
+            if isinstance(exc, OSError | LocalStoreError):  # a write into the partial file failed
+                # Raises it as a LocalStoreError, and notes it as the state of the disk.
                 with self._objects.base.disk.errors(f"receiving {self.item.name}"):
                     raise exc
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close the file; what is in it stays. Safe to repeat."""
+        """Close the file; its content stays. Safe to repeat."""
         if self._open:
             self._open = False
             _close(self._objects, self._path, self.fd)
 
     def missing(self) -> list[tuple[int, int]]:
-        """Ranges to fetch, `(start, size)`: those of chunks that are not here, or the rest of the object.
+        """Ranges to fetch, `(start, size)`: those of the missing chunks, or the rest of the object.
 
         Raises:
             LocalStoreError: the disk failed.
@@ -123,12 +123,12 @@ class Incoming:
             return [self._chunks.range(number) for number in self._chunks.missing]
 
     def took(self, start: int, size_bytes: int) -> None:
-        """A range of `missing` is written whole: verify it, if it is a chunk, and let the disk begin with it.
+        """Note that a range of `missing` is completely written. Verifies a chunk; starts its disk write.
 
         Raises:
-            CorruptBlobError: a chunk with other bytes. It is missing still, and can be fetched again.
+            CorruptBlobError: the chunk has wrong bytes. It is still missing, and can be fetched again.
             LocalStoreError: the disk failed.
-            ValueError: no such range; a defect of the caller.
+            ValueError: there is no such range; a defect of the caller.
         """
         with self._objects.base.disk.errors(f"receiving {self.item.name}"):
             if self._chunks is not None:
@@ -142,11 +142,11 @@ class Incoming:
             start_writing(self.fd, start, size_bytes)
 
     def install(self) -> None:
-        """Verify all, put it on the disk, and give it its name. Wrong bytes are dropped.
+        """Verify the whole object, flush it, and give it its name. Wrong bytes are deleted.
 
         Raises:
-            CorruptBlobError: other bytes than promised came; for packs, a CorruptPackError.
-            InvalidPackError: the pack was made wrong.
+            CorruptBlobError: the bytes do not fit the digest; for packs, a CorruptPackError.
+            InvalidPackError: the pack is malformed.
             LocalStoreError: the disk failed.
         """
         base = self._objects.base
@@ -157,7 +157,7 @@ class Incoming:
                 sha256 = self._verify_all()
                 base.step("fsync")
                 os.fchmod(self.fd, READ_ONLY)
-                # Never tried again after a failure: the pages may be marked clean, and are not on the disk.
+                # Never repeated after a failure: the kernel may mark pages clean that it did not write.
                 os.fsync(self.fd)
             except (CorruptBlobError, InvalidPackError, OSError):
                 self._path.unlink(missing_ok=True)
@@ -167,8 +167,8 @@ class Incoming:
     def _name(self, sha256: str | None) -> None:
         base, path = self._objects.base, self._objects.path(self.item)
         base.make_folder(path.parent)
-        self._objects.partials.release(self.fd)  # what is touched from now on is another file than verified
-        if self._objects.has(self.item):  # another took over while we did not run, see `partials`
+        self._objects.partials.release(self.fd)  # a later touch would change the time of the verified file
+        if self._objects.has(self.item):  # another process took over while this one was stopped: `partials`
             self._path.unlink(missing_ok=True)
             return
         base.step("rename")
@@ -177,13 +177,13 @@ class Incoming:
             base.step("fsync-folder")
             fsync_folder(path.parent)
         except OSError:
-            path.unlink(missing_ok=True)  # its name is not on the disk, and never may be
+            path.unlink(missing_ok=True)  # its name may not be on the disk
             raise
         base.step("index")
         self._objects.note_verified(self.item, identity(os.fstat(self.fd)), sha256)
 
     def _verify_all(self) -> str | None:
-        """Returns the SHA-256 of a chunked blob, if it is asked for: see `verify_object`."""
+        """Returns the SHA-256 of a chunked blob, if required: see `verify_object`."""
         if self._chunks is None:
             return self._objects.verify(self.fd, self.item)
         size = os.fstat(self.fd).st_size
@@ -195,15 +195,15 @@ class Incoming:
 
 
 class _ChunkHashes:
-    """Which chunks of a blob are verified, and the SHA-256 of the whole, if that is asked for.
+    """Which chunks of a blob are verified, and the SHA-256 of the whole blob, if required.
 
-    `verify` may be called on several threads. Each byte is hashed once with either digest: by one read for
-    both where a chunk comes in its turn, else by a second one when those before it are here.
+    `verify` may be called on several threads. Each byte is hashed once with each digest. A chunk that arrives
+    in order is read once for both; any other is read a second time when all chunks before it are here.
 
     Args:
         fd: The file.
-        blob: What it will be; with chunks.
-        also_sha256: Compute that of the whole, too.
+        blob: The blob; it has chunks.
+        also_sha256: Also compute the SHA-256 of the whole blob.
     """
 
     def __init__(self, fd: int, blob: Blob, *, also_sha256: bool) -> None:
@@ -219,7 +219,7 @@ class _ChunkHashes:
         return [number for number in range(len(self._blob.chunks)) if number not in self._good]
 
     def range(self, number: int) -> tuple[int, int]:
-        """Where a chunk begins, and its size."""
+        """Start and size of a chunk."""
         start = number * CHUNK_BYTES
         return start, min(CHUNK_BYTES, self._blob.size_bytes - start)
 
@@ -227,7 +227,7 @@ class _ChunkHashes:
         """Hash a chunk.
 
         Raises:
-            CorruptBlobError: it has other bytes.
+            CorruptBlobError: it has wrong bytes.
             OSError: the disk failed.
         """
         whole = None
@@ -246,10 +246,10 @@ class _ChunkHashes:
                 self._hashing.release()
 
     def finish(self) -> str | None:
-        """Verify the chunks that are not yet. Returns the SHA-256 of the whole, if it is asked for.
+        """Verify the remaining chunks. Returns the SHA-256 of the whole blob, if required.
 
         Raises:
-            CorruptBlobError, OSError: as of `verify`.
+            CorruptBlobError, OSError: see `verify`.
         """
         for number in self.missing:
             self.verify(number)
@@ -258,7 +258,7 @@ class _ChunkHashes:
         return None if self._sha256 is None else self._sha256.hexdigest()
 
     def _hash_what_follows(self) -> None:
-        """Feed the SHA-256 of the whole with the good chunks that are next. Our caller has the lock."""
+        """Add the next verified chunks to the SHA-256 of the whole. The caller must hold `_hashing`."""
         while self._sha256 is not None and self._hashed_chunks in self._good:
             hash_range(self._read, *self.range(self._hashed_chunks), ignore_progress, self._sha256)
             self._hashed_chunks += 1

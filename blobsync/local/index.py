@@ -1,9 +1,9 @@
 """Remembers which files were hashed, so that a store that is opened reads none of them again.
 
-An append-only file of one line for each verified file, each with a check sum of its own. It is a hint that a
-file with exactly this identity had this digest: a lost, torn or foreign line costs a re-hash, nothing else.
-So no failure to write it is an error. Several processes may append, each line is one write, and each reads
-what the others appended when it misses something. Thread-safe.
+An append-only file with one line for each verified file; each line has a checksum. A line is a hint that a
+file with exactly this identity had this digest: a lost, incomplete or foreign line only costs another hash.
+So a failed write is no error. Several processes may append; each line is one write. A process that does not
+find a file reads the lines that other processes have appended. Thread-safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from blobsync.local.disk import FileIdentity
 
 _COMPACT_ABOVE = 1000
-"""Superfluous lines, beside as many as there are entries."""
+"""The file is rewritten if it has more lines than twice its entries plus this number."""
 _GONE = FileIdentity(-1, -1, -1)
 
 
@@ -26,8 +26,9 @@ class VerifiedIndex:
 
     Args:
         path: The index file; its folder exists.
-        part: Path of an unfinished file of this user alone, on the same file system, that is removed by the
-            next user if this process is killed. Default: beside the index, where it would stay.
+        part: Path for an unfinished file, on the same file system and used by no other process. The next
+            process that opens the store removes it if this one is killed. Default: in the folder of the
+            index, where it would stay.
     """
 
     def __init__(self, path: Path, part: Path | None = None) -> None:
@@ -42,7 +43,7 @@ class VerifiedIndex:
         self._torn = False
         self._open()
         if self._torn or self._lines > 2 * len(self._known) + _COMPACT_ABOVE:
-            with contextlib.suppress(OSError):  # a full disk: the old file serves as well
+            with contextlib.suppress(OSError):  # a full disk: the old file still works
                 self._compact()
 
     def digest(self, place: str, found: FileIdentity) -> str | None:
@@ -55,19 +56,19 @@ class VerifiedIndex:
         return known[1] if known is not None and known[0] == found else None
 
     def verified(self, place: str, found: FileIdentity, digest: str) -> None:
-        """Note that the file was hashed or written by us, and is on the disk."""
+        """Note that this process hashed or wrote the file, and that it is on the disk."""
         with self._lock:
             self._known[place] = (found, digest)
             self._append(_line(place, found, digest))
 
     def forget(self, place: str) -> None:
-        """The file must be hashed before it counts again, also by other processes."""
+        """Require this and other processes to hash the file before it counts again."""
         with self._lock:
             if self._known.pop(place, None) is not None:
                 self._append(_line(place, _GONE, "-"))
 
     def close(self) -> None:
-        """Close the file. Nothing is noted in it from now on."""
+        """Close the file. Later calls write nothing to it."""
         with self._lock:
             if self._fd is not None:
                 os.close(self._fd)
@@ -81,7 +82,7 @@ class VerifiedIndex:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Read what was appended since, by whomever. A line that is not complete yet is left for later."""
+        """Read the lines that any process has appended since. An incomplete line is read later."""
         if self._fd is None:
             return
         size = os.fstat(self._fd).st_size
@@ -105,9 +106,9 @@ class VerifiedIndex:
         if self._fd is None:
             return
         with contextlib.suppress(OSError):
-            if os.fstat(self._fd).st_nlink == 0:  # another process has written the file anew
+            if os.fstat(self._fd).st_nlink == 0:  # another process has replaced the file
                 self._open()
-        # After a torn line ours would be lost with it.
+        # Appended to an incomplete line, this line would be lost with it.
         data = b"\n" + line if self._torn else line
         try:
             self._torn = os.write(self._fd, data) != len(data)
@@ -115,7 +116,7 @@ class VerifiedIndex:
             self._torn = True
 
     def _compact(self) -> None:
-        """Write the index anew. What other processes append to the old file meanwhile is only lost."""
+        """Rewrite the index. Lines that other processes append to the old file meanwhile are lost."""
         part = self._part
         try:
             part.write_bytes(b"".join(_line(place, *entry) for place, entry in self._known.items()))

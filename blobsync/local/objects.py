@@ -1,4 +1,4 @@
-"""The packs and large blobs of a store: which are verified, what a release lacks of them, and their files.
+"""The packs and large blobs of a store: their files, which are verified, and which a release lacks.
 
 Thread-safe.
 """
@@ -35,20 +35,20 @@ from blobsync.release.manifest import PACKED_BYTES, Artifact, Blob, Manifest, ch
 from blobsync.release.pack import Frame, FrameReader, members_of
 
 _UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
-"""A file that cannot be read is as lost as one with other bytes: a bad sector, a permission taken away."""
+"""Errors of a file that cannot be read, such as a bad sector. Such a file counts as damaged."""
 _PIECE_BYTES = 1 << 20
 _WHOLE_PACK_SHARE = 0.25
-"""When more of a pack's stored bytes is needed, the pack is hashed as a whole, which is the cheaper way."""
+"""If more than this share of a pack's stored bytes is needed, the whole pack is hashed, which is cheaper."""
 _HELPER_FROM_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class MissingObjects:
-    """What of a release is not here, or not verified. False when nothing is missing.
+    """The parts of a release that are not here or not verified. False if nothing is missing.
 
     Attributes:
         objects: Packs and large blobs to fetch, in the order of the layout and the manifest.
-        artifacts: Files that need them.
+        artifacts: The missing files.
     """
 
     objects: tuple[StoredObject, ...] = ()
@@ -71,26 +71,26 @@ class ObjectFiles:
         self.also_sha256 = also_sha256
         self.partials = Partials(base.root / "partial")
         self.verifying = threading.Lock()
-        """Held while the members of a pack are hashed, so that memory is bounded whatever the threads."""
+        """Held while the members of a pack are hashed: bounds the memory for any number of threads."""
 
     def path(self, item: StoredObject) -> Path:
-        """Where an object is, or would be."""
+        """The path of an object, which need not exist."""
         kind = "packs" if isinstance(item, Pack) else "blobs"
         return self.base.root / kind / item.name.removeprefix("b3-")[:2] / item.name
 
     def look(self, item: StoredObject) -> FileIdentity | None:
-        """The file that is there now, unread; None: none."""
+        """Identity of the object's file, which is not read; None: there is no file."""
         found = regular(self.path(item))
         return None if found is None else identity(found)
 
     def has(self, item: StoredObject) -> bool:
-        """Whether it is here and verified; if its file is another than the one that was, by hashing it.
+        """True if it is here and verified. Hashes it if its file is not the one that was verified.
 
-        A file with other bytes than its name says goes to quarantine. One of another size than `item` says
-        does not: it is `item` that lies, if the bytes are those of the name.
+        A file whose bytes do not fit its name goes to quarantine. If the bytes fit the name and only the size
+        differs from that of `item`, `item` is wrong, and the file stays.
 
         Raises:
-            OSError: the disk does not say.
+            OSError: the disk failed.
         """
         found = self.look(item)
         if found is None:
@@ -100,14 +100,14 @@ class ObjectFiles:
         return self.check(item)
 
     def sound(self, item: StoredObject) -> bool:
-        """As `has`; and `item` pairs its name with the SHA-256 of the same bytes.
+        """Like `has`; also checks that `item` pairs its name with the SHA-256 of the same bytes.
 
-        That is known only where SHA-256 is computed too. A file that `item` describes wrongly stays: other
-        manifests may describe it rightly.
+        The second check is made only with `also_sha256`. If `item` is wrong, the file stays: other manifests
+        may describe it correctly.
 
         Raises:
-            InvalidManifestError: the SHA-256 is of other bytes.
-            OSError: the disk does not say.
+            InvalidManifestError: the SHA-256 is that of other bytes.
+            OSError: the disk failed.
         """
         if not self.has(item):
             return False
@@ -115,7 +115,7 @@ class ObjectFiles:
             return True
         found = self.look(item)
         digest = None if found is None else self._digest(item, found)
-        if digest is None:  # replaced just now
+        if digest is None:  # another process has just replaced the file
             return False
         _, _, sha256 = digest.partition("+")
         if sha256 != item.sha256:
@@ -128,12 +128,15 @@ class ObjectFiles:
     def check(
         self, item: StoredObject, *, from_disk: bool = False, on_progress: OnProgress = ignore_progress
     ) -> bool:
-        """Hash it, whatever the index says. A damaged file goes to quarantine.
+        """Hash the object; the index is not used. A damaged file goes to quarantine.
 
         Args:
             item: The object.
-            from_disk: Ask the disk, not what memory remembers of it.
+            from_disk: Drop the file from the page cache first.
             on_progress: See `OnProgress`.
+
+        Returns:
+            True if the file has the bytes and the size of `item`, and was not changed meanwhile.
 
         Raises:
             OSError: the disk failed.
@@ -148,7 +151,7 @@ class ObjectFiles:
                 if isinstance(named, Pack) and self._was_whole(named, before):
                     verify_pack_bytes(FileReader(fd), named, on_progress)
                     sha256 = None
-                elif from_disk:  # slowly: the scrub must not hold up other threads
+                elif from_disk:  # on one thread and without `verifying`: the scrub must not delay others
                     sha256 = verify_object(
                         FileReader(fd),
                         before.size_bytes,
@@ -161,7 +164,7 @@ class ObjectFiles:
                     sha256 = self.verify(fd, named, on_progress)
                     os.fdatasync(fd)  # the process that wrote it may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
-        except FileNotFoundError:  # collected or quarantined by another process just now
+        except FileNotFoundError:  # another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
             self.base.quarantine(path, str(exc))
@@ -171,19 +174,19 @@ class ObjectFiles:
                 raise
             self.base.quarantine(path, f"it cannot be read: {exc}")
             return False
-        if unchanged:  # else it was written to meanwhile
+        if unchanged:  # otherwise a process wrote to it meanwhile
             self.note_verified(item, before, sha256)
         return unchanged and named == item
 
     def _was_whole(self, pack: Pack, found: FileIdentity) -> bool:
-        """True if each member of this file was hashed once: then the same bytes have the same members.
+        """True if each member of this file was hashed before: then equal bytes have equal members.
 
-        Where SHA-256 is asked for, BLAKE3 does not stand for it.
+        Always False with `also_sha256`: there BLAKE3 does not replace SHA-256.
         """
         return self._digest(pack, found) == pack.name and not self.also_sha256
 
     def _digest(self, item: StoredObject, found: FileIdentity) -> str | None:
-        """What the index says of this file: the object's name, with `+` and a SHA-256 if that is known."""
+        """The index's entry for this file: the object's name, followed by `+` and its SHA-256 if known."""
         return self.base.index.digest(self.base.place(self.path(item)), found)
 
     def verify(self, fd: int, item: StoredObject, on_progress: OnProgress = ignore_progress) -> str | None:
@@ -195,18 +198,18 @@ class ObjectFiles:
         return verify_object(read, size, item, also_sha256=self.also_sha256, on_progress=on_progress)
 
     def note_verified(self, item: StoredObject, found: FileIdentity, sha256: str | None) -> None:
-        """This file was hashed, and is on the disk.
+        """Note in the index that a file was hashed and is on the disk.
 
         Args:
-            item: Whose name its bytes have.
+            item: The object whose name fits its bytes.
             found: The file.
-            sha256: Of a chunked blob, if it was computed.
+            sha256: SHA-256 of a chunked blob, if it was computed.
         """
         digest = item.name if sha256 is None else f"{item.name}+{sha256}"
         self.base.index.verified(self.base.place(self.path(item)), found, digest)
 
     def _is_known(self, item: StoredObject, digest: str | None) -> bool:
-        """Whether the index has all that is asked for of this object."""
+        """True if this entry of the index has all the digests that are required."""
         name, _, sha256 = (digest or "").partition("+")
         return name == item.name and bool(
             sha256 or isinstance(item, Pack) or not item.chunks or not self.also_sha256
@@ -214,10 +217,10 @@ class ObjectFiles:
 
 
 def _as_named(item: StoredObject, size_bytes: int) -> StoredObject:
-    """The object of that name with the size that its file has.
+    """The object of that name, with the size of its file.
 
-    The name alone says what the bytes must be, so a manifest or layout with a wrong size never makes a sound
-    file count as damaged.
+    The name determines the bytes, so a manifest or layout with a wrong size never makes an intact file count
+    as damaged.
     """
     if isinstance(item, Blob) and chunk_count(size_bytes) != len(item.chunks):
         return item
@@ -228,8 +231,8 @@ def missing_objects(objects: ObjectFiles, manifest: Manifest, layout: Layout) ->
     """Compare a release with the verified packs and blobs. Reads the tables of its packs.
 
     Raises:
-        InvalidLayoutError, InvalidManifestError: as of `blobsync.LocalStore.missing`.
-        OSError: the disk does not say.
+        InvalidLayoutError, InvalidManifestError: see `blobsync.LocalStore.missing`.
+        OSError: the disk failed.
     """
     missing: list[StoredObject] = []
     here: set[tuple[str, int]] = set()
@@ -241,23 +244,23 @@ def missing_objects(objects: ObjectFiles, manifest: Manifest, layout: Layout) ->
             here.update(found)
     artifacts = tuple(item for item in manifest.artifacts if (item.sha256, item.size_bytes) not in here)
     if not any(isinstance(item, Pack) for item in missing):
-        for lost in artifacts:  # none, or an error at the first but for large ones
+        for lost in artifacts:  # all packs are here, so a small file that is missing is in none of them
             if lost.size_bytes <= PACKED_BYTES:
                 raise InvalidLayoutError(
                     f"no pack in the layout of {manifest.ref} has {lost.path} ({lost.sha256}, "
-                    f"{lost.size_bytes} bytes), though all of them are here; publish the release again"
+                    f"{lost.size_bytes} bytes), though all packs are here; publish the release again"
                 )
     return MissingObjects(tuple(missing), artifacts)
 
 
 def objects_of(manifest: Manifest, layout: Layout) -> tuple[StoredObject, ...]:
-    """What a release consists of, each once."""
+    """All objects of a release, each once."""
     blobs = (item.blob for item in manifest.artifacts if item.size_bytes > PACKED_BYTES)
     return (*layout.packs, *{blob.name: blob for blob in blobs}.values())
 
 
 def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, int]] | None:
-    """SHA-256 and size of what an object holds; None: it is not here, or not verified."""
+    """SHA-256 and size of each blob in an object; None: the object is not here, or not verified."""
     if not objects.sound(item):
         return None
     if not isinstance(item, Pack):
@@ -265,7 +268,7 @@ def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, i
     try:
         with opened(objects.path(item)) as fd:
             table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
-    except (FileNotFoundError, InvalidPackError):  # it went, or changed, just now
+    except (FileNotFoundError, InvalidPackError):  # it has just been removed or changed
         return None
     return zip(table.sha256s, table.sizes, strict=True)
 
@@ -297,16 +300,16 @@ def _pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
 
 
 def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Iterator[tuple[str, memoryview]]:
-    """Give the wanted blobs, by SHA-256, each once, verified now; only the frames that have them are read.
+    """Yield the wanted blobs with their SHA-256, each once and verified now. Reads only the needed frames.
 
     Args:
-        objects: Where the packs are.
-        packs: Verified ones.
-        wanted: SHA-256 digests. Those given are taken out.
+        objects: The objects of the store.
+        packs: Packs that were verified.
+        wanted: SHA-256 digests. Each digest is removed from the set when its blob is yielded.
 
     Raises:
         CorruptPackError: a pack was damaged since it was verified.
-        OSError: the disk failed, or a pack is gone.
+        OSError: the disk failed, or a pack does not exist any more.
     """
     for pack in packs:
         if not wanted:
@@ -316,7 +319,7 @@ def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Ite
             frames = table.frames_with(wanted)
             needed = sum(frame.stored_bytes for frame in frames)
             whole = needed > _WHOLE_PACK_SHARE * pack.size_bytes
-            if whole:  # its members were verified once, so they are still what the table says
+            if whole:  # its members were verified before; if the bytes are the same, so are the members
                 verify_pack_bytes(FileReader(fd), pack)
             for frame, raw in _read_ahead(fd, frames):
                 for sha256, data in members_of(table, frame, raw):
@@ -330,7 +333,7 @@ def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Ite
 
 
 def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | memoryview]]:
-    """Frames in order; the next is decompressed on a second thread while one is used."""
+    """Yield frames in order. While one is used, the next is decompressed on a second thread."""
     stored, frame_reader = FileReader(fd), FrameReader()
 
     def raw_of(frame: Frame) -> bytes | memoryview:

@@ -1,11 +1,11 @@
-"""Lets one process of the host receive an object: the one that has locked its file below `partial/`.
+"""Lets only one process of the host receive an object: the one that has locked its file below `partial/`.
 
-A process that is stopped, or whose container is frozen, keeps its locks, and would hold an object up for all
-others of its host. So a thread of the owner touches the file every `BEAT_S`. A file that was not touched for
-`STALLED_AFTER_S`, by the clock of the process that looks, stays with its owner, and the object is received
-into another file, `<name>.2`. An owner that is merely slow touches its file, so no object is fetched twice
-because of a slow server, network or disk. A stopped owner that wakes finds the object here and drops its own
-file, or replaces the object by the same verified bytes.
+A process that is stopped, or whose container is frozen, keeps its locks, and would block the object for all
+other processes of its host. So a thread of the owner touches the file every `BEAT_S`. If a process sees that
+a file was not touched for `STALLED_AFTER_S`, by its own clock, it receives the object into another file,
+`<name>.2`; the first file stays with its owner. A slow owner that runs touches its file, so no object is
+fetched twice because of a slow server, network or disk. When a stopped owner wakes up, it finds the object
+here and deletes its own file, or replaces the object by the same verified bytes.
 
 The thread, `blobsync-partials`, runs while anything is received.
 """
@@ -26,14 +26,14 @@ from blobsync.local.disk import FileIdentity, identity, regular
 BEAT_S = 5.0
 STALLED_AFTER_S = 30.0
 _FILES = 4
-"""Files of one object, at most: of three owners that are stopped, and of one that runs."""
+"""Limit of files for one object: three owners that are stopped, and one that runs."""
 _SEEN = 10_000
 _END_S = 5.0
-"""Longest wait for the thread; more would mean that the disk hangs."""
+"""Longest wait for the end of the thread. It takes longer only if the disk hangs."""
 
 
 class Claim(NamedTuple):
-    """A file that is ours until `fd` is closed. See `Partials.release`."""
+    """A file that this process owns until it closes `fd`. See `Partials.release`."""
 
     path: Path
     fd: int
@@ -43,7 +43,7 @@ class Partials:
     """The files of unfinished objects. Thread-safe.
 
     Args:
-        folder: Where they are.
+        folder: The folder `partial/`.
         clock: Seconds.
     """
 
@@ -55,7 +55,7 @@ class Partials:
         self._thread: threading.Thread | None = None
 
     def claim(self, name: str) -> Claim | None:
-        """Open and lock a file for an object; None: another owner, which runs, receives the object.
+        """Open and lock a file for an object. None: another owner, which runs, receives the object.
 
         Raises:
             OSError: the disk failed.
@@ -83,7 +83,7 @@ class Partials:
         return None
 
     def release(self, fd: int) -> None:
-        """Stop touching a file: before it is closed, or gets its name. Safe to repeat."""
+        """Stop touching a file. Call it before the file is closed or gets its name. Safe to repeat."""
         with self._changed:
             self._ours.discard(fd)
         self._end()
@@ -95,7 +95,7 @@ class Partials:
         self._end()
 
     def _end(self) -> None:
-        """If nothing is received any more, wait until the thread has ended."""
+        """If no object is being received any more, wait until the thread has ended."""
         with self._changed:
             thread = self._thread
             if thread is None:
@@ -110,7 +110,7 @@ class Partials:
         return self._folder / (name if number == 1 else f"{name}.{number}")
 
     def _is_received(self, name: str, first: int) -> bool:
-        """True if an owner that runs has one of the later files: it took over from an owner that is gone."""
+        """True if a running owner has one of the later files: it took over from an owner that has ended."""
         for number in range(first, _FILES + 1):
             path = self._path(name, number)
             with contextlib.suppress(FileNotFoundError):

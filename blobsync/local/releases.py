@@ -21,21 +21,21 @@ from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Blob, Manifest, ReleaseRef
 
 RELEASE_FILES = (".json", ".layout", ".record")
-"""What is kept of a release, by the ends of their names."""
+"""Suffixes of the files that are kept of a release."""
 
 _CACHED_ARTIFACTS = 20_000
-"""Of parsed manifests, in memory: some 10 MiB."""
+"""Limit of artifacts in cached manifests: about 10 MiB."""
 _RECORD_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """What a kept release consists of, in a small file beside its manifest, which a look need not read.
+    """The objects of a kept release, in a small file next to its manifest, so that a look reads no manifest.
 
     To read and check a manifest of 20,000 files takes 80 ms and 14 MiB; a look with the record takes 0.6 ms
-    and no memory. The record is written when the release was found complete, and says that it was, by this
-    layout. It is trusted as far as the store's index is: it is ours, and has a digest of its own. One that is
-    missing, damaged, or of another layout costs a reading of the manifest, nothing else.
+    and no memory. The record is written when the release was found complete with this layout. It is trusted
+    like the store's index: this package wrote it, and it contains its own digest. If it is missing, damaged,
+    or of another layout, the manifest is read instead.
 
     Two lines: SHA-256 of the second, in hexadecimal, and JSON:
 
@@ -44,11 +44,11 @@ class KeptRecord:
 
     Attributes:
         release: Digest of the manifest.
-        layout: SHA-256 of the layout as it was written.
+        layout: SHA-256 of the layout's file.
         manifest_bytes: Size of the manifest's file.
-        file_count: Files of the release.
-        size_bytes: Of their distinct contents.
-        blobs: What it consists of beside the packs of its layout.
+        file_count: Number of files of the release.
+        size_bytes: Size of their distinct contents.
+        blobs: The objects of the release that are not packs.
     """
 
     release: str
@@ -78,7 +78,7 @@ class KeptRecord:
         digest, _, body = data.partition(b"\n")
         if digest != hashlib.sha256(body).hexdigest().encode():
             return None
-        document = json.loads(body)  # we wrote it, as its digest says
+        document = json.loads(body)  # this package wrote it: the digest is right
         found = document["schema"], document["release"], document["layout"]
         if found != (_RECORD_SCHEMA, release, layout):
             return None
@@ -89,14 +89,14 @@ class KeptRecord:
 
 
 class Release:
-    """A release as this host knows it: its manifest, and the packs that have its small files.
+    """A release on this host: its manifest, and the packs that contain its small files.
 
-    Either both were read just now; or it was complete here once, and its manifest is read from the disk when
-    it is asked for. Equal if release and layout are.
+    If it was complete here once (`recorded`), its manifest is read from the disk only when it is needed.
+    Otherwise the manifest is in memory. Two are equal if release and layout are.
 
     Args:
-        manifest: What it is.
-        layout: Where its small files lie.
+        manifest: The manifest.
+        layout: The packs.
     """
 
     __slots__ = ("_manifest", "_read", "_record", "layout", "ref")
@@ -112,7 +112,7 @@ class Release:
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
     ) -> Release:
-        """A release that was complete here once. Its manifest is read each time when it is asked for."""
+        """A release that was complete here once. `read` returns its manifest, each time it is needed."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
         made._record, made._read = record, read
@@ -120,20 +120,20 @@ class Release:
 
     @property
     def is_recorded(self) -> bool:
-        """True if it was complete here once: then all its files are here when all its objects are."""
+        """True if it was complete here once: then all its files are here if all its objects are."""
         return self._read is not None
 
     @property
     def manifest(self) -> Manifest:
-        """What it is.
+        """The manifest.
 
         Raises:
-            BlobMissingError: it was kept, and its manifest is damaged or gone now.
-            OSError: the disk does not say.
+            BlobMissingError: the release was kept, but its manifest is now damaged or missing.
+            OSError: the disk failed.
         """
         if self._manifest is not None:
             return self._manifest
-        assert self._read is not None  # noqa: S101 - one of them is there
+        assert self._read is not None  # noqa: S101 - one of the two is set
         return self._read()
 
     @property
@@ -143,7 +143,7 @@ class Release:
 
     @property
     def record(self) -> KeptRecord:
-        """What a look needs of the manifest."""
+        """The data of the manifest that a look needs."""
         if self._record is None:
             self._record = _record_of(self.manifest, self.layout)
         return self._record
@@ -171,7 +171,7 @@ def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
 
 
 class ReleaseFiles:
-    """Kept releases. Damaged files go to quarantine, and count as not kept.
+    """Kept releases. A damaged file goes to quarantine, and its release counts as not kept.
 
     Args:
         base: The store.
@@ -185,7 +185,7 @@ class ReleaseFiles:
     def keep(self, release: Release) -> None:
         """Write the files of a complete release that are missing or damaged: layout, manifest, record.
 
-        Of a release that has a record, the manifest is not read. OSError passes through.
+        If the release has a valid record, the manifest is not read. OSError passes through.
         """
         ref, layout = release.ref, release.layout
         if release.is_recorded:
@@ -221,7 +221,7 @@ class ReleaseFiles:
         return manifest
 
     def _record(self, ref: ReleaseRef, layout: bytes) -> KeptRecord | None:
-        """The record; None: there is none of this layout, or the manifest is not the file it tells of."""
+        """The record; None: there is none for this layout, or the manifest's file has another size."""
         read, manifest = _read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
         if read is None or manifest is None:
             return None
@@ -229,7 +229,7 @@ class ReleaseFiles:
         return record if record is not None and record.manifest_bytes == manifest.st_size else None
 
     def manifest(self, ref: ReleaseRef) -> Manifest | None:
-        """The manifest of a kept release; None: it is not here, or was damaged."""
+        """The manifest of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".json")
         read = _read(path)
         if read is None:
@@ -254,7 +254,7 @@ class ReleaseFiles:
                 self._parsed.popitem(last=False)
 
     def layout(self, ref: ReleaseRef) -> Layout | None:
-        """The layout of a kept release; None: it is not here, or was damaged."""
+        """The layout of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".layout")
         read = _read(path)
         if read is None:
@@ -266,7 +266,7 @@ class ReleaseFiles:
             return None
 
     def refs(self) -> list[ReleaseRef]:
-        """All that are kept, sorted; unread."""
+        """All kept releases, sorted. Their files are not read."""
         found = (self._base.root / "releases").glob("*/*.json")
         refs = [
             ReleaseRef(path.parent.name, path.stem) for path in found if path.with_suffix(".layout").exists()
@@ -283,5 +283,5 @@ def _read(path: Path) -> tuple[bytes, FileIdentity] | None:
     try:
         with path.open("rb") as file:
             return file.read(), identity(os.fstat(file.fileno()))
-    except FileNotFoundError:  # collected just now
+    except FileNotFoundError:  # it has just been collected
         return None

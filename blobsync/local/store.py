@@ -1,24 +1,24 @@
-"""Verified files on this host's disk, by digest. Several threads and processes may share one.
+"""Verified files on this host's disk, by digest. Several threads and processes may share a store.
 
 Layout below the root:
 
     packs/<aa>/<name>                 packs; small files lie in them
     blobs/<aa>/<name>                 larger blobs
-    releases/<name>/<digest>.json     manifests, each written after all that it needs
-    releases/<name>/<digest>.layout   which packs those are
-    releases/<name>/<digest>.record   what a look needs of both; see `KeptRecord`
-    trees/<digest>/...                releases as folders; beside each, `<digest>.files`: its record
-    partial/<name>                    objects on their way; the next process goes on with them. See `partials`
-    quarantine/                       what was found damaged, the newest of it
-    sessions/<id>/                    unfinished files and needs of each live user
-    scrub                             when the last whole round began; locked while one runs
-    verified                          index: which packs and blobs were hashed, and what they were then
-    LOCK, gc.json                     for moments of exclusion; what collection has marked
+    releases/<name>/<digest>.json     manifests, each written after all objects of its release
+    releases/<name>/<digest>.layout   the packs of the release
+    releases/<name>/<digest>.record   the data of both that a look needs; see `KeptRecord`
+    trees/<digest>/...                releases as folders; `<digest>.files` is the record of each
+    partial/<name>                    unfinished objects; the next process continues them. See `partials`
+    quarantine/                       damaged files; only the newest are kept
+    sessions/<id>/                    of each live session: unfinished files, and the releases that it needs
+    scrub                             when the last whole round began; locked while a round runs
+    verified                          index: which packs and blobs were hashed, with size, time and inode
+    LOCK, gc.json                     a lock that is held for moments; what the collection has marked
 
 `<aa>` are the first two hexadecimal digits of the name. An object gets its name only after its bytes are on
-the disk and were verified: a pack as a whole and member by member. So whatever is killed when, nothing under
-`packs/` or `blobs/` was ever half-written; and since disks and people change files later, a file whose size,
-time or inode is not that of the one we verified is hashed again before it counts.
+the disk and were verified: a pack as a whole and member by member. So no file under `packs/` or `blobs/` is
+ever half-written, whenever a process is killed. Disks and people change files later: a file whose size, time
+or inode differs from that of the verified file is hashed again before it counts.
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ Digests = Literal["name", "sha256"]
 
 
 class LocalStore:
-    """Opens or makes a store. Opening reads the index only: one line for each pack and large blob.
+    """Opens or makes a store. Opening reads only the index: one line for each pack and large blob.
 
     Args:
-        root: A folder of one file system that has hard links, if possible.
-        verify: What is computed of blobs above 16 MiB: `name`, the BLAKE3 of their chunks, which names them;
-            or `sha256`, that as well, each in one pass, for those who must not rely on BLAKE3. Why BLAKE3 is
-            computed all the same: see `blobsync.release.manifest`.
-        on_step: Called with the name of each step that changes the disk before it is made: for fault
-            injection.
+        root: A folder on one file system, with hard links if possible.
+        verify: Digests that are computed for blobs above 16 MiB. `name`: BLAKE3 of their chunks, which names
+            them. `sha256`: SHA-256 as well, each in one pass, for users who must not rely on BLAKE3. Why
+            BLAKE3 is computed in both cases: see `blobsync.release.manifest`.
+        on_step: Called before each step that changes the disk, with the step's name: for fault injection.
 
     Raises:
         LocalStoreError: the folder cannot be made or written.
@@ -79,15 +78,15 @@ class LocalStore:
 
     @property
     def context(self) -> StoreContext:
-        """What the modules of `blobsync.local` share; not for other packages."""
+        """Shared by the modules of `blobsync.local`; not for other packages."""
         return self._base
 
     def disk_state(self) -> DiskState:
-        """State of the disk: that of the last failure, until a write succeeds. From memory."""
+        """State of the disk, from memory: the last failure, until a write succeeds."""
         return self._base.disk.state
 
     def ask_disk(self) -> None:
-        """If the last write failed, try a small one, to see whether the disk works again."""
+        """If the last write failed, try a small write, to see whether the disk works again."""
         self._base.ask_disk()
 
     def subscribe_disk(self, listener: Callable[[DiskState], None]) -> Callable[[], None]:
@@ -99,7 +98,7 @@ class LocalStore:
         return self._base.disk.listeners.subscribe(listener)
 
     def close(self) -> None:
-        """Close all files, and end the session with its protection from collection. Safe to repeat."""
+        """Close all files, and end the session and its protection from collection. Safe to repeat."""
         self._objects.partials.close()
         self._base.index.close()
         self._base.session.close()
@@ -111,7 +110,7 @@ class LocalStore:
         self.close()
 
     def hold(self, releases: Set[str]) -> None:
-        """Protect releases, by digest, from collection by any process; replaces those of the last call.
+        """Protect releases, by digest, from collection by any process. Replaces those of the last call.
 
         Raises:
             LocalStoreError: the disk failed; the releases of the last call stay protected.
@@ -120,17 +119,17 @@ class LocalStore:
             self._base.session.hold(releases)
 
     def object_path(self, item: StoredObject) -> Path:
-        """Where an object is, or would be."""
+        """The path of an object, which need not exist."""
         return self._objects.path(item)
 
     def has(self, item: StoredObject) -> bool:
-        """Whether an object is here and verified. Hashes it if its file is not the one that was verified.
+        """True if an object is here and verified. Hashes it if its file is not the one that was verified.
 
-        A file with other bytes than the name says is moved to quarantine. Whether a manifest pairs the name
-        of a chunked blob with its right SHA-256, `missing` says.
+        A file whose bytes do not fit its name is moved to quarantine. This does not check whether a manifest
+        pairs the name of a chunked blob with its right SHA-256; `missing` does.
 
         Raises:
-            LocalStoreError: the disk does not say.
+            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"looking for {item.name}"):
             return self._objects.has(item)
@@ -139,27 +138,27 @@ class LocalStore:
         """Begin or resume a download.
 
         Returns:
-            To be used in a `with`; None: another thread or process of this host receives the object, or the
-            object is here: ask `has`.
+            The download, for use in a `with`. None: another thread or process of this host receives the
+            object, or the object is here already: `has` tells which.
 
         Raises:
-            LocalStoreError: the disk failed, or has no room for it.
+            LocalStoreError: the disk failed, or has no room for the object.
         """
         with self._base.disk.errors(f"receiving {item.name}"):
             return incoming.receive(self._objects, item)
 
     def missing(self, release: Release) -> MissingObjects:
-        """What of a release is not here and verified.
+        """The objects and files of a release that are not here or not verified.
 
-        Of one that was complete here, each pack and blob is looked at, no file is read. Else, or if an object
-        is missing, the manifest and the tables of packs are read.
+        For a release that was complete here, size, time and inode of each pack and blob are compared, and no
+        file is read. Otherwise, or if an object is missing, the manifest and the tables of packs are read.
 
         Raises:
-            BlobMissingError: the manifest must be read, and is damaged or gone.
-            InvalidLayoutError: all packs are here, and a file is in none of them.
+            BlobMissingError: the manifest must be read, and is damaged or missing.
+            InvalidLayoutError: all packs are here, and none of them has one of the files.
             InvalidManifestError: it pairs the name of a blob that is here with the SHA-256 of other bytes;
-                known only with `verify="sha256"`.
-            LocalStoreError: the disk does not say.
+                found only with `verify="sha256"`.
+            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"looking for files of {release.ref}"):
             if release.is_recorded and all(self._objects.sound(item) for item in release.objects):
@@ -167,15 +166,15 @@ class LocalStore:
             return missing_objects(self._objects, release.manifest, release.layout)
 
     def keep(self, release: Release) -> MissingObjects:
-        """Record a release that is complete, so that it is known here without the object store.
+        """Record a complete release, so that it can be used without the object store.
 
-        A new layout replaces the old. A release that is recorded already costs no write.
+        A new layout replaces the old one. If the release is recorded already, nothing is written.
 
         Returns:
-            What it lacks: then it is not recorded.
+            What the release lacks. It is recorded only if nothing is missing.
 
         Raises:
-            BlobMissingError, InvalidLayoutError, InvalidManifestError: as of `missing`.
+            BlobMissingError, InvalidLayoutError, InvalidManifestError: see `missing`.
             LocalStoreError: the disk failed.
         """
         missing = self.missing(release)
@@ -183,14 +182,14 @@ class LocalStore:
             with self._base.disk.errors(f"keeping {release.ref}"):
                 self._releases.keep(release)
             if not release.is_recorded:
-                self._base.ask_disk()  # since all may have been written long ago
+                self._base.ask_disk()  # all files may be old, so no write has shown that the disk works
         return missing
 
     def kept(self, ref: ReleaseRef) -> Release | None:
-        """A release that was complete here once; None: it was not, or its record was damaged.
+        """A release that was complete here once. None: it was not, or its manifest or layout is damaged.
 
         Raises:
-            LocalStoreError: the disk does not say.
+            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
@@ -199,7 +198,7 @@ class LocalStore:
         """True if a release is complete here and verified. Needs no object store.
 
         Raises:
-            LocalStoreError: the disk does not say.
+            LocalStoreError: the disk failed.
         """
         kept = self.kept(ref)
         try:
@@ -211,19 +210,19 @@ class LocalStore:
         """All kept releases, sorted. Their records are not read.
 
         Raises:
-            LocalStoreError: the disk does not say.
+            LocalStoreError: the disk failed.
         """
         with self._base.disk.errors("listing releases"):
             return self._releases.refs()
 
     def materialise(self, ref: ReleaseRef) -> Path:
-        """Make a kept release a read-only folder. Cheap when that is there already; safe to race.
+        """Make the tree of a kept release. Cheap if the tree exists. Threads and processes may race.
 
         Returns:
             `root/trees/<digest>`. It stays while the release is held or wanted.
 
         Raises:
-            BlobMissingError: not all of it is here, or it was not kept.
+            BlobMissingError: a file is missing, or the release was not kept.
             LocalStoreError: the disk failed.
         """
         kept = self._kept(ref)
@@ -238,12 +237,13 @@ class LocalStore:
     def read(self, ref: ReleaseRef, path: str) -> Iterator[bytes]:
         """Stream a file of a kept release, without a folder.
 
-        Members of packs are hashed as they are read. A large file counts by size, time and inode (see
-        `has`), so a byte that has flipped on the disk since the last scrub is given out.
+        Members of packs are hashed as they are read. A large file is compared only by size, time and inode
+        (see `has`), so a byte that has flipped on the disk since the last scrub is returned.
 
         Raises:
-            CorruptPackError, InvalidPackError: a pack is damaged; the scrub, or making a tree, finds that.
-            BlobMissingError: the release is not kept, or not here any more.
+            CorruptPackError, InvalidPackError: a pack is damaged. It goes to quarantine at the next scrub, or
+                when a tree is made from it.
+            BlobMissingError: the release is not kept, or not complete any more.
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.
         """
@@ -252,16 +252,16 @@ class LocalStore:
             yield from read_file(self._objects, kept.manifest, kept.layout, path)
 
     def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
-        """Hash a kept release anew, from the disk, whatever the index says; its tree too.
+        """Hash all objects of a kept release, and its tree, from the disk. The index is not used.
 
-        What is damaged goes to quarantine. A damaged file of the tree is no loss: the tree is made anew.
+        Damaged files go to quarantine. A damaged file of the tree is no loss: the tree is made again.
 
         Args:
             ref: The release.
             on_progress: See `OnProgress`; it may wait, to limit the rate.
 
         Returns:
-            What it lacks now.
+            What the release lacks now.
 
         Raises:
             BlobMissingError: it was not kept.
@@ -276,14 +276,14 @@ class LocalStore:
         return self.missing(Release(manifest, kept.layout))
 
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
-        """Hash one object anew, from the disk, whatever the index says. What is damaged goes to quarantine.
+        """Hash one object from the disk; the index is not used. A damaged object goes to quarantine.
 
         Args:
-            item: Of a kept release.
-            on_progress: As of `verify`.
+            item: Object of a kept release.
+            on_progress: See `verify`.
 
         Returns:
-            Whether nothing was found wrong. An object that is not here is not wrong: a look finds that.
+            True if no damage was found. A missing object is not damage: a look finds it.
 
         Raises:
             LocalStoreError: the disk failed.
@@ -294,9 +294,9 @@ class LocalStore:
             )
 
     def scrub_tree(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> None:
-        """Hash the files of a release's tree that are no links to blobs, from the disk.
+        """Hash those files of a release's tree that are not links to blobs, from the disk.
 
-        A damaged one goes to quarantine. Nothing is lost: the tree is made anew when it is asked for.
+        A damaged file goes to quarantine. Nothing is lost: the tree is made again when it is asked for.
 
         Raises:
             LocalStoreError: the disk failed.

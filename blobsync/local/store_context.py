@@ -1,4 +1,4 @@
-"""What all parts of an opened local store share: session, index, state of the disk, small durable writes."""
+"""The shared parts of an opened local store: session, index, state of the disk, small durable writes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from blobsync.log import Log
 _log = Log(__name__)
 
 Step = Callable[[str], None]
-"""Called with the name of a step before it is made: for fault injection."""
+"""Called before each step, with its name: for fault injection."""
 
 FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sessions")
 
 _ASKED_BYTES = 4096
 _QUARANTINED_FILES = 20
 _QUARANTINED_BYTES = 1 << 30
-"""The newest damaged files are kept for people to look at, at most this many and this much."""
+"""Limits of the quarantine: the newest damaged files are kept so that people can examine them."""
 
 
 class StoreSession:
-    """The part of a local store that belongs to one user: unfinished files, and the releases that it needs.
+    """The files of one opened store in one process: unfinished files, and the list of releases it needs.
 
-    A session is alive while its lock file is locked, which ends with its process, however that ends. The next
-    user that opens the store removes the files of dead sessions. Thread-safe.
+    A session is alive while its lock file is locked; the kernel releases the lock when the process ends in
+    any way. The next process that opens the store removes the files of dead sessions. Thread-safe.
 
     Args:
-        folder: Where sessions are.
+        folder: The folder of all sessions.
         lock: The store's lock file.
     """
 
@@ -48,20 +48,20 @@ class StoreSession:
         self._own = folder / os.urandom(16).hex()
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        with locked(lock):  # so that no other user sees the session before it is locked
+        with locked(lock):  # so that no other process sees the session before it is locked
             self._sweep()
             make_folder(self._own)
             self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def new_path(self) -> Path:
-        """A new name for an unfinished file or folder of this session."""
+        """A new path for an unfinished file or folder of this session."""
         return self._own / f"part-{next(self._numbers)}"
 
     def hold(self, releases: Set[str]) -> None:
-        """Protect releases, by manifest digest, in place of what was held before; from the return on.
+        """Protect releases, by manifest digest, when this call returns. Replaces those of the last call.
 
-        While one of them is not known here, no blob is collected: any might be of it.
+        While the manifest of one of them is not here, no blob is collected: it may need any of them.
         """
         part = self.new_path()
         with locked(self._store_lock):
@@ -71,15 +71,15 @@ class StoreSession:
                     file.flush()
                     os.fsync(file.fileno())
                 part.replace(self._own / "holds.json")
-            except OSError:  # it is tried again and again while the disk is full
+            except OSError:  # the caller repeats this while the disk is full, so leave no file
                 with contextlib.suppress(OSError):
                     part.unlink(missing_ok=True)
                 raise
 
     def all_holds(self) -> frozenset[str] | None:
-        """Releases that live sessions protect, ours included; None: one of them cannot be read.
+        """Releases that live sessions, with this one, protect. None: the list of a session cannot be read.
 
-        The caller has the store's lock.
+        The caller must hold the store's lock.
         """
         total: frozenset[str] = frozenset()
         for path in self._folder.glob("*/holds.json"):
@@ -92,7 +92,7 @@ class StoreSession:
         return total
 
     def close(self) -> None:
-        """End the session; its unfinished files go."""
+        """End the session, and remove its unfinished files."""
         with self._lock:
             if self._fd is None:
                 return
@@ -116,10 +116,10 @@ class StoreContext:
     """One opened store. Thread-safe.
 
     Args:
-        root: Its folder.
-        session: What this user has to itself.
+        root: The store's folder.
+        session: The files of this process.
         index: Which files were verified.
-        disk: How the disk does.
+        disk: State of the disk.
         step: See `Step`.
     """
 
@@ -132,18 +132,18 @@ class StoreContext:
 
     @property
     def lock_file(self) -> Path:
-        """Locked for moments, to change what is protected from collection, and to collect."""
+        """Locked for moments: to change which releases are protected from collection, and to collect."""
         return self.root / "LOCK"
 
     def place(self, path: Path) -> str:
-        """A path relative to the root, as the index has it."""
+        """A path relative to the root, as stored in the index."""
         return path.relative_to(self.root).as_posix()
 
     def make_folder(self, path: Path) -> None:
         """Make a folder durably. Safe to repeat. OSError passes through.
 
-        A folder that is there may have been made by a process that was killed before it had flushed the one
-        above: its name, and all below it, would not outlast a power cut. So each process flushes it once.
+        An existing folder may have been made by a process that was killed before it flushed the parent. Then
+        a power cut would remove the folder and all files below it. So each process flushes the parent once.
         """
         if path not in self._flushed or not path.is_dir():
             make_folder(path)
@@ -151,10 +151,10 @@ class StoreContext:
             self._flushed.add(path)
 
     def install_document(self, path: Path, data: bytes) -> None:
-        """Write a small file durably: afterwards, the old one is there or this one, whatever dies when.
+        """Write a small file durably. A crash at any step leaves either the old file or this one.
 
         Raises:
-            OSError: the disk failed; the old one is there.
+            OSError: the disk failed; the old file is unchanged.
         """
         self.make_folder(path.parent)
         part = self.session.new_path()
@@ -177,7 +177,7 @@ class StoreContext:
                 part.unlink(missing_ok=True)
 
     def ask_disk(self) -> None:
-        """If the last write failed, try a small one, to see whether the disk works again. Never raises."""
+        """If the last write failed, try a small write, to see whether the disk works again. Never raises."""
         if self.disk.state.ok:
             return
         part = self.session.new_path()
@@ -194,10 +194,10 @@ class StoreContext:
             part.unlink(missing_ok=True)
 
     def quarantine(self, path: Path, reason: str) -> None:
-        """Move a damaged file to quarantine, so that it does not count any more and can be fetched anew."""
+        """Move a damaged file to quarantine, so that it does not count any more and is fetched again."""
         self.index.forget(self.place(path))
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            # So that other names of the same file, in trees, are verified again too.
+            # Changes the time of the file, so that its hard links in trees are verified again, too.
             with contextlib.suppress(PermissionError):
                 os.utime(path, follow_symlinks=False)
             path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")

@@ -1,16 +1,16 @@
-r"""Checks that a tree is still the one that was verified: by its record, else by hashing it.
+r"""Checks that a tree is still the one that was verified: by its record, otherwise by hashing it.
 
-The record is a file beside the tree. If it is lost, damaged, or of another tree, the tree is hashed again.
+The record is a file next to the tree. If it is lost, damaged, or of another tree, the tree is hashed again.
 
     b"BSTREE1\n"
     BLAKE3 of the rest
-    files, folders        how many; 4 bytes each, little-endian as all that follows
+    files, folders        number of each; 4 bytes each, little-endian like all numbers
     inodes                of the folders, then of the files; 8 bytes each
-    mtimes in ns          likewise
+    mtimes in ns          in the same order; 8 bytes each
     SHA-256               of the files; 32 bytes each
     paths                 of the folders, then of the files, separated by newlines, relative to the tree
 
-Files are in the order of the manifest, which knows their sizes and modes.
+Files are in the order of the manifest, which contains their sizes and modes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DIGEST_BYTES = 32
 _PYTHON_CACHE = "__pycache__"
 
 MODES = {False: stat.S_IFREG | READ_ONLY, True: stat.S_IFREG | READ_ONLY_EXECUTABLE}
-"""Of files in trees, by whether they are executable."""
+"""Modes of files in trees. Key: True for executable files."""
 
 
 class TreeFolder(NamedTuple):
@@ -69,7 +69,7 @@ class TreeFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeRecord:
-    """What the folders and files of a tree were when all its files were verified.
+    """The folders and files of a tree at the moment when all its files were verified.
 
     Attributes:
         folders: The tree itself is the first.
@@ -83,11 +83,11 @@ class TreeRecord:
     def of(
         cls, manifest: Manifest, folders: tuple[TreeFolder, ...], files: Mapping[str, FileIdentity]
     ) -> TreeRecord:
-        """Record a tree whose files were verified.
+        """Make the record of a tree whose files were verified.
 
         Args:
-            manifest: What it is a tree of.
-            folders: As of the class.
+            manifest: The manifest of its release.
+            folders: See the class.
             files: Shape `{path: identity}`.
         """
         found = ((item, files[item.path]) for item in manifest.artifacts)
@@ -112,7 +112,7 @@ class TreeRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> TreeRecord | None:
-        """Read a record; None: it is not one, or damaged."""
+        """Read a record; None: it is no record, or damaged."""
         body = data[_HEAD_BYTES:]
         if data[:_HEAD_BYTES] != _MAGIC + blake3(body).digest() or len(body) < _COUNTS.size:
             return None
@@ -140,9 +140,9 @@ class TreeRecord:
         )
 
     def still_holds(self, folder: Path, manifest: Manifest) -> bool:
-        """True if nothing was added to the tree, removed, replaced or written. Reads no file.
+        """True if no file of the tree was added, removed, replaced or written. Reads no file.
 
-        A name that is added or removed changes its folder's time, so folders are not listed.
+        Adding or removing a name changes the time of its folder, so folders are not listed.
         """
         try:
             top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -164,7 +164,7 @@ class TreeRecord:
 
     def _files_hold(self, top: int, manifest: Manifest) -> bool:
         for file, item in zip(self.files, manifest.artifacts, strict=True):
-            # Relative to the tree, since to follow the path to it takes longer than the look.
+            # Relative to the open folder: resolving the path to the tree takes longer than the stat itself.
             found = os.stat(item.path, dir_fd=top, follow_symlinks=False)
             if (
                 identity(found) != (item.size_bytes, file.mtime_ns, file.inode)
@@ -175,7 +175,7 @@ class TreeRecord:
 
 
 def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
-    """Hash the tree; None: a file is missing or other than it should be, or there is one too many."""
+    """Hash the tree and make its record. None: a file is missing or wrong, or there is an extra file."""
     wanted = {item.path: item for item in manifest.artifacts}
     folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}
@@ -197,7 +197,7 @@ def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> T
 def damaged_files(
     objects: ObjectFiles, manifest: Manifest, folder: Path, on_progress: OnProgress
 ) -> Iterator[tuple[Path, str]]:
-    """Files of the tree that have wrong bytes on the disk, and what is wrong with each."""
+    """Files of the tree that have wrong bytes on the disk, with the reason for each."""
     for item in manifest.artifacts:
         path = folder / item.path
         if regular(path) is not None:
@@ -209,7 +209,7 @@ def damaged_files(
 def _fault(
     objects: ObjectFiles, item: Artifact, path: Path, on_progress: OnProgress, *, from_disk: bool = False
 ) -> str | None:
-    """What is wrong with a file's bytes; None: nothing. A link to a verified blob is not read."""
+    """Why a file's bytes are wrong; None: they are right. A link to a verified blob is not read."""
     blob = item.blob
     if not blob.is_packed and objects.look(blob) == identity(path.lstat()) and objects.has(blob):
         return None
@@ -218,7 +218,7 @@ def _fault(
             if from_disk:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             verify_object(FileReader(fd), os.fstat(fd).st_size, blob, on_progress=on_progress)
-    except FileNotFoundError:  # the tree was made anew meanwhile
+    except FileNotFoundError:  # another process has replaced the tree
         return None
     except CorruptBlobError as exc:
         return str(exc)
@@ -228,7 +228,7 @@ def _fault(
 
 
 def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
-    """All folders and files, with paths relative to the tree; without caches that Python left."""
+    """All folders and files, with paths relative to the tree; without the caches of Python."""
     if not below:
         yield "", folder.lstat()
     with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""Releases as folders: read-only, sealed, each complete and on the disk before it gets its name.
+"""Releases as folders: read-only, each complete and flushed to the disk before it gets its name.
 
 Small files are written from packs, or hard-linked from another tree that has the same verified file; large
 ones are hard links to their blobs. Executable files are never links to blobs, since a link shares its mode.
@@ -38,15 +38,15 @@ from blobsync.release.manifest import Artifact, Manifest
 
 _TRIES = 3
 _DONORS = 4
-"""How many other trees are searched for files to link to."""
+"""Number of other trees that are searched for files to link to."""
 _FSYNC_UP_TO = 64
-"""Up to this many files and folders are flushed one by one; for more, one syncfs is cheaper."""
+"""Up to this number, files and folders are flushed one by one; for more, one syncfs is cheaper."""
 _BLOCK_BYTES = 4096
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trees:
-    """The trees of one store. Thread-safe; safe to race with other processes.
+    """The trees of one store. Thread-safe; other processes may use them at the same time.
 
     Args:
         base: The store.
@@ -58,14 +58,14 @@ class Trees:
         self._objects = objects
 
     def path(self, digest: str) -> Path:
-        """Where the tree of a release is, or would be."""
+        """The path of a release's tree, which need not exist."""
         return self._base.root / "trees" / digest
 
     def materialise(self, manifest: Manifest, layout: Layout) -> Path:
-        """Build the tree of a complete release, unless an intact one is there. OSError passes through.
+        """Build the tree of a complete release, unless an intact tree exists. OSError passes through.
 
         Raises:
-            BlobMissingError: a pack was damaged or removed since it was looked at.
+            BlobMissingError: a pack was damaged or removed since it was checked.
         """
         final = self.path(manifest.digest)
         for _ in range(_TRIES):
@@ -81,13 +81,13 @@ class Trees:
             finally:
                 remove_tree(part)
         raise BlobMissingError(
-            f"the tree of {manifest.ref} changes while it is made; find out what else writes to {final}"
+            f"the tree of {manifest.ref} changes while it is made; find out which program writes to {final}"
         )
 
     def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
-        """Hash the files of the tree that are no links to blobs, from the disk.
+        """Hash those files of the tree that are not links to blobs, from the disk.
 
-        A damaged one goes to quarantine. Then the tree is not intact, and is made anew when it is asked for.
+        A damaged file goes to quarantine. Then the tree is made again when it is asked for.
         """
         folder = self.path(manifest.digest)
         if _inode(folder) is not None:
@@ -97,7 +97,7 @@ class Trees:
                 path.parent.chmod(SEALED_FOLDER)
 
     def _intact(self, manifest: Manifest, folder: Path) -> bool:
-        """True if the tree has each file, verified, and nothing else: by its record, or by hashing it."""
+        """True if the tree has exactly its verified files: by its record, or by hashing it."""
         record = self._record(manifest.digest)
         if record is not None and record.is_of(manifest) and record.still_holds(folder, manifest):
             return True
@@ -117,7 +117,7 @@ class Trees:
             raise BlobMissingError(f"{manifest.ref} changed while it was materialised: {exc}") from exc
 
     def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
-        """Other trees with their records, first those of the same name, and of these the newest."""
+        """Other trees with their records: those of the same release name first, each newest first."""
         same = {path.stem for path in (self._base.root / "releases" / manifest.name).glob("*.json")}
         found = [
             (entry.name.removesuffix(".files") in same, entry.stat().st_mtime_ns, entry.name)
@@ -131,7 +131,7 @@ class Trees:
                 yield self.path(digest), record
 
     def _place(self, part: Path, final: Path, judged: int | None) -> bool:
-        """Give a tree its name, in place of the one that was `judged` damaged; False: it is another now."""
+        """Give a tree its name, in place of the damaged one with inode `judged`. False: the inode differs."""
         aside = self._base.session.new_path()
         with locked(self._base.lock_file):
             if _inode(final) != judged:
@@ -144,7 +144,7 @@ class Trees:
             self._base.step("tree-fsync-folder")
             fsync_folder(final.parent)
             self._base.disk.wrote()
-            # Only now: a sealed folder cannot be moved by anybody but root.
+            # Only after the rename: only root can move a read-only folder.
             final.chmod(SEALED_FOLDER)
         remove_tree(aside)
         return True
@@ -159,7 +159,7 @@ class Trees:
             return None
 
     def _remember(self, digest: str, record: TreeRecord) -> None:
-        """Write the record, not durably: without it, the tree is hashed."""
+        """Write the record without flushing it: if it is lost, the tree is hashed."""
         self._base.step("tree-record")
         part = self._base.session.new_path()
         with contextlib.suppress(OSError):
@@ -173,8 +173,8 @@ class _Build:
     Args:
         base: The store.
         objects: Its packs and blobs.
-        manifest: What to make.
-        folder: Where; not there yet.
+        manifest: Manifest of the release.
+        folder: Path of the tree; it does not exist yet.
     """
 
     def __init__(self, base: StoreContext, objects: ObjectFiles, manifest: Manifest, folder: Path) -> None:
@@ -191,27 +191,27 @@ class _Build:
                 self._todo.setdefault(item.sha256, []).append(item)
 
     def make(self, donors: Iterable[tuple[Path, TreeRecord]], packs: Iterable[Pack]) -> TreeRecord:
-        """Make all folders and files, all but the top folder read-only, and flush them to the disk.
+        """Make all folders and files read-only, except the top folder, and flush them to the disk.
 
-        OSError passes through; the caller removes the folder then.
+        OSError passes through; then the caller removes the folder.
 
         Args:
             donors: Other trees, which may have the same files.
-            packs: Of the release; verified.
+            packs: The verified packs of the release.
 
         Raises:
-            BlobMissingError: no pack has a file.
+            BlobMissingError: one of the files is in no pack.
             CorruptPackError: a pack was damaged since it was verified.
         """
         self._base.step("tree-make")
         self._folder.mkdir(mode=FOLDER)
-        # Opened before anything is written, so that the sync tells of every write that was lost.
+        # Opened before anything is written, so that `sync_file_system` fails if any write was lost.
         with opened(self._folder) as self._fd:
             for folder in self._folders:
                 Path(self._top + folder).mkdir(mode=FOLDER)
             if self._todo:
                 for tree, record in donors:
-                    with contextlib.suppress(FileNotFoundError):  # collected just now
+                    with contextlib.suppress(FileNotFoundError):  # it has just been collected
                         self._link_from(tree, record)
                     if not self._todo:
                         break
@@ -225,7 +225,7 @@ class _Build:
             return TreeRecord.of(self._manifest, folders, self._made)
 
     def _link_from(self, tree: Path, record: TreeRecord) -> None:
-        """Link small files that another tree has, if they are the ones that were verified there."""
+        """Link small files of another tree, if they are still the files that were verified there."""
         with opened(tree) as other:
             for file in record.files:
                 items = self._todo.get(file.sha256)
@@ -235,7 +235,7 @@ class _Build:
         self._todo = {digest: items for digest, items in self._todo.items() if items}
 
     def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
-        """Link equal files that are still missing; those made are removed from the list."""
+        """Link missing files with the same content. Each file that was linked is removed from the list."""
         for item in list(items):
             found = _link(path, other, item.path, self._fd)
             if found is None:
@@ -247,7 +247,7 @@ class _Build:
             items.remove(item)
 
     def _add_blobs(self) -> None:
-        """Link large blobs, or copy those that are executable."""
+        """Link large blobs; copy those that are executable."""
         for item in self._manifest.artifacts:
             if not item.blob.is_packed:
                 self._base.step("tree-file")
@@ -267,7 +267,7 @@ class _Build:
         return made
 
     def _add_packed(self, packs: Iterable[Pack]) -> None:
-        """Write the files that are still missing, from packs."""
+        """Write the files that are still missing from the packs."""
         self._base.disk.need_room(
             sum(-(-items[0].size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for items in self._todo.values()),
             f"materialising {self._manifest.ref}",
@@ -300,7 +300,7 @@ def _inode(folder: Path) -> int | None:
 
 
 def _folders(paths: Iterable[str]) -> list[str]:
-    """All folders of these files, each after the one it is in."""
+    """All folders of these files, each after its parent."""
     found: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -316,7 +316,7 @@ def _recorded(top: str, folder: str) -> TreeFolder:
 
 
 def _write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
-    """Write a small file that is not there yet, below an open folder. Not durable by itself."""
+    """Write a new small file below an open folder. Does not flush it."""
     fd = os.open(path, _NEW_FILE, mode, dir_fd=folder)
     try:
         left = data
@@ -331,7 +331,7 @@ def _write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdent
 
 
 def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
-    """Hard-link a file to a path below an open folder; None: it is gone, or cannot have one more link."""
+    """Hard-link a file to a path below an open folder. None: it does not exist, or can have no more links."""
     try:
         os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -340,7 +340,7 @@ def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.
 
 
 def _copy_blob(fd: int, target: Path, mode: int) -> FileIdentity:
-    """Copy a large file. Not durable by itself."""
+    """Copy a large file. Does not flush it."""
     with os.fdopen(os.dup(fd), "rb") as source, os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
         source.seek(0)
         shutil.copyfileobj(source, file, 1 << 20)

@@ -34,7 +34,7 @@ class BlobDigest:
 
     Args:
         chunks: Compute the digests of chunks. False: the blob is too small to have any.
-        sha256: Of the whole, if it need not be computed: chunks take a quarter of the time.
+        sha256: SHA-256 of the blob, if known. Then only chunks are hashed, in a quarter of the time.
     """
 
     def __init__(self, *, chunks: bool = True, sha256: str | None = None) -> None:

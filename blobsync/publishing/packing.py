@@ -30,7 +30,7 @@ from blobsync.retry import RetryPolicy
 
 LARGE_BYTES = 64 << 20
 LARGE_AT_ONCE = 2
-"""How many files above `LARGE_BYTES` are copied and sent at a time, each in parallel parts."""
+"""Number of files above `LARGE_BYTES` that are copied and sent at a time, each in parallel parts."""
 
 
 class PublishStore(PatientStore):
@@ -56,7 +56,7 @@ class PublishStore(PatientStore):
         """From now on, treat condemned objects as absent, so that they are written again.
 
         Raises:
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         self._condemned = self.call(condemned, "read tombstones")
 
@@ -101,14 +101,14 @@ class PublishStore(PatientStore):
 
 @dataclass(slots=True)
 class UploadResult:
-    """What a job sent. Only `packs` has objects that the store had already."""
+    """The objects that a job sent. Only `packs` also has objects that the store had already."""
 
     sent_count: int = 0
     """Distinct blobs."""
     sent_bytes: int = 0
-    """Of these, before compression."""
+    """Size of these blobs before compression."""
     stored_bytes: int = 0
-    """Of the objects that were sent, as sent."""
+    """Size of the sent objects, as sent."""
     packs: list[Pack] = field(default_factory=list)
     """Packs that were made, also those that the store had already."""
     written: list[Pack] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Uploader:
         """Jobs for packs and for large files in turn: packs need the processor, large files the network.
 
         Args:
-            manifest: What is published.
+            manifest: The release to publish.
             to_pack: Digests of the small files that no pack in the store has.
         """
         small: list[Callable[[], UploadResult]] = []
@@ -172,7 +172,7 @@ class Uploader:
 
         Raises:
             SourceChangedError: its file has changed.
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         key, share = keys.blob(blob.name), Share(self.uploading, blob.size_bytes, blob.size_bytes)
         is_there = not self._repair and self._store.has(key, blob.size_bytes)
@@ -194,7 +194,7 @@ class Uploader:
 
         Raises:
             SourceChangedError: a file has changed.
-            BlobSyncError: as of `ObjectStore`.
+            BlobSyncError: see `ObjectStore`.
         """
         result, left = UploadResult(), iter(blobs)
         more = True

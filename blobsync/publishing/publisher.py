@@ -52,14 +52,14 @@ class PublishedRelease:
     """What was published; after a dry run, what would have been published.
 
     Attributes:
-        digest: Of the manifest; names the release.
+        digest: Digest of the manifest; names the release.
         manifest: Its files.
         layout: The packs of its small files.
-        uploaded_bytes: Of distinct blobs that the store lacked, before compression.
-        reused_bytes: Of distinct blobs that the store had.
-        uploaded_count: How many the store lacked.
-        reused_count: How many it had.
-        sent_bytes: Of all objects that were written, as stored: packs, blobs, layout, manifest.
+        uploaded_bytes: Size of distinct blobs that the store lacked, before compression.
+        reused_bytes: Size of distinct blobs that the store had.
+        uploaded_count: Number of distinct blobs that the store lacked.
+        reused_count: Number of distinct blobs that it had.
+        sent_bytes: Size of all objects that were written, as stored: packs, blobs, layout, manifest.
         packs_written: Packs that were made and sent.
         dry_run: Nothing was written.
     """
@@ -95,11 +95,11 @@ def publish(
 
     Args:
         store: The bucket.
-        name: Of the release, such as a pipeline.
-        files: As `collect` returns them.
+        name: Name of the release, such as that of a pipeline.
+        files: The files, as returned by `collect`.
         progress: Called in this thread, about ten times a second, and at the end of each phase.
         retry: For each call to the store. A large upload is retried as long as it advances.
-        published_by: Who publishes, for people; default: user and host.
+        published_by: The publisher, for people; default: user and host.
         dry_run: Report what would be sent, and write nothing.
         repair: Send everything again, since objects in the store may be damaged.
         scratch: A folder for temporary files: up to six packs or copies of files, two of them of files
@@ -112,7 +112,7 @@ def publish(
         InvalidLayoutError: `published_by` is not a printable text of up to 200 characters.
         LocalStoreError: a file cannot be read, or `scratch` has no room.
         PublishLapsedError: the lease could not be kept.
-        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: as of `ObjectStore`.
+        StoreUnavailableError, StoreAccessDeniedError, BucketMissingError: see `ObjectStore`.
     """
     who = published_by if published_by is not None else _whoever()
     Layout((), who, datetime.now(UTC))  # raises before any work is done
@@ -218,9 +218,9 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, leas
     """Write layout, history, and last the manifest. Returns how many bytes were written.
 
     Args:
-        manifest: Of the release.
-        layout: Of the release.
-        bucket: Where to write.
+        manifest: Manifest of the release.
+        layout: Layout of the release.
+        bucket: The bucket to write to.
         lease: Must be held before each write; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest

@@ -22,17 +22,18 @@ from blobsync.release.manifest import ReleaseRef
 from blobsync.release.pack import PackTable
 
 MAX_LAYOUTS = 8
-"""Of how many of the newest releases of the same name the layouts are read."""
+"""Number of the newest releases of the same name whose layouts are read."""
 MAX_TABLES = 512
-"""Of how many packs the tables are read, at most."""
+"""Limit of packs whose tables are read."""
 PACK_STORED_BYTES = 16 << 20
 """A pack is closed when it has this size as stored,"""
 PACK_RAW_BYTES = 32 << 20
 """or this size before compression."""
 MAX_REUSED_PACKS = 64
-"""If there are more, some are packed again, unless the release is so large that it needs them."""
+"""If more packs could be reused, some files are packed again, unless the release is so large that it needs
+more packs."""
 _PACKS_AT_MOST = 4_000
-"""Of the largest releases; their packs are larger, since a layout has room for 10,000."""
+"""If a release would need more packs, its packs are larger: a layout has room for 10,000."""
 _LARGEST_STORED_BYTES = 48 << 20
 
 _log = Log(__name__)
@@ -44,7 +45,7 @@ class KnownPack:
 
     Attributes:
         pack: The pack.
-        raw_bytes: Of all its members.
+        raw_bytes: Size of all its members.
         live: Digests of the members that the release needs.
     """
 
@@ -114,7 +115,7 @@ def known_packs(
         wanted: Size of each small blob, by digest.
 
     Raises:
-        BlobSyncError: as of `ObjectStore`.
+        BlobSyncError: see `ObjectStore`.
     """
     names = {sha256: sha256 for sha256 in wanted}  # share one string between all tables
     left, seen = set(wanted), set[Pack]()

@@ -30,7 +30,7 @@ class SourceFile:
     Attributes:
         path: Its name in the release.
         file: Its path on disk.
-        role: What it is for.
+        role: Its purpose.
         executable: True if its owner may execute it.
     """
 
@@ -165,7 +165,7 @@ def _source(
     secret = _looks_secret(path) or (is_link and _looks_secret(target.relative_to(real_root).as_posix()))
     if secret and not any(pattern.fullmatch(path) for pattern in allowed):
         raise UnsafeSourceError(
-            f"{path} is named like a secret, and whoever reads the bucket could read it; leave it out, "
+            f"{path} is named like a secret, and all readers of the bucket could read it; leave it out, "
             f"or name it in allow_secrets"
         )
     return SourceFile(path, file, role, bool(mode & stat.S_IXUSR))

@@ -1,1 +1,1 @@
-"""What a release is: its manifest, the packs its small files travel in, and where its bytes are. Pure."""
+"""The documents of a release: manifest, layout, and the format of packs. Pure."""

@@ -1,6 +1,6 @@
-"""Which packs hold the small files of a release, who published it and when. Pure.
+"""Layouts: which packs contain the small files of a release, the publisher and the time. Pure.
 
-It is not part of the release's identity: the same files may be packed in another way later. Nothing in it is
+A layout is not part of the release's identity: the same files may be packed differently later. It is not
 trusted: a pack must hash to its name, and each member to the digest in the manifest.
 
 Earlier versions wrote schema 2 for releases whose files are plain objects in the bucket. It is refused: see
@@ -37,7 +37,7 @@ class Pack:
 
     Args:
         name: BLAKE3 of its bytes.
-        size_bytes: As stored.
+        size_bytes: Its size as stored.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Pack:
 
 
 StoredObject = Pack | Blob
-"""One object in the store, one file on disk: a pack, or a blob that travels alone."""
+"""One object in the store, one file on disk: a pack, or a blob that is not in a pack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Layout:
     """See the module. Checked when made.
 
     Args:
-        packs: They hold all small files of the release; in any order, kept sorted.
+        packs: They contain all small files of the release; given in any order, kept sorted.
         published_by: For people.
-        published_at: When, by the publisher's clock, in whole seconds; for people and for the order of a
+        published_at: Time by the publisher's clock, in whole seconds; for people and for the order of a
             list.
 
     Raises:
@@ -134,7 +134,7 @@ def _pack(item: Any, number: int) -> Pack:
 
 def _check(layout: Layout) -> None:
     if len(layout.packs) > MAX_PACKS:
-        raise InvalidLayoutError(f"a layout of {len(layout.packs)} packs is above {MAX_PACKS}; pack anew")
+        raise InvalidLayoutError(f"a layout of {len(layout.packs)} packs is above {MAX_PACKS}; pack again")
     if len({pack.name for pack in layout.packs}) != len(layout.packs):
         raise InvalidLayoutError("one pack is there with two sizes")
     for pack in layout.packs:

@@ -1,23 +1,23 @@
 r"""A release: an immutable list of files by digest, in one canonical form whose digest names the release.
 
-Pure. Equal files give equal bytes and so the same release on any machine: no time, no author, no order of
-discovery is in it. The form is JSON with sorted keys and without white space, so that anybody can read it:
+Pure. Equal files give equal bytes and so the same release on any machine: it contains no time, no author and
+no order of discovery. The form is JSON with sorted keys and without white space; any tool can read it:
 
     {"artifacts":[ARTIFACT,ARTIFACT],"name":"flights","schema":2}
 
     {"chunks":[],"executable":false,"path":"main.py","role":"code","sha256":"...","size_bytes":3}
 
-It is not read with a JSON parser, but by a grammar of exactly this, artifact by artifact. So there is no
-second way of writing the same release, nothing to be compared afterwards, and no memory is taken for what is
-not a manifest: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
+It is not read with a JSON parser, but by a grammar of exactly this form, artifact by artifact. So a release
+can be written in only one way, no comparison is needed afterwards, and data that are no manifest take no
+memory: 32 MiB of `[],[],` make 700 MiB of lists. In a string, `\"` is the only escape: the rules
 for paths refuse all other characters that need one.
 
 The content of a file is a *blob*. One of up to 16 MiB is named and verified by its SHA-256. A larger one also
 has a BLAKE3 digest for each chunk of 16 MiB, so that its chunks can be fetched in parallel, verified one by
-one, and kept when others fail. To verify the chunks does not verify the SHA-256, so such a blob is named by
-the digest of its chunk digests: no bytes can be stored under the SHA-256 of others. A reader that verifies
-the SHA-256 must verify the chunk digests, too: bytes that match only the SHA-256 of a manifest may not be
-those of the name, and would replace other bytes under it.
+one, and kept when others fail. Verifying the chunks does not verify the SHA-256, so such a blob is named by
+the digest of its chunk digests: no bytes can be stored under the SHA-256 of other bytes. A reader that
+verifies the SHA-256 must verify the chunk digests, too: bytes that match only the SHA-256 of a manifest may
+not match the name, and would replace other bytes under it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CHUNK_BYTES = 16 << 20
 """Size of the chunks of a large blob; the last one is shorter."""
 
 PACKED_BYTES = 4 << 20
-"""Blobs up to this size are stored in packs, larger ones as objects of their own."""
+"""Blobs up to this size are stored in packs, larger ones as separate objects."""
 
 _CHUNKED_PREFIX = "b3-"
 
@@ -49,8 +49,8 @@ class Blob:
     """The content of a file.
 
     Args:
-        sha256: Of all bytes.
-        size_bytes: Of all bytes.
+        sha256: SHA-256 of all bytes.
+        size_bytes: Number of bytes.
         chunks: BLAKE3 of each chunk, in order, if there is more than one; else empty.
     """
 
@@ -75,19 +75,19 @@ def chunks_digest(chunks: tuple[str, ...]) -> str:
 
 
 def chunk_count(size_bytes: int) -> int:
-    """How many chunk digests a blob of that size has."""
+    """Number of chunk digests of a blob of that size."""
     return 0 if size_bytes <= CHUNK_BYTES else -(-size_bytes // CHUNK_BYTES)
 
 
 SCHEMA = 2
 MAX_ARTIFACTS = 100_000
 MAX_ARTIFACT_BYTES = 5 << 40  # the largest object S3 has
-MAX_MANIFEST_BYTES = 32 << 20  # so many artifacts, with paths of up to 180 bytes on average
+MAX_MANIFEST_BYTES = 32 << 20  # enough for MAX_ARTIFACTS with paths of up to 180 bytes on average
 MAX_RELEASE_BYTES = 1 << 50
 
 
 class Role(StrEnum):
-    """What a file is for."""
+    """Purpose of a file."""
 
     CODE = "code"
     CONFIGURATION = "configuration"
@@ -96,7 +96,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file of a release. `chunks` as of `Blob`."""
+    """One file of a release. For `chunks` see `Blob`."""
 
     path: str
     size_bytes: int
@@ -107,7 +107,7 @@ class Artifact:
 
     @property
     def blob(self) -> Blob:
-        """Its bytes."""
+        """The content of the file."""
         return Blob(self.sha256, self.size_bytes, self.chunks)
 
 
@@ -127,7 +127,7 @@ class Manifest:
     """A release. Checked when made, then trusted.
 
     Args:
-        name: Of the release, such as a pipeline.
+        name: Name of the release, such as that of a pipeline.
         artifacts: In any order; kept sorted by path.
 
     Raises:
@@ -169,7 +169,7 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Of all distinct blobs."""
+        """Size of all distinct blobs."""
         return sum({item.sha256: item.size_bytes for item in self.artifacts}.values())
 
     @classmethod

@@ -2,15 +2,16 @@ r"""Packs: many small blobs in one immutable object. Pure.
 
 Layout of the bytes, all numbers little-endian and unsigned of 32 bits:
 
-    b"BSPACK1\n"          for people; readers look at the end
-    frames                one after the other, zstd with a check sum and smaller, or raw
+    b"BSPACK1\n"          for people; readers use the one at the end
+    frames                one after the other, zstd with a checksum if that is smaller, else raw
     frame table           for each: stored bytes, raw bytes, members, codec (0 raw, 1 zstd)
     member table          for each: SHA-256 (32 bytes), size
-    members, frames       how many
+    members, frames       number of each
     b"BSPACK1\n"
 
 A pack is named by the BLAKE3 of all its bytes. A member is in one frame; the members of a frame follow each
-other and fill it. So each frame can be read by itself. A pack has names of blobs only: no paths, no modes.
+other and fill it. So each frame can be read separately. A pack contains the bytes and digests of blobs, but
+no paths and no modes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from blobsync.release.manifest import MAX_ARTIFACTS, PACKED_BYTES
 
 MAGIC = b"BSPACK1\n"
 FRAME_BYTES = 4 << 20
-"""Raw bytes of a frame that is written here, at most."""
+"""Limit of raw bytes in a frame that this version writes."""
 MAX_FRAME_BYTES = FRAME_BYTES + PACKED_BYTES
 MAX_PACK_BYTES = 64 << 20
 MAX_RAW_BYTES = 256 << 20
@@ -38,7 +39,7 @@ MAX_FRAMES = 1 << 12  # of 4 MiB, a pack has 64
 
 _LEVEL = 3
 _WORTH = 0.9
-"""A frame that zstd makes no smaller than this is stored raw."""
+"""A frame is stored raw if zstd reduces it to no less than this share."""
 _RAW, _ZSTD = 0, 1
 _FRAME = struct.Struct("<IIII")
 _MEMBER = struct.Struct("<32sI")
@@ -69,7 +70,7 @@ class PackTable:
 
     @property
     def raw_bytes(self) -> int:
-        """Of all members."""
+        """Size of all members."""
         return sum(frame.raw_bytes for frame in self.frames)
 
     def frames_with(self, wanted: Set[str]) -> list[Frame]:
@@ -79,10 +80,10 @@ class PackTable:
 
 
 def tail_bytes(size_bytes: int, footer: bytes) -> int:
-    """How many bytes at the end of a pack `parse_table` needs.
+    """Number of bytes at the end of a pack that `parse_table` needs.
 
     Args:
-        size_bytes: Of the pack.
+        size_bytes: Size of the pack.
         footer: Its last bytes, at least `MIN_PACK_BYTES` of them.
 
     Raises:
@@ -105,7 +106,7 @@ def parse_table(size_bytes: int, tail: bytes) -> PackTable:
     """Parse the tables of a pack from an untrusted source.
 
     Args:
-        size_bytes: Of the pack.
+        size_bytes: Size of the pack.
         tail: Its last bytes, at least `tail_bytes` of them.
 
     Raises:
@@ -196,7 +197,7 @@ class PackWriter:
 
     Args:
         file: Written in order, from its current position.
-        compress: Try zstd; frames that it does not make smaller are stored raw all the same.
+        compress: Try zstd; frames that it does not make smaller are stored raw nevertheless.
         frame_bytes: Raw bytes of a frame, at most; a larger member has its own frame. Also the memory used.
     """
 
@@ -247,7 +248,7 @@ class PackWriter:
         self._names.add(sha256)
         self._members.append(_MEMBER.pack(bytes.fromhex(sha256), len(data)))
         self.raw_bytes += len(data)
-        if len(data) > self._frame_bytes:  # alone in its frame
+        if len(data) > self._frame_bytes:  # the only member of its frame
             self._write_frame(memoryview(data), 1)
             return
         self._room[self._open_bytes : self._open_bytes + len(data)] = data

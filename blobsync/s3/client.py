@@ -1,8 +1,8 @@
-"""Makes clients of boto3, and readers from what boto3 knows; turns errors of boto3 into ours.
+"""Makes clients of boto3, and readers with boto3's settings; translates errors of boto3.
 
-An answer with a good status that does not come from S3 is refused: one that was cut to nothing, or the page
-of a gateway. boto3 would take it for a listing without entries, or for an object that was written. A
-collection that believes such a listing deletes what a publish relies on.
+An answer with a good status that does not come from S3 is refused, such as an empty answer or the page of a
+gateway. boto3 would take it for a listing without entries, or for an object that was written. A collection
+with such a listing would delete objects that a publish relies on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REQUIRED_FIELDS = {
     "PutObject": "ETag",
     "UploadPart": "ETag",
 }
-"""What every right answer to an operation has. Some servers leave out IsTruncated in lists of uploads."""
+"""A field that every valid answer to an operation has. Some servers omit IsTruncated in lists of uploads."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
@@ -79,14 +79,14 @@ def _loader(data_path: str | None) -> Loader:
 class NotS3AnswerError(BotoCoreError):
     """An answer with a good status that lacks a field which every answer of S3 has."""
 
-    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is another's"
+    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is not the server's"
 
 
 class S3Clients:
     """A client, and a reader made of the same settings and credentials.
 
     Args:
-        config: Where, who, and how patiently.
+        config: Endpoint, credentials and time limits.
 
     Raises:
         BlobSyncConfigError: no client can be made of it.
@@ -119,7 +119,7 @@ class S3Clients:
             self.client.meta.events.register("before-send.s3", self._send)
 
     def base_url(self) -> str:
-        """What URLs of objects begin with."""
+        """Prefix of the URLs of objects."""
         return self.presigned("get_object", "k", timedelta(hours=1)).partition("?")[0].removesuffix("k")
 
     def reader(self) -> S3Reader:
@@ -127,7 +127,7 @@ class S3Clients:
 
         Raises:
             StoreAccessDeniedError: there are no credentials.
-            BlobSyncConfigError: as of `reader_at`.
+            BlobSyncConfigError: see `reader_at`.
         """
         return reader_at(self._config, self.base_url(), self._ca_bundle or get_cert_path(True), self._who)
 
@@ -170,10 +170,10 @@ def translating_errors(config: S3Config, key: str | None) -> Iterator[None]:
 
 
 def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | None) -> BlobSyncError:
-    """Turn an error of the S3 client into one of ours.
+    """Translate an error of the S3 client.
 
     Args:
-        exc: As raised.
+        exc: The error.
         config: The bucket.
         key: The whole key, prefix included; None: the request was about the bucket.
     """
@@ -194,7 +194,7 @@ def _refuse_foreign_answer(parsed: Mapping[str, Any], model: OperationModel, **_
     field = _REQUIRED_FIELDS[model.name]
     if status < 300 and field not in parsed:
         raise NotS3AnswerError(operation=model.name, field=field)
-    # boto3 sets the status as the code if there is no code. Then nobody knows what is missing.
+    # boto3 sets the status as the code if there is no code. Then it is not known what is missing.
     if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
         raise NotS3AnswerError(operation=model.name, field="Code")
 

@@ -17,7 +17,7 @@ MIB = 1 << 20
 LEAST_PART_BYTES = 5 * MIB
 MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
-"""What S3 allows of one upload."""
+"""Limits of S3 for one upload."""
 
 _REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
@@ -57,22 +57,22 @@ class S3Config:
     Args:
         endpoint_url: `http(s)://host[:port]` of an S3-compatible server; None: AWS. Required.
         bucket: Its name. Required.
-        prefix: What all keys begin with; a slash is added at its end. Default: nothing.
+        prefix: Prefix of all keys; a slash is added at its end. Default: empty.
         region: For signatures; most servers other than AWS accept any. Default: `us-east-1`.
         access_key_id: With the secret; None for both, the default: the usual chain of boto3 (environment,
             files, role). Keys of the chain that expire are renewed by it.
         secret_access_key: Never shown. A plain string is wrapped in `Secret`.
-        addressing_style: Where the bucket's name stands: `path` (`host/bucket/key`), `virtual`
+        addressing_style: Place of the bucket's name: `path` (`host/bucket/key`), `virtual`
             (`bucket.host/key`), or `auto`, the default: `path` with an `endpoint_url`, else as AWS wants it.
         connect_timeout: For opening a connection. Default: 3 s.
         read_timeout: Longest silence within an answer, and longest wait for its beginning, also if the server
             sends interim answers. Ten times as long when it completes an upload. Default: 15 s.
         slowest_bytes_per_s: A request that is sent, or an answer that comes, more slowly than that, beyond
             `read_timeout`, fails. Bytes a second; default: 16 KiB.
-        max_attempts: How often a request is sent at most. Default: 2. Callers retry beyond that.
-        max_connections: How many are kept open; one for each thread that uses the store. Default: 16.
+        max_attempts: Limit of tries of one request. Default: 2. Callers retry beyond that.
+        max_connections: Limit of open connections; one for each thread that uses the store. Default: 16.
         multipart_bytes: Larger objects are sent in parts. Bytes; default: 64 MiB, at least 5 MiB.
-        part_bytes: Of a part; more if 10,000 would not be enough. Bytes; default: 16 MiB, at least 5 MiB.
+        part_bytes: Size of a part; larger if 10,000 parts are not enough. Default: 16 MiB, at least 5 MiB.
         ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
             its own). Default: None.
     """

@@ -1,4 +1,4 @@
-"""Connections over which objects are read: HTTP/1.1, GET alone, one answer at a time.
+"""Connections over which objects are read: HTTP/1.1, only GET, one answer at a time.
 
 boto3 takes six times the CPU for each GET and 30 MiB of memory (ADR 47). This module knows nothing of S3. One
 thread at a time uses a connection of a `ConnectionPool`.
@@ -22,7 +22,7 @@ from blobsync.s3.patience import Patience
 
 _HEAD_BYTES = 64 << 10
 _BUFFER_BYTES = 512 << 10
-"""Of each connection. Smaller ones cost more CPU for each byte, larger ones save none (ADR 47)."""
+"""Size of each connection's buffer. Smaller ones cost more CPU per byte, larger ones save none (ADR 47)."""
 _INTERIM_ANSWERS = 10  # such as 100 Continue
 _FINAL = 200
 _TICK_S = 1.0
@@ -36,7 +36,7 @@ class Connection:
     """One connection. Close it after any error.
 
     Args:
-        endpoint: Where to. Connects at once.
+        endpoint: The server. Connects at once.
 
     Raises:
         OSError, HttpError: it cannot be opened.
@@ -219,11 +219,11 @@ class Connection:
 
 
 class ConnectionPool:
-    """Connections that are open and idle. Thread-safe; a forked child opens connections of its own.
+    """Connections that are open and idle. Thread-safe; a forked child opens its own connections.
 
     Args:
-        endpoint: Where to connect.
-        most: How many idle connections are kept.
+        endpoint: The server.
+        most: Limit of idle connections.
     """
 
     def __init__(self, endpoint: Endpoint, most: int) -> None:
@@ -259,7 +259,7 @@ class ConnectionPool:
             connection.close()
 
     def open(self) -> Connection:
-        """A new one.
+        """A new connection.
 
         Raises:
             HttpError: it cannot be opened.

@@ -28,7 +28,7 @@ class Proxy(NamedTuple):
 
     Attributes:
         host: Name or address.
-        port: Of TCP.
+        port: TCP port.
         header: The line `Proxy-Authorization` with its end; empty: no password.
     """
 
@@ -46,10 +46,10 @@ class Endpoint:
 
     Args:
         host: Name or address.
-        port: Of TCP.
+        port: TCP port.
         tls: None: plain HTTP.
         connect_timeout_s: For opening a connection.
-        limits: Of each request.
+        limits: Time limits of each request.
         proxy: Connect to this instead, with a tunnel for TLS; None: directly.
     """
 

@@ -49,7 +49,7 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
     """The error for no answer, or one that is not HTTP.
 
     Args:
-        exc: As raised.
+        exc: The error.
         config: The bucket.
         key: The whole key, prefix included; None: the request was about the bucket.
     """
@@ -60,7 +60,7 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
 
 
 def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
-    """The error for an answer that does not come from S3. Arguments as of `unreachable`."""
+    """The error for an answer that does not come from S3. For the arguments see `unreachable`."""
     return StoreUnavailableError(
         f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {exc}. "
         f"If that stays so, look for a gateway or a proxy on the way"
@@ -76,9 +76,9 @@ def answered(status: int, code: str, message: str, config: S3Config, key: str | 
     """Turn an answer that is an error into an error of this package.
 
     Args:
-        status: Of HTTP.
-        code: Of S3, such as `NoSuchKey`; may be empty.
-        message: Of S3.
+        status: HTTP status.
+        code: Code of S3, such as `NoSuchKey`; may be empty.
+        message: Message of S3.
         config: The bucket.
         key: The whole key, prefix included; None: the request was about the bucket.
     """
@@ -86,7 +86,7 @@ def answered(status: int, code: str, message: str, config: S3Config, key: str | 
     if code in _MISSING_BUCKET or (key is None and code in _MISSING_KEY):
         return BucketMissingError(
             f"{config.where} does not exist; make it, or correct the bucket's name (this library makes it "
-            f"only when told to, with ensure_bucket)"
+            f"only with ensure_bucket)"
         )
     if code in _MISSING_KEY:
         return BlobNotFoundError(what)

@@ -48,8 +48,8 @@ class Head:
     """The beginning of an answer.
 
     Attributes:
-        status: Of HTTP.
-        headers: By lower-case name. Of a header that comes twice, the last.
+        status: HTTP status.
+        headers: Headers by lower-case name. If a header comes twice, the last one.
     """
 
     status: int
@@ -108,7 +108,7 @@ class ByteRange(NamedTuple):
     Attributes:
         full: The whole key, prefix included.
         start: First byte.
-        size_bytes: How many; None: all from there on.
+        size_bytes: Number of bytes; None: to the end.
     """
 
     full: str
@@ -200,7 +200,7 @@ class Credentials(Protocol):
 
     @property
     def token(self) -> str | None:
-        """Of a session that expires; None: the keys do not."""
+        """Token of a session that expires; None: the keys do not expire."""
         ...
 
 
@@ -240,7 +240,7 @@ class GetSigner:
 
     Args:
         host: As in the header Host: with the port, unless it is the default one.
-        region: Of the bucket.
+        region: Region of the bucket.
         proxy_header: Requests are sent to a proxy, for plain HTTP, with this header line or none ("").
             None: they are sent to the server, or through a tunnel.
     """

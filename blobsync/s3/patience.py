@@ -30,7 +30,7 @@ class Patience:
     """How much time is left, in one request after another.
 
     Args:
-        limits: Of each request.
+        limits: Limits of each request.
         clock: Seconds.
     """
 

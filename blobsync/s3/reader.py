@@ -1,8 +1,8 @@
-"""Reads objects over our own connections, with requests that we sign. boto3 does everything else.
+"""Reads objects over its own connections, with requests that it signs. boto3 does everything else.
 
 boto3 and its client take some 30 MiB and a fifth of a second. A process never imports them if it only reads,
-from an endpoint whose URL is configured, with keys that do not expire. Regions of AWS, profiles, roles and
-keys that expire are known to boto3 alone: see `S3Clients.reader`.
+from an endpoint whose URL is configured, with keys that do not expire. Only boto3 knows regions of AWS,
+profiles, roles and keys that expire: see `S3Clients.reader`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class S3Reader:
     Args:
         config: The bucket, and the time limits.
         pool: Connections to its server.
-        path: What paths begin with, up to the key: `/bucket/`, or `/` where the host names the bucket.
-        signer: Of the requests.
+        path: Prefix of paths, before the key: `/bucket/`, or `/` where the host names the bucket.
+        signer: Signs the requests.
         credentials: Returns the current ones; None: there are none. Its exceptions pass through.
     """
 
@@ -74,7 +74,7 @@ class S3Reader:
         """Stream a range. Beyond the end of the object it is empty.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.read`.
+            BlobSyncError: see `ObjectStore.read`.
         """
         with self._asked(wanted, ignore_progress) as (connection, found):
             left = found.size_bytes
@@ -87,7 +87,7 @@ class S3Reader:
         """Write a range, cut at the end of the object, into a file. Returns how many bytes it has.
 
         Raises:
-            BlobSyncError: as of `ObjectStore.copy`.
+            BlobSyncError: see `ObjectStore.copy`.
         """
         with self._asked(wanted, on_progress) as (connection, found):
             if wanted.size_bytes is not None and found.size_bytes < wanted.size_bytes:
@@ -117,7 +117,7 @@ class S3Reader:
 
     @contextmanager
     def _asked(self, wanted: ByteRange, on_progress: OnProgress) -> Iterator[tuple[Connection, BodySlice]]:
-        """A connection at the first byte of the range. At the end it is given back, or closed."""
+        """A connection at the first byte of the range. At the end it is returned to the pool, or closed."""
         path = self._path + encoded(wanted.full)
         connection, found = self._answer(
             lambda: self._request(path, wanted.full, wanted.header),
@@ -131,7 +131,7 @@ class S3Reader:
                 skip -= len(connection.take(skip, on_progress))
             yield connection, found
         except BaseException as exc:
-            # Not given back: a generator that nobody reads to its end may be closed while the pool is locked.
+            # Not returned to the pool: an unfinished generator may be closed while the pool is locked.
             connection.close()
             if isinstance(exc, HttpError):
                 raise unreachable(exc, self._config, wanted.full) from exc
@@ -170,7 +170,7 @@ class S3Reader:
         understand: Callable[[Connection, Head], Result],
         on_progress: OnProgress,
     ) -> tuple[Connection, Result]:
-        """Send a request once. After an error, the pool gets the connection back, and closes it."""
+        """Send a request once. After an error, the connection is returned to the pool, which closes it."""
         try:
             connection, head = self._pool.ask(request, on_progress)
             try:
@@ -225,7 +225,7 @@ class S3Reader:
 
 
 def base_url_without_boto3(config: S3Config) -> str | None:
-    """What URLs of objects begin with; None: only boto3 knows."""
+    """Prefix of the URLs of objects; None: only boto3 knows it."""
     if config.endpoint_url is None or config.addressing_style == "virtual":
         return None
     url = urlsplit(config.endpoint_url)
@@ -258,10 +258,10 @@ def reader_at(
         config: The region and the time limits.
         base_url: `scheme://host[:port]/path/`, to which keys are added.
         trusted: File of authorities for https.
-        who: As of `S3Reader`.
+        who: Returns the credentials; see `S3Reader`.
 
     Raises:
-        BlobSyncConfigError: as of `endpoint_at`.
+        BlobSyncConfigError: see `endpoint_at`.
     """
     url = urlsplit(base_url)
     endpoint = endpoint_at(url, config, trusted)

@@ -1,6 +1,6 @@
-"""The object store in S3. Objects are read over our own connections; boto3 does the rest.
+"""The object store in S3. `reader` reads objects over its own connections; boto3 does the rest.
 
-boto3 is imported when it is first needed, so a process that only reads may do without. Thread-safe.
+boto3 is imported when it is first needed: a process that only reads may not need it. Thread-safe.
 
 Nothing here relies on conditional puts, user metadata, tags or checksums of the server: S3-compatible servers
 ignore them, lose them or get them wrong. Callers verify what they read.
@@ -116,12 +116,12 @@ class S3ObjectStore:
             self._uploads.send(full, source, on_progress)
 
     def presigned(self, method: str, key: str, lifetime: timedelta) -> str:
-        """A URL with which anybody may read, look at or write one object until it expires. Makes no request.
+        """A URL with which everyone may read, examine or write one object until it expires. Makes no request.
 
         Args:
             method: `GET`, `HEAD` or `PUT`.
-            key: Of the object.
-            lifetime: How long the URL is valid, at most.
+            key: Key of the object.
+            lifetime: Longest time for which the URL is valid.
 
         Raises:
             InvalidKeyError: `key` is not valid.

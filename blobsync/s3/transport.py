@@ -1,7 +1,8 @@
 """Sends requests of boto3 within the time limits of `patience`: boto3's own count from the last byte.
 
-A handler of `before-send` may answer in place of boto3's HTTP client. Ours is the same client, with sockets
-that have a deadline for the whole request; proxies, certificates and `Expect: 100-continue` work as before.
+A handler of `before-send` may answer in place of boto3's HTTP client. This one is the same client, with
+sockets that have a deadline for the whole request; proxies, certificates and `Expect: 100-continue` work as
+before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from blobsync.s3.config import S3Config
 from blobsync.s3.patience import Limits, Patience
 
 _COMPLETING = 10
-"""A server may take this many times the usual wait to complete an upload; it sends blanks meanwhile."""
+"""To complete an upload a server has this many times the usual limit; it sends blanks meanwhile."""
 _PIECE_BYTES = 16 << 10
 _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 
@@ -35,7 +36,7 @@ class PatientSocket(socket.socket):
 
     Args:
         plain: Connected; must not be used any more.
-        patience: Of this connection.
+        patience: Time limits of this connection.
     """
 
     def __init__(self, plain: socket.socket, patience: Patience) -> None:

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 _THREADS = 4
-"""How many parts of one object are sent at a time."""
+"""Number of parts of one object that are sent at a time."""
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}
-"""The upload does not exist any more, or somebody else wrote other parts to it."""
+"""Codes for: the upload does not exist any more, or another process wrote other parts to it."""
 _FOR_GOOD = (BucketMissingError, LocalStoreError, StoreAccessDeniedError, StoreRefusedError)
 
 
 class _OtherUploadError(Exception):
-    """The unfinished upload that was found has other bytes than ours."""
+    """The unfinished upload that was found has other bytes than this one."""
 
 
 class _Part(NamedTuple):
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 class _Upload(NamedTuple):
-    """An upload under way."""
+    """A running upload."""
 
     full: str
     upload_id: str
@@ -64,7 +64,7 @@ class S3Uploads:
     """Sends objects, and finds unfinished uploads. Thread-safe.
 
     Args:
-        client: Of boto3.
+        client: Client of boto3.
         config: The bucket, and the sizes of parts.
     """
 
@@ -239,12 +239,12 @@ def _same(there: _Part, part: Slice) -> bool:
 
 
 def _is_lost(exc: ClientError) -> bool:
-    """True if the upload does not exist any more, or somebody else wrote other parts to it."""
+    """True if the upload does not exist any more, or another process wrote other parts to it."""
     return str(exc.response.get("Error", {}).get("Code", "")) in _LOST
 
 
 def _store_time(metadata: Mapping[str, Any]) -> datetime:
-    """The store's time according to an answer; ours if the answer does not say."""
+    """The store's time according to an answer; this host's time if the answer has none."""
     told = metadata.get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(told) if told else datetime.now(UTC)

@@ -44,7 +44,7 @@ class Source:
         """Check that the file is as it was when it was opened.
 
         Raises:
-            LocalStoreError: somebody wrote to it.
+            LocalStoreError: a process wrote to it.
         """
         if self._found is None:
             return

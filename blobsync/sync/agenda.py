@@ -1,7 +1,7 @@
-"""When tasks are due: a priority queue with back-offs, and the times of questions to a disk that fails.
+"""When tasks are due: a priority queue with back-offs, and the times to test a disk that has failed.
 
-Pure: time comes in; one thread owns it. A task is moved between two heaps when its time has come, so that
-choosing a few of a hundred thousand costs little.
+Pure: the time is an argument; one thread owns it. When a task is due, it is moved from one heap to another,
+so choosing a few of a hundred thousand tasks is cheap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Entry = tuple[float, int, int, Key]
 """Due time and 0, or order and failures; then stamp and key. Stamps differ, so keys are never compared."""
 
 URGENT = -1
-"""The order of tasks that a call of `ensure` waits for: before all others."""
+"""The order of tasks that a call of `ensure` waits for: they run before all others."""
 
 
 @dataclass(slots=True)
@@ -28,14 +28,14 @@ class Task:
     """When a task is due, and how its tries ended.
 
     Attributes:
-        order: The lowest goes first.
-        due_s: Not before.
-        running: `take` gave it out, and `ended` was not called since.
-        failures: In a row.
-        first_failed_s: When the first failure of this kind was, of those in a row.
-        failure: The last one.
-        stamp: Of its valid entry in a heap; older entries are skipped.
-        again_s: When it is due again although it is running: it was asked for meanwhile.
+        order: The lowest runs first.
+        due_s: Earliest time to run it.
+        running: True from `take` until `ended`.
+        failures: Number of failures in a row.
+        first_failed_s: Time of the first failure in a row with the same state.
+        failure: The last failure.
+        stamp: Number of its valid entry in a heap; older entries are skipped.
+        again_s: Set if it was moved while it ran: the time when it is due again.
     """
 
     order: int
@@ -52,7 +52,7 @@ class Agenda(Generic[Key]):
     """Tasks by their key.
 
     Args:
-        urgent: How many tasks `take` gives beyond `free`, if they are `URGENT`.
+        urgent: Number of `URGENT` tasks that `take` may return beyond `free`.
     """
 
     def __init__(self, urgent: int = 0) -> None:
@@ -73,7 +73,7 @@ class Agenda(Generic[Key]):
         yield from self._tasks.items()
 
     def add(self, key: Key, order: int, due_s: float) -> Task:
-        """A new task, or the one that is there, in its new order."""
+        """Add a task, or change the order of the existing one."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = Task(order, due_s)
@@ -85,7 +85,7 @@ class Agenda(Generic[Key]):
         return task
 
     def move(self, key: Key, due_s: float) -> None:
-        """Make it due then. If it is running, it is due once more after it has ended."""
+        """Make a task due at this time. If it is running, it is due once more after it has ended."""
         task = self._tasks[key]
         if task.running:
             task.again_s = due_s
@@ -95,21 +95,21 @@ class Agenda(Generic[Key]):
         heapq.heappush(self._later, (due_s, 0, self._stamp, key))
 
     def retry(self, key: Key, now_s: float) -> None:
-        """End its back-off, if it has one."""
+        """End the back-off of a task, if it has one."""
         task = self._tasks[key]
         if task.failures:
             task.failures = 0
             self.move(key, now_s)
 
     def ended(self, key: Key, due_s: float) -> None:
-        """It is not running any more, and is due again then, or earlier if it was moved meanwhile."""
+        """Note that a task has ended. It is due at this time, or earlier if it was moved while it ran."""
         task = self._tasks[key]
         task.running = False
         self.move(key, due_s if task.again_s is None else min(due_s, task.again_s))
         task.again_s = None
 
     def drop(self, key: Key) -> None:
-        """Forget it, if it is there."""
+        """Remove a task, if it exists."""
         self._tasks.pop(key, None)
 
     def take(self, now_s: float, free: int) -> list[Key]:
@@ -117,7 +117,7 @@ class Agenda(Generic[Key]):
 
         Args:
             now_s: The time.
-            free: At most this many, and urgent ones beyond that; below 0 while urgent tasks run beyond it.
+            free: Limit of tasks; urgent ones may exceed it. Below 0 while running urgent tasks exceed it.
         """
         while self._later and self._later[0][0] <= now_s:
             _, _, stamp, key = heapq.heappop(self._later)
@@ -132,7 +132,7 @@ class Agenda(Generic[Key]):
         return taken
 
     def next_due_s(self, free: int = 1) -> float | None:
-        """When `take` gives something; None: not before a task ends or is moved."""
+        """When `take` returns a task; None: not before a task ends or is moved."""
         if self._may_take(free):
             return float("-inf")
         may_take_later = free + self._urgent > 0 and self._clean(self._later)
@@ -155,12 +155,12 @@ class Agenda(Generic[Key]):
 
 
 class BackOffs:
-    """The back-offs of all agendas. An answer of the store, or of the disk, ends those that it explains.
+    """The back-offs of all agendas. When the store or the disk works again, those that it caused end.
 
     Args:
         retry: The waits.
         rng: Uniform in [0, 1).
-        agendas: Whose tasks fail.
+        agendas: The agendas of the tasks.
     """
 
     def __init__(self, retry: RetryPolicy, rng: Callable[[], float], *agendas: Agenda[Any]) -> None:
@@ -179,7 +179,7 @@ class BackOffs:
         return any(task.failure is not None and task.failure.of_disk for _, _, task in self._failing())
 
     def failed(self, agenda: Agenda[Any], key: Any, failure: Failure, now_s: float) -> None:
-        """A task that was taken failed: it is due again after its back-off."""
+        """Note that a running task failed. It is due again after its back-off."""
         task = agenda[key]
         if task.failure is None or task.failure.state is not failure.state:
             task.first_failed_s = now_s
@@ -196,9 +196,9 @@ class BackOffs:
             agenda.retry(key, now_s)
 
     def store_answered(self, now_s: float) -> None:
-        """The object store works. What failed since its last answer was an outage, and is due now.
+        """Note that the object store answered. Tasks whose failures began since its last answer are due now.
 
-        Not what failed before that answer too: such a key fails by itself, and keeps its back-off.
+        A task that also failed before that answer keeps its back-off: the outage was not the only cause.
         """
         if self.in_outage:
             for agenda, key, task in self._failing():
@@ -208,7 +208,7 @@ class BackOffs:
         self._last_answer_s = now_s
 
     def disk_answered(self, now_s: float) -> None:
-        """The disk takes bytes: what it refused is due now."""
+        """Note that a write succeeded. Tasks that failed because of the disk are due now."""
         if self._disk_refused:
             self._disk_refused = False
             for agenda, key, task in self._failing():
@@ -223,10 +223,10 @@ class BackOffs:
 
 
 class DiskWatch:
-    """When to ask a disk in trouble whether it takes bytes again: less and less often.
+    """When to test whether a failed disk works again: less and less often.
 
     Args:
-        retry: Waits between questions.
+        retry: Waits between tests.
         rng: Uniform in [0, 1).
     """
 
@@ -234,13 +234,13 @@ class DiskWatch:
         self._retry, self._rng = retry, rng
         self._questions = 0
         self.due_s: float | None = None
-        """When to ask next; None: not as long as the disk is well."""
+        """Time of the next test; None while the disk works."""
 
     def is_due(self, ok: bool, now_s: float) -> bool:
-        """True when the disk must be asked now; then the next question is planned.
+        """True if the disk must be tested now. Then the next test is scheduled.
 
         Args:
-            ok: Whether the disk is well, as far as is known.
+            ok: True if the disk works, as far as known.
             now_s: The time.
         """
         if ok:

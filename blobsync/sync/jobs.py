@@ -1,8 +1,8 @@
-"""The jobs of the table, done: a look finds out what a release lacks here, a fetch brings one object.
+"""Runs the jobs of the table: a look finds what a release lacks on this host, a fetch gets one object.
 
 Both block, and run on the threads of pools. A pack, or a blob without chunks, is one call of the pool. A
-large blob is one call for each of its chunks, so that several threads work on one blob, and other objects
-have their turn between two chunks.
+large blob is one call for each of its chunks, so several threads can fetch one blob, and other objects can be
+fetched between two chunks.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from blobsync.sync.table import Fetch, Look
 
 _GRACE_S = 60.0
 _SLOWEST_BYTES_PER_S = 64 << 10
-"""A range that comes more slowly than this, after the grace, is given up and tried again later."""
+"""After the grace, a range that is slower than this is given up and tried again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a look found.
+    """Result of a look.
 
     Attributes:
-        known: What the release is.
-        missing: What of it is not here; nothing: it is complete, and kept.
-        asked_store: Whether the object store was asked, and answered.
+        known: The release.
+        missing: What it lacks. Empty: it is complete, and kept.
+        asked_store: True if the object store was asked, and answered.
     """
 
     known: Release
@@ -58,23 +58,23 @@ class Inspection:
 
 
 def inspect(store: ObjectStore, local: LocalStore, job: Look) -> Inspection:
-    """Find out what a release lacks here. A release that lacks nothing is kept, and so complete.
+    """Find what a release lacks on this host. If nothing is missing, the release is kept.
 
-    The caller protects it from collection before, so what is found here stays.
+    The caller must protect the release from collection before, so that its objects stay.
 
     Args:
-        store: For what is not known here.
-        local: Where releases are kept.
-        job: Which release.
+        store: The source of manifest and layout, if they are not here.
+        local: The local store.
+        job: The release.
 
     Raises:
-        BlobSyncError: as of `fetch_manifest`, `fetch_layout` and `LocalStore`.
+        BlobSyncError: see `fetch_manifest`, `fetch_layout` and `LocalStore`.
     """
     found = job.known if job.known is not None else local.kept(job.ref)
     if found is not None and not job.fresh_layout:
         try:
             return _inspection(local, found, asked_store=False)
-        except InvalidLayoutError:  # the packs it names are here, and not enough
+        except InvalidLayoutError:  # its packs are all here, but a file is in none of them
             pass
         except BlobMissingError:  # its manifest was damaged
             found = None
@@ -98,12 +98,12 @@ def _inspection(local: LocalStore, found: Release, *, asked_store: bool) -> Insp
             f"has elsewhere; publish it again"
         )
     if not missing and not found.is_recorded:
-        found = local.kept(found.ref) or found  # needs no manifest in memory
+        found = local.kept(found.ref) or found  # this one does not keep the manifest in memory
     return Inspection(found, missing, asked_store)
 
 
 class Arrival(Enum):
-    """What came of a fetch."""
+    """How a fetch ended."""
 
     FETCHED = "fetched"
     HERE = "here"
@@ -113,20 +113,20 @@ class Arrival(Enum):
 
 
 Ended = Callable[[Arrival | BaseException], None]
-"""Called once when a fetch has ended, on any thread: what came of it, or the error."""
+"""Called once when a fetch has ended, on any thread, with its result or the error."""
 
 
 class Transfers:
     """Fetches objects. Thread-safe.
 
     Args:
-        store: Where from.
-        local: Where to.
-        pool: Whose threads do it.
+        store: The source.
+        local: The destination.
+        pool: Its threads fetch.
         throttle: Waits, to keep below a bandwidth.
 
     Attributes:
-        pool: As given.
+        pool: See above.
         arrivals: Counts what arrives.
     """
 
@@ -135,12 +135,12 @@ class Transfers:
         self.arrivals = Arrivals()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
-        """Bring one object. Wrong bytes are fetched a second time before that is an error.
+        """Fetch one object. Wrong bytes are fetched a second time before they are an error.
 
         Args:
-            job: Which.
-            ended: Told what came of it, or an error of `ObjectStore.copy`, `LocalStore.receive`,
-                `Incoming.install`, or SyncerClosedError.
+            job: The object.
+            ended: Called with the result, or with an error of `ObjectStore.copy`, `LocalStore.receive`,
+                `Incoming.install`, or a SyncerClosedError.
 
         Raises:
             SyncerClosedError: the pool was closed.
@@ -161,7 +161,7 @@ class Transfers:
         call.add_done_callback(cancelled)
 
     def _begin(self, job: Fetch, ended: Ended) -> None:
-        """On a thread of the pool. The last chunk of a large blob ends the fetch, else this call does."""
+        """Run on a thread of the pool. A blob with chunks ends with its last chunk, others with this call."""
         item, result = job.item, None
         try:
             if not (isinstance(item, Blob) and item.chunks):
@@ -180,7 +180,7 @@ class Transfers:
         return Arrival.HERE if self._local.has(item) else Arrival.ELSEWHERE
 
     def _bring(self, item: StoredObject) -> Arrival:
-        """Bring an object that has no chunks. Wrong bytes may be what an earlier process left."""
+        """Fetch an object without chunks. Wrong bytes may be in the part that an earlier process fetched."""
         incoming = self._local.receive(item)
         if incoming is None:
             return self._here_or_elsewhere(item)
@@ -191,13 +191,13 @@ class Transfers:
         return Arrival.FETCHED
 
     def missing(self, incoming: Incoming) -> list[tuple[int, int]]:
-        """Ranges to fetch; the rest is counted as here."""
+        """Ranges to fetch. The rest is counted as arrived."""
         missing = incoming.missing()
         self.arrivals.begin(incoming.item.name, incoming.item.size_bytes - sum(size for _, size in missing))
         return missing
 
     def copy(self, incoming: Incoming, start: int, size: int) -> None:
-        """Copy a range of an object into its file, within the time limit; a chunk is verified, too."""
+        """Copy a range of an object into its file, within the time limit. A chunk is verified, too."""
         item, came = incoming.item, 0
         key = keys.stored(item)
         until_s = time.monotonic() + _GRACE_S + size / _SLOWEST_BYTES_PER_S
@@ -206,10 +206,10 @@ class Transfers:
             nonlocal came, until_s
             came += more
             self.arrivals.came(item.name, more)
-            until_s += self._throttle.take(more)  # our own waiting is not the sender's fault
+            until_s += self._throttle.take(more)  # waiting here does not count as slowness of the server
             if time.monotonic() > until_s:
                 raise StoreUnavailableError(
-                    f"{key} came too slowly: {came} of {size} bytes from {start} on; it is tried again"
+                    f"{key} is too slow: {came} of {size} bytes from {start} on arrived; it is tried again"
                 )
 
         try:
@@ -221,11 +221,11 @@ class Transfers:
 
 
 class _Chunks:
-    """The chunks of one blob, a few of them submitted at a time: memory must not grow with the blob.
+    """The chunks of one blob. A few are submitted at a time, so that memory does not grow with the blob.
 
     Args:
         transfers: Copies them.
-        job: Which blob.
+        job: The blob.
         incoming: Its file.
         ended: See `Ended`.
     """
@@ -238,7 +238,7 @@ class _Chunks:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Submit the first chunks. Each that ends submits the next. The last one installs the blob."""
+        """Submit the first chunks. Each chunk that ends submits the next. The last one installs the blob."""
         try:
             self._todo = iter(self._transfers.missing(self._incoming))
         except BaseException as exc:  # noqa: BLE001 - given to `ended`
@@ -255,7 +255,7 @@ class _Chunks:
                 return
             self._submitted += 1
         try:
-            # Chunks of a blob that has begun go before the next blob begins.
+            # Rank 0: the chunks of a started blob are fetched before the next blob is started.
             call = self._transfers.pool.submit(
                 partial(self._copy, *piece), lane=Lane.LARGE, rank=(self._order, 0)
             )
@@ -289,7 +289,7 @@ class _Chunks:
             self._ended(Arrival.FETCHED)
 
     def _install(self) -> None:
-        with self._incoming:  # which tells errors of the disk in our words
+        with self._incoming:  # raises errors of the disk as LocalStoreError
             if self._errors:
                 raise self._errors[0]
             self._incoming.install()

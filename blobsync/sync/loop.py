@@ -1,6 +1,6 @@
-"""The thread `blobsync-syncer`: it owns the table, starts jobs that are due, and tells listeners of changes.
+"""The thread `blobsync-syncer`: it owns the table, starts jobs that are due, and calls the listeners.
 
-It never blocks but on its inbox. Looks and fetches run on other threads, which put their results there.
+It blocks only on its inbox. Looks and fetches run on other threads, which put their results there.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _log = Log(__name__)
 
 LOOK_THREADS = 3
 _LOOKS = LOOK_THREADS - 1
-"""Looks under way at a time: in an outage each waits for a timeout. The other thread is for `ensure`."""
+"""Limit of looks at the same time: in an outage each waits for a timeout. One thread is left for `ensure`."""
 _PUBLISH_EVERY_S = 0.1
-"""Counts are told at most this often, and take at most a tenth of the time. That a release became ready, or
-is not ready any more, is told at once."""
+"""Shortest time between two reports of counts. Computing them takes at most a tenth of the time. If a release
+becomes ready, or stops being ready, listeners are called at once."""
 
 Step = Callable[[float], None]
 """A change of the loop's state, with the time as its argument. It runs on the loop's thread."""
 
 
 class SyncLoop:
-    """See the module. Every method but `run` may be called on any thread, and returns at once.
+    """See the module. Every method except `run` may be called on any thread, and returns at once.
 
     Args:
         local: The local store.
-        inspect: Finds out what a release lacks; blocks.
+        inspect: Finds what a release lacks; blocks.
         transfers: Fetches objects.
         looks: Threads for looks.
         holds: Protects wanted releases.
         waits: Calls of `ensure`.
         retry: Back-off of each look and fetch.
-        look_every_s: How often a ready release is looked at again.
-        fetches: How many objects are under way at a time; as many more, if a call of `ensure` needs them.
+        look_every_s: Interval between two looks at a ready release.
+        fetches: Limit of objects that are fetched at the same time; doubled if a call of `ensure` needs it.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class SyncLoop:
         self._inbox.put(step)
 
     def ensure(self, ref: ReleaseRef) -> None:
-        """A call of `ensure` waits for this release: look at it now, and fetch first what it lacks."""
+        """Note that a call of `ensure` waits for a release: look at it now, and fetch its objects first."""
         self._inbox.put(partial(self._table.ensure, ref))
 
     def end_ensure(self, ref: ReleaseRef) -> None:
-        """A call of `ensure` for this release has ended; other calls may still wait for it."""
+        """Note that a call of `ensure` for this release has ended. Other calls may still wait for it."""
         self._inbox.put(lambda now_s: None if ref in self._waits else self._table.end_ensure(ref, now_s))
 
     def retry_now(self) -> None:
@@ -105,11 +105,11 @@ class SyncLoop:
         self._inbox.put(self._table.back_offs.retry_now)
 
     def damaged(self, name: str) -> None:
-        """The scrub has moved an object to quarantine."""
+        """Note that the scrub has moved an object to quarantine."""
         self._inbox.put(partial(self._table.damaged, name))
 
     def disk_turned(self) -> None:
-        """The disk has failed, or works again."""
+        """Note that the disk has failed, or works again."""
         self._inbox.put(lambda _now_s: self._holds.settle())
 
     def stop(self) -> None:
@@ -130,18 +130,18 @@ class SyncLoop:
         )
 
     def run(self) -> None:
-        """Until `stop`: the thread `blobsync-syncer`."""
+        """Run until `stop`, on the thread `blobsync-syncer`."""
         try:
             while self._turn():
                 pass
-        except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
-            # Readiness is not kept up to date any more, so from now on no release is ready.
+        except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
+            # Readiness is not updated any more, so from now on no release is ready.
             _log.exception("syncer_failed")
             self._tell(Readiness())
             self._waits.close("this syncer failed, as its log says; make a new one")
 
     def _turn(self) -> bool:
-        """Run the steps of the inbox, start due jobs, tell of changes. False: `stop` was called."""
+        """Run the steps of the inbox, start due jobs, report changes. False: `stop` was called."""
         for step in self._steps():
             if step is None:
                 return False
@@ -168,7 +168,7 @@ class SyncLoop:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _free(self) -> tuple[int, int]:
-        """How many more looks, and fetches, may be started. Below 0, if urgent ones are under way."""
+        """Number of looks and of fetches that may be started. Below 0 while urgent ones exceed the limit."""
         return _LOOKS - self._looking, self._window - self._fetching
 
     def _looked(self, job: Look, began_s: float, result: Inspection | BaseException, now_s: float) -> None:
@@ -211,7 +211,7 @@ class SyncLoop:
         self._table.failed(job, failure, now_s)
         if failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}:
             self._table.back_offs.store_answered(now_s)
-        # An outage fails ten thousand fetches alike: one line a second says it, readiness has the rest.
+        # In an outage ten thousand fetches fail alike. Log one line a second; readiness has all of them.
         loud = now_s >= self._warned_s + 1
         self._warned_s = now_s if loud else self._warned_s
         log = _log.warning if loud else _log.debug
@@ -232,12 +232,12 @@ class SyncLoop:
             )
 
     def _watch_disk(self, now_s: float) -> None:
-        """Nothing may be left to write, and then nothing else would notice that the disk is well again."""
+        """Test a failed disk: if no write is left to do, nothing else would notice that it works again."""
         if not self._disk_watch.is_due(self._local.disk_state().ok, now_s):
             return
-        if self._table.back_offs.waits_for_disk:  # the next try of that task asks it, with more bytes
+        if self._table.back_offs.waits_for_disk:  # the next try of that task tests the disk, with more bytes
             return
-        if self._disk_question is None or self._disk_question.done():  # one at a time: a disk may hang
+        if self._disk_question is None or self._disk_question.done():  # one test at a time: a disk may hang
             with contextlib.suppress(SyncerClosedError):  # the stop is in the inbox
                 self._disk_question = self._looks.submit(self._local.ask_disk)
 

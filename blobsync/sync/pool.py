@@ -1,7 +1,7 @@
-"""A few worker threads that do not keep the process alive, and the order in which they run calls.
+"""Worker threads that do not keep the process alive, and the order in which they run calls.
 
-The threads of `concurrent.futures` are joined at exit. These are not: a read from a stalled server must not
-hold up a shutdown that has a deadline.
+The threads of `concurrent.futures` are joined at exit. These are not: a read from a server that hangs must
+not delay a shutdown that has a deadline.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _TURN = 4
-"""Every fourth call comes from the other lane, whatever its rank."""
+"""Every fourth call comes from the other lane, for any rank."""
 
 
 class Lane(IntEnum):
-    """For small objects and looks, and for large blobs."""
+    """SMALL: small objects and looks. LARGE: large blobs."""
 
     SMALL = 0
     LARGE = 1
@@ -35,9 +35,9 @@ class Lane(IntEnum):
 class Lanes(Generic[Item]):
     """Two priority queues that share threads. Pure, not thread-safe.
 
-    In each lane the lowest rank is first, and of equal ones the oldest. The lane with the lower rank goes
-    first, but every fourth turn belongs to the other lane: so a large blob of high rank arrives quickly, and
-    small objects do not wait until it is complete; nor the other way round.
+    In each lane the lowest rank is first, and of equal ranks the oldest. The lane with the lower rank goes
+    first, but every fourth call comes from the other lane. So a large blob that is first arrives quickly, but
+    small objects do not wait until it is complete; and the other way round.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Lanes(Generic[Item]):
                 yield item
 
     def put(self, item: Item, lane: Lane, rank: tuple[int, int]) -> None:
-        """Add one."""
+        """Add an item."""
         heapq.heappush(self._heaps[lane], (rank, next(self._numbers), item))
 
     def take(self) -> Item:
-        """The next one. IndexError: there is none."""
+        """Remove and return the next item. IndexError: there is none."""
         heaps = sorted((heap for heap in self._heaps.values() if heap), key=lambda heap: heap[0][:2])
         self._turns = self._turns + 1 if len(heaps) > 1 else 0
         others_turn = self._turns % _TURN == 0
@@ -66,7 +66,7 @@ class Lanes(Generic[Item]):
 
 
 class DaemonPool:
-    """Runs calls on `size` daemon threads, started when they are needed.
+    """Runs calls on up to `size` daemon threads, which are started when they are needed.
 
     Args:
         size: Number of threads.
@@ -109,7 +109,7 @@ class DaemonPool:
         return future
 
     def close(self, timeout_s: float) -> bool:
-        """Cancel what has not begun, and wait for what has. False: some of it goes on beyond the timeout."""
+        """Cancel calls that have not begun, and wait for the others. False: some run beyond the timeout."""
         until = time.monotonic() + timeout_s
         with self._changed:
             self._closed = True
@@ -142,4 +142,4 @@ class DaemonPool:
             else:
                 with contextlib.suppress(InvalidStateError):
                     future.set_result(result)
-            del item, future, call  # an idle thread keeps nothing alive
+            del item, future, call  # so that an idle thread holds no references

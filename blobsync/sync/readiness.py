@@ -1,6 +1,6 @@
-"""Is everything here? The answer, as data and as a small document. Pure.
+"""Readiness of the wanted releases on this host, as data and as a small document. Pure.
 
-The document is for places where documents must be small, such as ZooKeeper.
+The document is for places that need small documents, such as ZooKeeper.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from blobsync.release.manifest import PACKED_BYTES, Artifact, ReleaseRef, Role
 from blobsync.retry import WRONG_BYTES
 
 SCHEMA = 1
-"""Of the document."""
+"""Schema number of the document."""
 MAX_BYTES = 32 << 10
 MAX_NAMES = 20
 _MAX_REASON_CHARS = 300
@@ -35,18 +35,18 @@ _MIN_BYTES = 2 << 10
 
 
 class ReleaseState(StrEnum):
-    """How one release, or one file of it, stands on this host."""
+    """State of one release, or of one of its files, on this host."""
 
     READY = "ready"
     """Every file is here and verified."""
     SYNCING = "syncing"
-    """Being fetched; or the local disk is in the way, as the reason says."""
+    """It is being fetched, or the local disk prevents that; then the reason says so."""
     ABSENT = "absent"
     """The object store answered: the manifest or a file does not exist there."""
     UNAVAILABLE = "unavailable"
-    """The object store cannot be reached, or does not let us in."""
+    """The object store cannot be reached, or denies access."""
     CORRUPT = "corrupt"
-    """The bucket has wrong bytes: the object store gave them, twice. Damage on this disk is SYNCING."""
+    """The object store returned wrong bytes, twice. Damage on this disk is SYNCING instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Failure:
     """Why the last try of something failed.
 
     Attributes:
-        state: What that means for a release.
+        state: State of a release with this failure.
         reason: For people.
-        of_disk: The local disk failed, not the object store.
+        of_disk: True if the local disk failed, not the object store.
     """
 
     state: ReleaseState
@@ -75,7 +75,7 @@ _STATES: tuple[tuple[tuple[type[BlobSyncError], ...], ReleaseState], ...] = (
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error means for the release it was met for."""
+    """The failure of a release that an error means."""
     for kinds, state in _STATES:
         if isinstance(error, kinds):
             return Failure(state, str(error))
@@ -86,12 +86,12 @@ class MissingArtifact(NamedTuple):
     """A file that is not here, or not verified.
 
     Attributes:
-        path: In its release.
-        role: What it is for.
+        path: Path in its release.
+        role: Role of the file.
         size_bytes: Its size.
         sha256: Its digest.
-        state: Why it is not here. Which of the missing packs has a small file is not known, so such a file is
-            absent only when all of them are.
+        state: Why it is not here. It is not known which missing pack contains a small file, so such a file is
+            absent only if all missing packs are absent.
     """
 
     path: str
@@ -103,15 +103,15 @@ class MissingArtifact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReadiness:
-    """How one release stands here, and why.
+    """State of one release on this host, and the reason.
 
     Attributes:
         ref: The release.
-        state: The worst of what is known.
-        missing: Files that are not here. Files of packs that came are taken out at the next look.
-        missing_bytes: Of their distinct contents.
-        reason: For people; empty when it is ready.
-        artifact_count: Files of the release; 0 while its manifest is not known.
+        state: The worst state of its parts.
+        missing: Files that are not here. Files of packs that have arrived are removed at the next look.
+        missing_bytes: Size of their distinct contents.
+        reason: For people; empty if it is ready.
+        artifact_count: Number of files of the release; 0 while its manifest is not known.
     """
 
     ref: ReleaseRef
@@ -124,41 +124,41 @@ class ReleaseReadiness:
 
 @dataclass(frozen=True)
 class Readiness:
-    """How all wanted releases stand here. A value: it does not change."""
+    """State of all wanted releases on this host. Immutable."""
 
     releases: Mapping[ReleaseRef, ReleaseReadiness] = field(default_factory=dict)
     total_bytes: int = 0
-    """Of the distinct files of each wanted release that is known. What several have counts once if it is
-    above 4 MiB, else for each."""
+    """Size of the distinct files of each wanted release whose manifest is known. A file that several releases
+    have counts once if it is above 4 MiB, otherwise once for each release."""
     quarantined_count: int = 0
-    """Objects and manifests that the scrub of this process found damaged since the start. What a look finds,
-    and damage in trees, is not counted."""
+    """Objects and manifests that the scrub of this process found damaged since its start. Not counted: damage
+    that a look finds, and damage in trees."""
     disk: DiskState = field(default_factory=DiskState)
-    """How the disk does. While it is not well, what is here stays ready, and nothing more comes."""
+    """State of the disk. While it fails, ready releases stay ready, but nothing more can be fetched."""
 
     def is_ready(self, ref: ReleaseRef) -> bool:
-        """True if every file of this release is here and verified. False for a release that is not wanted."""
+        """True if this release is wanted, and every file of it is here and verified."""
         found = self.releases.get(ref)
         return found is not None and found.state is ReleaseState.READY
 
     @cached_property
     def all_ready(self) -> bool:
-        """Whether every wanted release is ready. True when nothing is wanted."""
+        """True if every wanted release is ready, also if none is wanted."""
         return all(found.state is ReleaseState.READY for found in self.releases.values())
 
     @cached_property
     def missing_bytes(self) -> int:
-        """Bytes of distinct blobs that are missing, as far as it is known."""
+        """Bytes of distinct missing blobs, as far as manifests are known."""
         return sum(self._missing_contents.values())
 
     @cached_property
     def missing_count(self) -> int:
-        """Distinct blobs that are missing, as far as it is known."""
+        """Number of distinct missing blobs, as far as manifests are known."""
         return len(self._missing_contents)
 
     @cached_property
     def _missing_contents(self) -> dict[str, int]:
-        """Sizes of the distinct contents that are missing, by SHA-256."""
+        """Sizes of the distinct missing contents, by SHA-256."""
         return {item.sha256: item.size_bytes for found in self.releases.values() for item in found.missing}
 
 
@@ -173,15 +173,15 @@ def readiness_of(
     fetches: Mapping[str, Failure | None],
     packs: Set[str],
 ) -> ReleaseReadiness:
-    """How a release stands.
+    """State of a release.
 
     Args:
         ref: The release.
-        known: What it is; None: its manifest was not read yet.
-        missing_files: Files that were missing at the last look; None: it is complete.
-        look: Why the last look failed.
-        fetches: Objects that are missing now, by name, and why the last try of each failed.
-        packs: Which of them are packs.
+        known: The release with its manifest; None: the manifest was not read yet.
+        missing_files: Files that were missing at the last look; None: the release is complete.
+        look: Why the last look failed; None: it did not.
+        fetches: Names of the missing objects, with the failure of the last try of each.
+        packs: Names of those that are packs.
     """
     count = 0 if known is None else known.record.file_count
     if missing_files is None:
@@ -197,7 +197,7 @@ def readiness_of(
 
 
 def total_bytes(releases: Iterable[Release]) -> int:
-    """Of the files of these releases, as of `Readiness.total_bytes`."""
+    """Size of the files of these releases, see `Readiness.total_bytes`."""
     small, blobs = 0, dict[str, int]()
     for release in releases:
         own = {blob.sha256: blob.size_bytes for blob in release.record.blobs}
@@ -220,7 +220,7 @@ def _missing_artifacts(
 
 
 def _mildest(failures: Iterable[Failure | None]) -> ReleaseState:
-    """The state of a small file: the pack that has it is not known, and may be one that still comes."""
+    """State of a small file: the mildest of the missing packs, because any of them may contain it."""
     return max(map(_state, failures), key=_WORST_FIRST.index, default=ReleaseState.SYNCING)
 
 
@@ -231,15 +231,15 @@ def _state(failure: Failure | None) -> ReleaseState:
 def readiness_document(
     readiness: Readiness, *, max_names: int = MAX_NAMES, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """Canonical JSON that says how things stand, in a bounded size: the same readiness gives the same bytes.
+    """Readiness as canonical JSON of bounded size. The same readiness gives the same bytes.
 
-    What is not ready comes first. When there is not enough room, names of missing files go first, then whole
-    releases from the end; `left_out` says how many of those.
+    Releases that are not ready come first. If the document is too large, names of missing files are removed
+    first, then whole releases from the end; `left_out` is the number of removed releases.
 
     Args:
-        readiness: What to tell.
-        max_names: Missing files that are named, over all releases; the counts tell of the rest.
-        max_bytes: Of the document; at least 2 KiB.
+        readiness: The readiness.
+        max_names: Limit of named missing files, over all releases; the counts include the others.
+        max_bytes: Limit of the document's size; at least 2 KiB.
 
     Raises:
         ValueError: `max_bytes` is below that.
@@ -300,6 +300,6 @@ def _release(item: ReleaseReadiness, max_names: int) -> dict[str, Any]:
 
 
 def _short(text: str) -> str:
-    # A lone surrogate, as of a file name in some error, is no JSON.
+    # A lone surrogate, which a file name in an error may contain, is not valid in JSON.
     clean = text.encode(errors="replace").decode()
     return clean if len(clean) <= _MAX_REASON_CHARS else clean[: _MAX_REASON_CHARS - 1] + "…"

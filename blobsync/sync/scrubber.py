@@ -1,11 +1,11 @@
-"""Hashes packs, large blobs and trees anew from the disk, slowly, over and over. Thread `blobsync-scrub`.
+"""Hashes packs, large blobs and trees again from the disk, slowly and repeatedly. Thread `blobsync-scrub`.
 
-Disks forget, and people change files with their times set back. Each object of each kept release is verified
-once in a round; the releases come in random order. Rounds begin at even intervals, as long as the store can
-be read in that time at the allowed rate; else one follows the other. So a flipped byte counts as verified for
-at most the interval or the time of a round, whichever is longer, plus the time of one round, unless rounds
-break off. Manifests are verified too, but read through the
-page cache: one that is damaged on the disk alone may be found late.
+Bytes flip on disks, and people change files and set their times back. Each object of each kept release is
+verified once in a round; the releases are in random order. Rounds begin at even intervals; if the store
+cannot be read in that time at the allowed rate, each round follows the last one. So a flipped byte counts as
+verified for at most the longer of interval and duration of a round, plus the duration of one round, unless
+rounds are interrupted. Manifests are verified, too, but read through the page cache: if one is damaged only
+on the disk, that may be found late.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from blobsync.release.manifest import ReleaseRef
 _log = Log(__name__)
 
 _ASK_AGAIN_S = 60.0
-"""Whether the process whose turn it is has finished, or died."""
+"""Interval to check whether the process that scrubs has finished or died."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubProgress:
-    """Of the rounds that this process makes; of several on one store, one does each.
+    """Progress of the rounds of this process. If several processes share a store, one makes each round.
 
     Attributes:
-        is_running: A round is under way.
-        done_releases: Releases that it, or else the last one, has been through.
-        total_releases: Of how many.
-        done_objects: Packs and large files verified in it.
-        damaged_objects: Put away, since the start of the process.
-        failed_objects: That the disk did not give, since the start of the process.
-        finished_rounds: Since the start of the process.
-        finished_at: End of the last of them, for people.
+        is_running: True while a round runs.
+        done_releases: Releases that the current or else the last round has finished.
+        total_releases: Number of releases of that round.
+        done_objects: Packs and large files verified in that round.
+        damaged_objects: Objects moved to quarantine since the start of the process.
+        failed_objects: Objects that the disk could not read, since the start of the process.
+        finished_rounds: Number of completed rounds since the start of the process.
+        finished_at: End of the last completed round, for people.
     """
 
     is_running: bool = False
@@ -67,12 +67,12 @@ class Scrubber:
     """The thread. `progress` may be read on any thread.
 
     Args:
-        local: What is scrubbed.
-        interval: Between the beginnings of two rounds, over all processes that share the store.
-        bytes_per_s: How fast the disk may be read; None: as fast as it can.
-        stopping: Ends it.
-        damaged: Called with the name of each object that was put away, or the digest of a release whose
-            manifest was, on this thread.
+        local: The store to scrub.
+        interval: Time between the starts of two rounds, for all processes that share the store.
+        bytes_per_s: Limit of the rate; None: no limit.
+        stopping: Ends the thread.
+        damaged: Called on this thread with the name of each object that was moved to quarantine, or with the
+            digest of a release whose manifest was.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Scrubber:
         self._thread = threading.Thread(target=self._run, name="blobsync-scrub", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for its end, after `stopping` was set. False: it goes on beyond the timeout."""
+        """Wait for the end of the thread, after `stopping` was set. False: the timeout has passed."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -114,19 +114,19 @@ class Scrubber:
             except (BlobSyncError, OSError) as exc:
                 _log.warning("scrub_failed", reason=str(exc))
                 self._stopping.wait(min(self._interval_s, _ASK_AGAIN_S))
-            except Exception:  # noqa: BLE001 - the top of the thread; only a defect of ours comes here
+            except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
                 _log.exception("scrub_failed")
                 self._stopping.wait(self._interval_s)
 
     def _wait_s(self) -> float:
-        # Overdue, and not our turn: another process scrubs.
+        # A round is due, but another process makes it.
         due_s = self._turn.due_in_s()
         return due_s if due_s > 0 else min(self._interval_s, _ASK_AGAIN_S)
 
     def _round(self) -> None:
         began_s, before, seen = time.monotonic(), self.progress, set[str]()
         releases = self._local.releases()
-        random.shuffle(releases)  # a restart begins the round anew: no release may always be among the last
+        random.shuffle(releases)  # a restart begins a new round: no release may always be among the last
         self._note(is_running=True, done_releases=0, total_releases=len(releases), done_objects=0)
         try:
             for done, ref in enumerate(releases, 1):
@@ -148,12 +148,12 @@ class Scrubber:
         for verify in self._parts(ref, seen):
             try:
                 verify()
-            except LocalStoreError as exc:  # the disk did not say; the rest is verified all the same
+            except LocalStoreError as exc:  # the disk failed; the other objects are verified nevertheless
                 self._note(failed_objects=self.progress.failed_objects + 1)
                 _log.warning("scrub_failed", release=str(ref), reason=str(exc))
 
     def _parts(self, ref: ReleaseRef, seen: set[str]) -> Iterator[Callable[[], None]]:
-        """What to verify of a release that was not verified in this round."""
+        """Calls that verify the parts of a release that were not verified in this round."""
         kept = self._local.kept(ref)
         if kept is None:
             return
@@ -164,10 +164,10 @@ class Scrubber:
         yield partial(self._description, kept)
 
     def _description(self, kept: Release) -> None:
-        """The manifest, which a look does not read, and the tree that it describes."""
+        """Verify the manifest, which a look does not read, and the tree of the release."""
         try:
             manifest = kept.manifest
-        except BlobMissingError:  # damaged, and put away just now
+        except BlobMissingError:  # it is damaged, and has just been moved to quarantine
             self._tell_damaged(kept.ref.digest)
         else:
             self._local.scrub_tree(manifest, on_progress=self._on_progress)
@@ -185,14 +185,14 @@ class Scrubber:
 
 
 class ScrubTurn:
-    """A file in the store that says when the last whole round began, locked while one is under way.
+    """A file in the store that contains when the last whole round began, locked while a round runs.
 
-    A store without such a file is new: all in it was verified lately.
+    A store without such a file is new: all its objects were verified recently.
 
     Args:
-        path: Of the file.
-        interval_s: Between the beginnings of two rounds.
-        now_s: Seconds of a clock that survives restarts. One that was set back costs an early round.
+        path: Path of the file.
+        interval_s: Time between the starts of two rounds.
+        now_s: Seconds of a clock that survives restarts. If it is set back, the next round begins early.
     """
 
     def __init__(self, path: Path, interval_s: float, now_s: Callable[[], float] = time.time) -> None:
@@ -204,17 +204,17 @@ class ScrubTurn:
             self._note(fd, self._made_s)
 
     def due_in_s(self) -> float:
-        """Seconds until the next round is due; not above 0: it is."""
+        """Seconds until the next round is due; 0 or below: it is due."""
         try:
             began_s = float(self._path.read_text())
-        except (OSError, ValueError):  # it could not be written, or just is
+        except (OSError, ValueError):  # it could not be written, or is being written
             began_s = self._made_s
         since_s = self._now_s() - began_s
         return self._interval_s - since_s if since_s >= 0 else 0.0
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """True if a round is due and no other process scrubs. The end of a whole round is noted.
+        """Yield True if a round is due and no other process scrubs. Then note that the round was completed.
 
         Raises:
             OSError: the file cannot be opened.
@@ -225,7 +225,7 @@ class ScrubTurn:
             except BlockingIOError:
                 yield False
                 return
-            if self.due_in_s() > 0:  # another was faster
+            if self.due_in_s() > 0:  # another process was faster
                 yield False
                 return
             began_s = self._now_s()
@@ -243,5 +243,5 @@ class ScrubTurn:
 
     @staticmethod
     def _note(fd: int, began_s: float) -> None:
-        with contextlib.suppress(OSError):  # a full disk: then the next process scrubs early
+        with contextlib.suppress(OSError):  # a full disk: then the next round begins early
             os.pwrite(fd, f"{began_s:020.3f}".encode(), 0)

@@ -1,12 +1,12 @@
-"""Brings the local store to the wanted set of releases, in the background, for ever.
+"""Keeps the wanted releases in the local store, in the background.
 
-Where to read on: `Syncer` starts the thread of `loop`, which owns the table of what to do (`table`, `agenda`)
-and calls the listeners. A wanted release is looked at, and the objects that it lacks are fetched and
-verified (`jobs`); a look that finds nothing missing makes it ready (`readiness`). `ensure` is a want that
-goes first, a wait and a pin (`waits`).
+Where to read on: `Syncer` starts the thread of `loop`, which owns the table of due work (`table`, `agenda`)
+and calls the listeners. A look at a wanted release finds the objects that it lacks; they are fetched and
+verified (`jobs`). If a look finds nothing missing, the release is ready (`readiness`). `ensure` wants a
+release before all others, waits for it and pins it (`waits`).
 
-Threads: `blobsync-syncer` is the loop. `blobsync-look-<n>` find out what is missing, `blobsync-fetch-<n>`
-bring it, `blobsync-scrub` verifies it anew: they do what blocks. `readiness()` and `progress()` read a value.
+Threads: `blobsync-syncer` is the loop. Blocking work is done by `blobsync-look-<n>` (looks),
+`blobsync-fetch-<n>` (fetches) and `blobsync-scrub`. `readiness()` and `progress()` only read a value.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _log = Log(__name__)
 THREADS = 4
 SCRUB_BYTES_PER_S = 50e6
 _FIRST = (-1, 0)
-"""Folders are made before looks."""
+"""Rank of making a tree: before all looks."""
 
 
 class Syncer:
     """Keeps wanted releases here and verified.
 
     Args:
-        store: Where they come from.
-        local: Where they are kept. Not closed by us.
-        retry: Back-off of each object; it never gives up.
-        on_change: Told of each new readiness, on the thread `blobsync-syncer`: must only enqueue.
-        scrub_interval: How often every byte of every kept release is hashed anew, by one process of the host.
-        scrub_bytes_per_s: How fast that may read; None: as fast as the disk does.
-        look_interval: How often the files of ready releases are looked at, without reading them.
-        threads: How many transfers at a time; several may be of one large blob.
-        bandwidth_bytes_per_s: Of all of them together; None: no limit.
+        store: The source of the releases.
+        local: The local store. The syncer does not close it.
+        retry: Back-off of each object. Retries never end.
+        on_change: Called with each new readiness, on the thread `blobsync-syncer`: must only enqueue.
+        scrub_interval: How often one process of the host hashes every byte of every kept release again.
+        scrub_bytes_per_s: Limit of the rate of that; None: no limit.
+        look_interval: How often the files of ready releases are checked without reading them.
+        threads: Limit of transfers at the same time; several may belong to one large blob.
+        bandwidth_bytes_per_s: Limit of all transfers together; None: no limit.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Syncer:
         self._thread = threading.Thread(target=self._loop.run, name="blobsync-syncer", daemon=True)
 
     def start(self) -> None:
-        """Start the background work. Once."""
+        """Start the background work. Call it once."""
         self._begin()
         self._scrubber.start()
 
     def close(self, timeout: timedelta) -> None:
-        """Stop, and wait for what is under way. What takes longer than the timeout ends with the process."""
+        """Stop, and wait for running work. Threads that need more than the timeout end with the process."""
         until_s = time.monotonic() + timeout.total_seconds()
         with self._starting:
             self._stopping.set()
@@ -125,7 +125,7 @@ class Syncer:
         """Replace the wanted set. Returns at once.
 
         Args:
-            refs: If they have an order (a list, a tuple), what the earlier ones lack is fetched first.
+            refs: In a list or tuple, the objects of earlier releases are fetched first.
         """
         self._loop.want(tuple(refs) if isinstance(refs, Sequence) else frozenset(refs))
 
@@ -134,49 +134,48 @@ class Syncer:
         self._loop.retry_now()
 
     def readiness(self) -> Readiness:
-        """How the wanted releases stand. From memory; never waits."""
+        """State of the wanted releases. From memory; never waits."""
         return self._loop.readiness
 
     def subscribe(self, listener: Callable[[Readiness], None]) -> Callable[[], None]:
-        """Be told of each new readiness, on the thread `blobsync-syncer`: must only enqueue.
+        """Call a listener with each new readiness, on the thread `blobsync-syncer`: must only enqueue.
 
         Returns:
-            What ends that. One call may be under way still.
+            A function that removes the listener. One call may still be under way.
         """
         return self._loop.listeners.subscribe(listener)
 
     def progress(self) -> SyncProgress:
-        """How much is here, what is under way included. From memory; never waits."""
+        """How much has arrived, with unfinished transfers. From memory; never waits."""
         return self._loop.progress()
 
     def scrub_progress(self) -> ScrubProgress:
-        """How far this process's scrub is. From memory; never waits."""
+        """Progress of this process's scrub. From memory; never waits."""
         return self._scrubber.progress
 
     def subscribe_progress(self, listener: Callable[[SyncProgress], None]) -> Callable[[], None]:
-        """Be told of progress while there is any, some ten times a second. As `subscribe`."""
+        """Call a listener about ten times a second while progress is made. See `subscribe`."""
         return self._loop.progress_listeners.subscribe(listener)
 
     def is_here(self, ref: ReleaseRef) -> bool:
-        """True if a release is complete and verified on this disk. Asks no store; needs no `start`.
+        """True if a release is complete and verified on this disk. Makes no request; needs no `start`.
 
         Raises:
-            LocalStoreError: the disk does not say.
+            LocalStoreError: the disk failed.
         """
         return self._local.is_here(ref)
 
     def ensure(self, ref: ReleaseRef, timeout: timedelta) -> Path:
-        """Bring one release here, wanted or not, and give it as a folder. Blocks; needs no `start`.
+        """Fetch one release, wanted or not, and return its tree. Blocks; needs no `start`.
 
         The release is protected from collection until the local store is closed; see `pinned`.
 
         Raises:
-            ReleaseAbsentError: the store answered: it, or a file of it, does not exist.
-            ReleaseCorruptError: the store serves wrong bytes, again and again, or a manifest not to be
-                followed.
-            StoreUnavailableError: no answer, or not complete within the timeout.
-            StoreAccessDeniedError, BucketMissingError, LocalStoreError: as they say.
-            SyncerClosedError: closed before or meanwhile.
+            ReleaseAbsentError: the store answered that the release, or an object of it, does not exist.
+            ReleaseCorruptError: the store repeatedly returned wrong bytes, or the manifest is invalid.
+            StoreUnavailableError: the store did not answer, or the release was not complete in time.
+            StoreAccessDeniedError, BucketMissingError, LocalStoreError: see there.
+            SyncerClosedError: the syncer was closed, before or meanwhile.
         """
         until_s = time.monotonic() + timeout.total_seconds()
         self._begin()
@@ -192,7 +191,7 @@ class Syncer:
 
     @contextlib.contextmanager
     def pinned(self, ref: ReleaseRef, timeout: timedelta) -> Iterator[Path]:
-        """As `ensure`, for the use in a `with`: its end ends the protection from collection."""
+        """Like `ensure`, for use in a `with`, whose end also ends the protection from collection."""
         path = self.ensure(ref, timeout)
         try:
             yield path
@@ -209,7 +208,7 @@ class Syncer:
                 self._thread.start()
 
     def _folder(self, wait: Wait) -> Path:
-        """Wait until the release is complete, and make its folder on a thread that may hang with the disk."""
+        """Wait until the release is complete. Its tree is made on another thread, since the disk may hang."""
         while True:
             self._loop.ensure(wait.ref)
             wait.complete()

@@ -1,9 +1,9 @@
-"""What is wanted, what is here, and what to do next. Pure: time comes in, jobs go out; one thread owns it.
+"""The wanted releases, their missing objects, and the jobs that are due. Pure; one thread owns it.
 
-A *look* finds out what a release lacks; one that finds nothing missing makes the release ready. A *fetch*
-brings one object, a pack or a large blob. Each has a back-off of its own, so what fails harms nothing else. A
-release is in the table because it is wanted, because a call of `ensure` waits for it, or both; readiness
-tells of the wanted ones.
+A *look* finds what a release lacks; if nothing is missing, the release is ready. A *fetch* gets one object, a
+pack or a large blob. Each has its own back-off, so a failing one does not delay others. A release is in the
+table because it is wanted, because a call of `ensure` waits for it, or both; readiness contains only the
+wanted ones.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from blobsync.sync.readiness import (
 )
 
 _ELSEWHERE_S = 0.1
-"""When to ask again for what another process receives."""
+"""Delay of the next try if another process receives the object."""
 _RECOUNT_S = 1.0
-"""While packs arrive, a release is looked at this often, to say which files came with them."""
+"""Interval between looks at a release while its packs arrive; each look finds which files arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Find out what a release lacks.
+    """Find what a release lacks.
 
     Attributes:
         ref: The release.
-        known: What it is, if that is known; else it is read, from here if it was kept.
-        fresh_layout: Read its layout anew from the object store: a pack that it names is not to be had.
+        known: The release with manifest and layout. None: they are read, from the disk if it was kept.
+        fresh_layout: Read the layout from the object store again, because a pack in it cannot be fetched.
     """
 
     ref: ReleaseRef
@@ -52,7 +52,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Bring one object. What has the lower `order` goes first."""
+    """Fetch one object. The lowest `order` is fetched first."""
 
     item: StoredObject
     order: int = 0
@@ -62,7 +62,7 @@ Job = Look | Fetch
 
 
 class ObjectCounts(NamedTuple):
-    """Distinct objects of all releases in the table, and those that are missing."""
+    """Counts of the distinct objects of all releases in the table, and of the missing ones."""
 
     total: int = 0
     total_bytes: int = 0
@@ -73,11 +73,11 @@ class ObjectCounts(NamedTuple):
 @dataclass(slots=True)
 class _Release:
     wanted: int | None = None
-    """Its order among the wanted ones; None: it is not wanted."""
+    """Its order among the wanted releases; None: it is not wanted."""
     awaited: bool = False
     known: Release | None = None
     missing_files: tuple[Artifact, ...] | None = ()
-    """At the last look that was answered; None: nothing is missing."""
+    """Missing files at the last look that succeeded; None: nothing is missing."""
     missing: set[str] = field(default_factory=set)
     """Names of the objects that are missing now."""
     fresh_layout: bool = False
@@ -100,9 +100,9 @@ class SyncTable:
 
     Args:
         retry: Waits after failures.
-        look_every_s: How often a ready release is looked at again: someone may have removed a file.
-        urgent_fetches: How many fetches may run beyond what `start_due` is told, if calls of `ensure` wait
-            for them. Of looks, one.
+        look_every_s: Interval between two looks at a ready release: a file may have been removed.
+        urgent_fetches: Number of fetches beyond the limit of `start_due`, if calls of `ensure` wait for
+            them. For looks the number is one.
         rng: Uniform in [0, 1).
     """
 
@@ -126,7 +126,7 @@ class SyncTable:
         self._sizes: dict[str, int] | None = None
         self._total_bytes = 0
         self.turned = False
-        """True when a release became ready, or stopped being ready, since this was set to False."""
+        """True if a release became ready, or stopped being ready, since this was set to False."""
 
     def needing(self, name: str) -> Set[ReleaseRef]:
         """The releases that lack this object."""
@@ -134,10 +134,10 @@ class SyncTable:
         return frozenset() if missing is None else missing.needed_by
 
     def want(self, refs: Collection[ReleaseRef], now_s: float) -> None:
-        """Replace the wanted set. Something new resets every back-off: what it needs may heal the rest.
+        """Replace the wanted set. A new release ends every back-off, since its objects may help the others.
 
         Args:
-            refs: If it has an order, what the earlier ones lack is fetched before what the later ones do.
+            refs: If it is a sequence, objects of earlier releases are fetched before those of later ones.
             now_s: The time.
         """
         ordered = isinstance(refs, Sequence)
@@ -159,7 +159,7 @@ class SyncTable:
             self.back_offs.retry_now(now_s)
 
     def ensure(self, ref: ReleaseRef, now_s: float) -> None:
-        """A call waits for a release: look at it now, wanted or not, and fetch what it lacks first."""
+        """Note that a call waits for a release, wanted or not: look at it now, fetch its objects first."""
         release = self._releases.setdefault(ref, _Release())
         release.awaited = True
         self._looks.add(ref, URGENT, now_s).failures = 0
@@ -169,7 +169,7 @@ class SyncTable:
             self._fetches.retry(name, now_s)
 
     def end_ensure(self, ref: ReleaseRef, now_s: float) -> None:
-        """No call waits for it any more: forget it, unless it is wanted."""
+        """Note that no call waits for a release any more. If it is not wanted, remove it."""
         release = self._releases.get(ref)
         if release is None or release.wanted is None:
             self._forget(ref)
@@ -179,7 +179,7 @@ class SyncTable:
             self._reorder(release.missing, now_s)
 
     def damaged(self, name: str, now_s: float) -> None:
-        """An object, or the manifest of that digest, went to quarantine: look at all that need it."""
+        """Note that an object, or the manifest of that digest, went to quarantine: its releases are due."""
         self._quarantined_count += 1
         for ref, release in self._releases.items():
             objects = () if release.known is None else release.known.objects
@@ -187,19 +187,19 @@ class SyncTable:
                 self._looks.move(ref, now_s)
 
     def start_due(self, now_s: float, looks: int, fetches: int) -> list[Job]:
-        """Jobs to start now, at most this many of each kind, and urgent ones beyond: see `Agenda.take`."""
+        """Jobs to start now: at most this many of each kind, plus urgent ones; see `Agenda.take`."""
         found = ((ref, self._releases[ref]) for ref in self._looks.take(now_s, looks))
         jobs: list[Job] = [Look(ref, release.known, release.fresh_layout) for ref, release in found]
         names = self._fetches.take(now_s, fetches)
         return [*jobs, *(Fetch(self._missing[name].item, self._fetches[name].order) for name in names)]
 
     def next_due_s(self, looks: int = 1, fetches: int = 1) -> float | None:
-        """When `start_due` with these arguments gives a job; None: not before another call changes that."""
+        """When `start_due` with these arguments returns a job. None: not before another method is called."""
         times = (self._looks.next_due_s(looks), self._fetches.next_due_s(fetches))
         return min((due for due in times if due is not None), default=None)
 
     def looked(self, ref: ReleaseRef, known: Release, missing: MissingObjects, now_s: float) -> None:
-        """A look found what the release lacks; nothing: it is complete, and kept."""
+        """Note the result of a look. If `missing` is empty, the release is complete and kept."""
         release = self._releases.get(ref)
         if release is None:  # not wanted any more
             return
@@ -212,7 +212,7 @@ class SyncTable:
         self._looks.ended(ref, now_s + self._look_every_s)
 
     def fetched(self, name: str, now_s: float) -> None:
-        """An object is here and verified."""
+        """Note that an object is here and verified."""
         for ref in self.needing(name):
             release = self._releases[ref]
             release.missing.discard(name)
@@ -223,12 +223,12 @@ class SyncTable:
         self.back_offs.disk_answered(now_s)
 
     def elsewhere(self, name: str, now_s: float) -> None:
-        """Another process of this host receives the object: no failure."""
+        """Note that another process of this host receives the object. That is no failure."""
         if name in self._fetches:
             self._fetches.ended(name, now_s + _ELSEWHERE_S)
 
     def failed(self, job: Job, failure: Failure, now_s: float) -> None:
-        """A job failed: it is due again after its back-off."""
+        """Note that a job failed. It is due again after its back-off."""
         if isinstance(job, Fetch):
             self._fetch_failed(job.item, failure, now_s)
             return
@@ -238,7 +238,7 @@ class SyncTable:
             self.back_offs.failed(self._looks, job.ref, failure, now_s)
 
     def readiness(self, disk: DiskState) -> Readiness:
-        """How the wanted releases stand. A release that has not changed is the same object as last time."""
+        """State of the wanted releases. An unchanged release is the same object as in the last result."""
         for ref in self._dirty & self._releases.keys():
             release = self._releases[ref]
             if release.wanted is None:
@@ -257,13 +257,13 @@ class SyncTable:
         return Readiness(releases, self._total_bytes, self._quarantined_count, disk)
 
     def objects(self) -> ObjectCounts:
-        """Count them."""
+        """Count the objects."""
         sizes = self._count()
         missing_bytes = sum(missing.item.size_bytes for missing in self._missing.values())
         return ObjectCounts(len(sizes), sum(sizes.values()), len(self._missing), missing_bytes)
 
     def _count(self) -> dict[str, int]:
-        """Sizes of all objects; and `Readiness.total_bytes`. Computed when the releases have changed."""
+        """Sizes of all objects, by name. Also updates `Readiness.total_bytes`, if the releases changed."""
         if self._sizes is None:
             found = [(each.known, each.wanted) for each in self._releases.values() if each.known is not None]
             self._sizes = {item.name: item.size_bytes for known, _ in found for item in known.objects}
@@ -288,11 +288,11 @@ class SyncTable:
             missing = self._missing.setdefault(name, _Missing(item))
             missing.needed_by.add(ref)
             if missing.item != item and self._fetches[name].failure is not None:
-                missing.item = item  # this release may be right about its size
+                missing.item = item  # the size in this release may be the right one
         release.missing = set(names)
         self._reorder(names, now_s)
         if release.awaited:
-            for name in new:  # another release may have failed to get it, and its back-off may be long
+            for name in new:  # it may have a long back-off, because another release failed to get it
                 self._fetches.retry(name, now_s)
 
     def _unneed(self, name: str, ref: ReleaseRef) -> None:
@@ -324,7 +324,7 @@ class SyncTable:
         replaced = isinstance(item, Pack) and failure.state in {ReleaseState.ABSENT, ReleaseState.CORRUPT}
         for ref in self._missing[item.name].needed_by:
             self._dirty.add(ref)
-            if replaced:  # the layout may name other packs by now
+            if replaced:  # the layout may name other packs now
                 self._releases[ref].fresh_layout = True
                 if not self._looks[ref].running and not self._looks[ref].failures:
                     self._looks.move(ref, now_s)

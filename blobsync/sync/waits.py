@@ -1,7 +1,7 @@
 """Calls of `ensure` that wait for a release, and the releases that are protected from collection.
 
-Thread-safe. The thread `blobsync-syncer` tells each call what was found and what failed. A failure that
-cannot heal by itself ends the call at once; else the last failure is its error when its time is over.
+Thread-safe. The thread `blobsync-syncer` passes results and failures to each call. A failure that a retry
+cannot repair ends the call at once; otherwise the call raises the last failure when its time is over.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Wait:
 
     Args:
         ref: The release.
-        until_s: When its time is over, of the monotonic clock.
+        until_s: Its deadline, by the monotonic clock.
     """
 
     def __init__(self, ref: ReleaseRef, until_s: float) -> None:
@@ -52,40 +52,40 @@ class Wait:
         self._complete = False
         self._error: BaseException | None = None
         self._failures: dict[str, tuple[int, BaseException]] = {}
-        """How often each thing failed, and its last error. The newest failure is at the end."""
+        """By name: number of failures, and the last error. The newest failure is at the end."""
 
     def found_complete(self) -> None:
-        """A look found the release complete."""
+        """Note that a look found the release complete."""
         with self._changed:
             self._complete = True
             self._failures = {what: found for what, found in self._failures.items() if what == _FOLDER}
             self._changed.notify_all()
 
     def came(self, name: str) -> None:
-        """An object of the release is here: its failures do not count any more."""
+        """Note that an object of the release is here. Its failures do not count any more."""
         with self._changed:
             self._failures.pop(name, None)
 
     def look_failed(self, error: BaseException, began_s: float) -> None:
-        """A look at the release failed. One that began before the wait is the answer to an older question."""
+        """Note that a look at the release failed. Ignored if the look began before this wait."""
         if began_s >= self._began_s:
             self._failed("look", error, tries=1)
 
     def fetch_failed(self, name: str, error: BaseException, began_s: float) -> None:
-        """An object that the release lacks could not be fetched.
+        """Note that a missing object of the release could not be fetched.
 
-        After the first time its layout is read anew: it may name another pack by now.
+        After the first failure the layout is read again: it may name another pack now.
         """
         moved = isinstance(error, BlobNotFoundError | InvalidPackError)
         if began_s >= self._began_s:
             self._failed(name, error, tries=2 if moved else 1)
 
     def folder_failed(self, error: BlobSyncError) -> int:
-        """The folder of the release could not be made. Returns how often, so far."""
+        """Note that the tree of the release could not be made. Returns the number of failures."""
         return self._failed(_FOLDER, error, tries=1)
 
     def end(self, error: BaseException) -> None:
-        """End it with this error, unless another one ended it."""
+        """End the wait with this error, unless it has ended with another one."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -94,7 +94,7 @@ class Wait:
         """Wait for the next look that finds the release complete.
 
         Raises:
-            BlobSyncError: what ended the wait, or the last failure when the time is over.
+            BlobSyncError: the error that ended the wait, or the last failure when the time is over.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error or self._complete, self._left_s())
@@ -108,7 +108,7 @@ class Wait:
         """Wait for a call on another thread, which may hang.
 
         Raises:
-            BlobSyncError: as of `complete`, or what the call raised.
+            BlobSyncError: see `complete`, or the error of the call.
         """
         try:
             return call.result(self._left_s())
@@ -122,7 +122,7 @@ class Wait:
         raise error
 
     def pause(self, seconds: float) -> None:
-        """Let some time pass before the next try, unless the wait ends before that."""
+        """Wait before the next try, at most until the wait ends."""
         with self._changed:
             self._changed.wait_for(lambda: self._error, min(seconds, self._left_s()))
 
@@ -140,11 +140,11 @@ class Wait:
         return max(0.0, self._until_s - time.monotonic())
 
     def _late(self) -> BaseException:
-        """The error of a call that is late: a failure that cannot heal by itself, else the newest one."""
+        """The error of a call at its deadline: one that a retry cannot repair, or else the newest one."""
         with self._changed:
             errors = [error for _, error in reversed(self._failures.values())]
         late = StoreUnavailableError(
-            f"{self.ref} was not complete here in time; it goes on arriving if it is wanted, so ask again"
+            f"{self.ref} was not complete here in time; if it is wanted, the sync continues: call again later"
         )
         return min(errors, key=lambda error: getattr(error, "retryable", False), default=late)
 
@@ -168,7 +168,7 @@ class Waits:
 
     @contextmanager
     def open(self, ref: ReleaseRef, until_s: float) -> Iterator[Wait]:
-        """Wait for a release. Errors within are told as those of the release.
+        """Wait for a release. Errors of the object store in the `with` are raised as those of the release.
 
         Raises:
             SyncerClosedError: the syncer was closed.
@@ -201,7 +201,7 @@ class Waits:
 
 
 class Holds:
-    """Protects the wanted releases, and those in use, from collection: keeps this session's list up to date.
+    """Protects wanted and pinned releases from collection: keeps the list of this session up to date.
 
     Args:
         local: The store.
@@ -216,22 +216,22 @@ class Holds:
         self._unsettled = False
 
     def want(self, refs: Iterable[ReleaseRef]) -> None:
-        """Protect these releases, and those pinned; no others. If the disk fails: see `settle`."""
+        """Protect exactly these releases and the pinned ones. If the disk fails: see `settle`."""
         with self._lock:
             self._wanted = frozenset(ref.digest for ref in refs)
             self._try_to_write()
 
     def settle(self) -> None:
-        """Write what a disk that failed did not take. What was protected before is until then."""
+        """Write the list if the disk failed before. Until then the earlier list still protects."""
         if self._unsettled:
             with self._lock:
                 self._try_to_write()
 
     def pin(self, ref: ReleaseRef) -> None:
-        """Protect a release, wanted or not, until `unpin` was called as often.
+        """Protect a release, wanted or not, until `unpin` was called as often as `pin`.
 
         Raises:
-            LocalStoreError: the disk failed; it is not pinned.
+            LocalStoreError: the disk failed; the release is not pinned.
         """
         with self._lock:
             self._pins[ref.digest] += 1
@@ -243,7 +243,7 @@ class Holds:
                     raise
 
     def unpin(self, ref: ReleaseRef) -> None:
-        """Take back one `pin`. If the disk fails, the release stays protected until `settle`."""
+        """Undo one `pin`. If the disk fails, the release stays protected until `settle`."""
         with self._lock:
             self._pins[ref.digest] -= 1
             self._try_to_write()
@@ -251,11 +251,11 @@ class Holds:
     def _try_to_write(self) -> None:
         try:
             self._write()
-        except LocalStoreError as exc:  # the looks meet the same disk, and readiness tells of it
+        except LocalStoreError as exc:  # looks fail because of the same disk, so readiness shows it
             _log.warning("holds_not_written", error=str(exc))
 
     def _write(self) -> None:
-        """Nothing is written when nothing changes: on a full disk, what is protected can be used."""
+        """Write the list if it changed. So a protected release can be used on a full disk."""
         self._pins = +self._pins  # without those at 0
         needed = self._wanted | self._pins.keys()
         self._unsettled = needed != self._written

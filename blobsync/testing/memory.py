@@ -1,6 +1,6 @@
-"""A store in memory that fails on demand: for tests of this package and of those who use it.
+"""An object store in memory that fails on demand, for tests of this package and of its users.
 
-It passes the same contract suite as the real ones.
+It passes the same contract suite as the real stores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from blobsync.errors import BlobNotFoundError, BlobSyncError, LocalStoreError, S
 
 @dataclass(slots=True)
 class _Fault:
-    """What is wrong with one key."""
+    """The faults of one key."""
 
     error: BlobSyncError | None = None
     corrupt_at: int | None = None
@@ -45,24 +45,24 @@ class _Kept:
 class MemoryObjectStore:
     """See `blobsync.bucket.ports.ObjectStore`. Thread-safe.
 
-    Failures, each in force until taken back with `heal`:
-        `unavailable`: set it, and every call raises `StoreUnavailableError`.
+    Faults, each in effect until `heal`:
+        `unavailable`: while it is True, every call raises `StoreUnavailableError`.
         `fail(key, error)`: calls for this key raise `error`.
-        `corrupt(key, at)`: reads of this key give a wrong byte there.
-        `truncate(key, size_bytes)`: reads break off there, as a dropped connection does.
+        `corrupt(key, at)`: reads of this key return a wrong byte at that offset.
+        `truncate(key, size_bytes)`: reads break off there, as when a connection is lost.
         `slow(key, pause)`: each chunk of a read comes only after a pause.
-        `lose(key)`: the object is gone; healing does not bring it back.
+        `lose(key)`: the object is removed; `heal` does not restore it.
 
     Args:
-        multipart_bytes: A `write` above that size that is stopped by its `on_progress` leaves an unfinished
-            upload; default 64 MiB.
-        now: The clock by which objects are dated; aware, UTC.
+        multipart_bytes: If `on_progress` stops a `write` above this size, an unfinished upload is left;
+            default 64 MiB.
+        now: The clock for the dates of objects; aware, UTC.
 
     Attributes:
-        reads: How often each key was read or copied, ranges counted one by one.
-        read_bytes: How many bytes of each key were given.
+        reads: Number of reads and copies of each key; each range counts.
+        read_bytes: Number of bytes of each key that were returned.
         writes: Keys in the order in which they were written.
-        deletes: Keys in the order in which they were deleted, missing ones too.
+        deletes: Keys in the order in which they were deleted, also missing ones.
     """
 
     def __init__(
@@ -84,28 +84,28 @@ class MemoryObjectStore:
         self._faults: dict[str, _Fault] = {}
 
     def fail(self, key: str, error: BlobSyncError) -> None:
-        """Let calls for `key` raise `error`."""
+        """Make calls for `key` raise `error`."""
         self._fault(key).error = error
 
     def corrupt(self, key: str, at: int = 0) -> None:
-        """Let reads of `key` give a wrong byte at offset `at`."""
+        """Make reads of `key` return a wrong byte at offset `at`."""
         self._fault(key).corrupt_at = at
 
     def truncate(self, key: str, size_bytes: int) -> None:
-        """Let reads of `key` break off after `size_bytes` of the object."""
+        """Make reads of `key` break off after `size_bytes` of the object."""
         self._fault(key).cut_at = size_bytes
 
     def slow(self, key: str, pause: timedelta) -> None:
-        """Let each chunk of `key` come only after `pause`; `heal` ends a pause at once."""
+        """Make each chunk of `key` come only after `pause`; `heal` ends a pause at once."""
         self._fault(key).pause_s = pause.total_seconds()
 
     def lose(self, key: str) -> None:
-        """Forget the object."""
+        """Remove the object."""
         with self._lock:
             self._objects.pop(key, None)
 
     def heal(self, key: str) -> None:
-        """Take back what was done to `key`, except losing it."""
+        """End all faults of `key`. A lost object is not restored."""
         with self._lock:
             fault = self._faults.pop(key, None)
         if fault is not None:
@@ -195,7 +195,7 @@ class MemoryObjectStore:
             return sum(self._uploads.pop(key, None) is not None for key in old)
 
     def _pieces(self, key: str, start: int, size_bytes: int | None) -> Iterator[tuple[int, bytes]]:
-        """Each piece with its offset; what is wrong with the key happens here."""
+        """Each piece with its offset. The faults of the key take effect here."""
         checked_range(start, size_bytes)
         self._may(key)
         if size_bytes == 0:

@@ -539,17 +539,17 @@ def test_the_catalog_tells_of_each_kind_of_change(
         told.append("came")
 
     assert catalog.read(came) == ()
-    assert catalog.read(came) == (), "reading twice is told once"
+    assert catalog.read(came) == (), "a record that was read twice is reported once"
     bench.put(RECORD)
     eventually(lambda: told == ["came"])
 
     paused = replace(RECORD, state=PipelineState.PAUSED, schedule_position=None)
     assert catalog.read(lambda: told.append("changed")) == (replace(RECORD, schedule_position=None),)
     bench.put(paused)
-    eventually(lambda: told == ["came", "changed"], what="a change of a record is told")
+    eventually(lambda: told == ["came", "changed"], what="a change of a record is reported")
     assert catalog.read(lambda: told.append("another")) == (paused,)
     bench.put(replace(RECORD, name=PipelineName("q")))
-    eventually(lambda: "another" in told, what="a new record is told")
+    eventually(lambda: "another" in told, what="a new record is reported")
     assert [record.name for record in catalog.read()] == ["p", "q"]
 
 

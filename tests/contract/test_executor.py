@@ -91,7 +91,7 @@ class Case:
         ]
 
     def has_launched(self, worker: Worker) -> bool:
-        """Whether a worker that finds the attempt claimed has dropped it, or follows its driver."""
+        """True if a worker that finds the attempt claimed has dropped it, or follows its driver."""
         if self.holder is Holder.APPLICATION:
             return (self.root / "w2" / "applications" / f"{ATTEMPT}.json").exists()
         return not worker.unended()
@@ -171,7 +171,7 @@ def test_attempt_that_is_launched_a_second_time_runs_its_code_once(case: Case) -
     second = case.start("w2")
 
     eventually(lambda: ATTEMPT in second.attempts(), "the second worker has the order")
-    eventually(lambda: case.has_launched(second), "the second worker has done what it does")
+    eventually(lambda: case.has_launched(second), "the second worker has dropped or followed the attempt")
     (case.root / "gate").touch()
     assert case.bench.await_end().outcome is Outcome.SUCCEEDED
     assert (case.root / "ran").read_text() == "ran\n"

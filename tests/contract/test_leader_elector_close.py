@@ -161,7 +161,7 @@ def test_who_closes_within_a_callback_comes_back_and_is_told_of_the_end_once(
 
     eventually(returned.is_set, within_s=LONG.total_seconds() / 2, what="its own call returns")
     told = [] if call == "guard" else [("elected", 1), ("revoked", 1)]
-    eventually(lambda: member.told == told, what="it is told of what it led, and no more")
+    eventually(lambda: member.told == told, what="no call for a term that it did not lead")
     assert member.elector.status().phase is Phase.CLOSED
     assert member.elector.get_leader() is None
 

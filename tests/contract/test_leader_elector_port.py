@@ -45,7 +45,7 @@ def _wait(go_on: threading.Event) -> None:
 
 
 def _terms_in_turn(told: list[tuple[str, int]]) -> bool:
-    """Whether each `elected` is followed by `revoked` with the same epoch, and epochs rise."""
+    """True if each `elected` is followed by `revoked` with the same epoch, and epochs rise."""
     epochs = [epoch for word, epoch in told if word == "elected"]
     expected = [(word, epoch) for epoch in epochs for word in ("elected", "revoked")]
     return told in (expected, expected[:-1]) and epochs == sorted(set(epochs))
@@ -68,7 +68,7 @@ def test_an_elector_leads_tells_once_and_on_close_is_deposed_once(
     eventually(lambda: member.told == [("elected", 1)], what="it is told")
     assert member.elector.leadership() == member.terms[0]
     assert member.elector.status().phase is Phase.LEADING
-    assert asked_before[0] > 0, "nobody leads before the guard was asked"
+    assert asked_before[0] > 0, "no participant leads before the guard was called"
     eventually(lambda: member.elector.get_leader() is not None, what="it is published")
     leader = member.elector.get_leader()
     assert leader is not None
@@ -156,7 +156,7 @@ def test_who_takes_its_time_to_be_told_is_published_and_goes_on_leading_meanwhil
         assert member.told == []
     finally:
         go_on.set()
-    eventually(lambda: member.reasons[:1] == ["enough"], what="it is told of both, in order")
+    eventually(lambda: member.reasons[:1] == ["enough"], what="both calls came, in order")
     assert member.told[:2] == [("elected", 1), ("revoked", 1)]
 
 
@@ -166,7 +166,7 @@ def test_who_the_guard_refuses_is_asked_again_until_it_may_lead(bench: Bench, ev
     member.guard = lambda: NO
     member.elector.add_to_leader_lock_queue()
 
-    eventually(lambda: member.asked >= 3, what="it is asked again and again")
+    eventually(lambda: member.asked >= 3, what="the guard is called repeatedly")
     assert member.told == []
     assert not member.elector.is_leader()
     assert member.elector.get_leader() is None
@@ -194,7 +194,7 @@ def test_a_guard_that_raises_or_hangs_means_no(bench: Bench, eventually: Eventua
         member.elector.add_to_leader_lock_queue()
         eventually(
             lambda: "LookupError: no such pipeline" in (member.elector.status().last_abdication or ""),
-            what="it says what the guard raised",
+            what="its status shows the error of the guard",
         )
         member.guard = hang
         eventually(
@@ -239,7 +239,7 @@ def test_who_cannot_take_the_lead_does_not_keep_it(bench: Bench, eventually: Eve
     member.on_elected = refuse
     member.elector.add_to_leader_lock_queue()
 
-    eventually(lambda: len(member.told) == 2, what="revoked, then elected anew")
+    eventually(lambda: len(member.told) == 2, what="revoked, then elected again")
     assert member.told == [("revoked", 1), ("elected", 2)]
     assert "disk full" in member.reasons[0]
 
@@ -275,15 +275,15 @@ def test_a_slow_electable_does_not_make_is_leader_wait(bench: Bench, eventually:
         member.elector.remove_from_leader_lock_queue()
 
         eventually(lambda: not member.elector.is_leader())
-        eventually(lambda: member.elector.status().phase is Phase.LATENT, what="the lock is let go")
+        eventually(lambda: member.elector.status().phase is Phase.LATENT, what="the lock is released")
         assert member.told == []
         eventually(
             lambda: "elected() or revoked() of epoch 1" in (member.elector.status().trouble or ""),
-            what="it says what it waits for",
+            what="its status names the call that hangs",
         )
     finally:
         release.set()
-    eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="told in order all the same")
+    eventually(lambda: member.told == [("elected", 1), ("revoked", 1)], what="both calls came, in order")
     eventually(lambda: member.elector.status().trouble is None, what="nothing hangs any more")
 
 
@@ -399,7 +399,7 @@ def test_a_guard_is_overruled_after_the_configured_time_if_so_wanted(
     member.guard = lambda: NO
     member.elector.add_to_leader_lock_queue()
 
-    eventually(lambda: len(member.told) == 1, what="somebody leads in the end")
+    eventually(lambda: len(member.told) == 1, what="a participant leads in the end")
     assert member.asked >= 2
 
 
@@ -442,7 +442,7 @@ def test_a_guard_that_hung_when_the_session_was_lost_delays_no_revoked_of_the_te
 
     member.elector.abdicate("enough")
 
-    eventually(lambda: member.told[:2] == [("elected", 2), ("revoked", 2)], what="it is told at once")
+    eventually(lambda: member.told[:2] == [("elected", 2), ("revoked", 2)], what="revoked is called at once")
 
 
 @pytest.fixture
@@ -471,7 +471,7 @@ def test_a_single_node_with_an_epoch_file_goes_on_above_the_epochs_of_its_earlie
         member.elector.add_to_leader_lock_queue()
         eventually(lambda member=member: len(member.terms) == 1)
         epochs.append(member.terms[0].epoch)
-        assert on_disk == [f"{epochs[-1]}\n"], "on disk before anybody is told"
+        assert on_disk == [f"{epochs[-1]}\n"], "on disk before elected is called"
         member.elector.close(LONG)
 
     assert epochs == sorted(set(epochs))

@@ -126,7 +126,7 @@ def test_what_is_as_it_should_be_is_watched(
 ) -> None:
     stage.keep(node, b"one")
     stage.keep(node, b"one")
-    assert stage.first.fired == [], "no watch of ours fires by our own writing"
+    assert stage.first.fired == [], "its own writes fire none of its watches"
 
     stage.second.run(rq.delete(stage.path))
 
@@ -194,7 +194,7 @@ def test_a_node_that_must_not_be_replaced_stays(stage: Stage) -> None:
     stage.second.run(rq.set_data(stage.path, b"nobody's"))
     assert stage.keep(node, b"one") is None
     stage.second.run(rq.set_data(stage.path, b"another's"))
-    assert stage.keep(node, b"one") is None, "it is ours, whatever is written on it"
+    assert stage.keep(node, b"one") is None, "the node is its own with any content"
     assert stage.read() == stage.ours(b"one")
 
 

@@ -305,7 +305,7 @@ def test_terms_are_loaded_newest_first_and_the_oldest_are_forgotten(bench: Bench
     with pytest.raises(StaleStateError):
         commit(bench.store, [w.PutTerm(begun(leader, 12, None, NOW))])
     bench.store.forget_terms([8, 7])
-    assert bench.store.old_terms(2) == (terms[0], terms[1]), "one of them is not there"
+    assert bench.store.old_terms(2) == (terms[0], terms[1]), "one does not exist, so none is deleted"
     bench.store.forget_terms([8, 9])
     assert bench.store.old_terms(2) == ()
     bench.depose()
@@ -612,7 +612,7 @@ def test_an_end_is_told_to_who_awaits_it_and_a_claim_is_not(
     eventually(lambda: told == [ATTEMPT])
 
     assert bench.store.read_ends([ATTEMPT]) == {ATTEMPT: Slots(claim=claim, end=end)}
-    assert list(bench.store.await_ends([ATTEMPT])) == [ATTEMPT], "no watch tells of what was there before"
+    assert list(bench.store.await_ends([ATTEMPT])) == [ATTEMPT], "no watch fires for what existed before"
 
 
 def test_a_run_leaves_with_all_its_attempts(bench: Bench) -> None:

@@ -353,7 +353,7 @@ def test_end_of_a_session_takes_its_ephemeral_nodes_and_no_others(
     client.run(rq.exists(f"{root}/goes", watch=True))
     client.run(rq.create(f"{root}/mine", b"", ephemeral=True))
     other.end()
-    eventually(lambda: client.fired == [(f"{root}/goes", True)], what="the node's end is told")
+    eventually(lambda: client.fired == [(f"{root}/goes", True)], what="the watch fires for the deletion")
 
     assert sorted(client.run(rq.get_children(root))) == ["mine", "stays"]
 
@@ -374,6 +374,6 @@ def test_watches_of_two_clients_are_their_own(
     client.run(rq.exists(f"{root}/a", watch=True))
     other.run(rq.exists(f"{root}/a", watch=True))
     other.run(rq.set_data(f"{root}/a", b""))
-    eventually(lambda: client.fired and other.fired, what="both were told")
+    eventually(lambda: client.fired and other.fired, what="both watches fired")
 
     assert client.fired == other.fired == [(f"{root}/a", False)]

@@ -157,7 +157,7 @@ def test_a_registration_goes_with_its_session_and_comes_again_on_a_new_one(
     before = session.session_id
     expire(session)
     eventually(lambda: session.is_connected and session.session_id not in (None, before))
-    eventually(lambda: watcher.workers() == (), what="it goes with the session")
+    eventually(lambda: watcher.workers() == (), what="the registration ends with the session")
 
     registrations.publish_worker(WORKER)
     registrations.publish_scheduler(SCHEDULER)

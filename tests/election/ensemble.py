@@ -238,7 +238,7 @@ class Server:
     def _give_up(self) -> None:
         if self.isolated and self.up:
             if self._world.telling:
-                self._world.tell(f"server {self.number}", "gives up waiting for its leader")
+                self._world.tell(f"server {self.number}", "stops, because it has lost its leader")
             self.fall()
 
     def _hop(self) -> timedelta:

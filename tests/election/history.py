@@ -39,8 +39,8 @@ class Kind(Enum):
     REFUSED = "refused"
     """The guard refused, or failed, in this epoch."""
     DEPOSED = "deposed"
-    """The leader's latch node or all data were deleted from outside. The leader cannot know this before
-    `until`, so leaders that overlap before that time do not break a law."""
+    """The leader's latch node, its session or all data were deleted from outside. The leader may not know it
+    before `until`, so leaders that overlap before that time do not break a law."""
     REBORN = "reborn"
     """ZooKeeper's data were deleted: epochs may start again for participants that have seen none."""
     ORPHAN = "orphan"

@@ -28,9 +28,9 @@ class Spell:
     first: Moment
     last: Moment
     begun_by: timedelta
-    """At this time it had certainly begun."""
+    """Time at which it had certainly begun."""
     lasted_to: timedelta
-    """At this time it had certainly not ended."""
+    """Time at which it had certainly not ended."""
 
 
 def check(history: list[Moment], *, bound: timedelta, guarded: bool = False) -> list[Violation]:
@@ -40,8 +40,8 @@ def check(history: list[Moment], *, bound: timedelta, guarded: bool = False) -> 
         history: The moments, in any order.
         bound: Longest time from HEALED until there is a leader. Not checked if a FAULT or the end of the
             history comes earlier.
-        guarded: Whether the history has the answers of all guards. If not, participants without any answer
-            are not checked for it.
+        guarded: True if the history has the answers of all guards. False: participants without any answer
+            are not checked.
 
     Returns:
         Every certain violation; an empty list if there is none.
@@ -153,7 +153,7 @@ def somebody_leads(history: list[Moment], bound: timedelta) -> Iterator[Violatio
         if limit > ends or bisect_right(faults, limit) > bisect_right(faults, healed.at):
             continue
         if bisect_right(seen, limit) == bisect_left(seen, healed.end):
-            yield Violation(Law.SOMEBODY_LEADS, (healed,), f"nobody led within {bound.total_seconds():g} s")
+            yield Violation(Law.SOMEBODY_LEADS, (healed,), f"no leader within {bound.total_seconds():g} s")
 
 
 _NEVER = {

@@ -154,7 +154,7 @@ def forgets_before_delete_is_confirmed() -> Iterator[None]:
 
 @_mutant("trap")
 def sequence_is_never_negative() -> Iterator[None]:
-    """Kazoo's K9, and once our own bug: -2147483648 follows 2147483647, and names are parsed wrongly."""
+    """Kazoo's K9, and once a bug here: -2147483648 follows 2147483647, and names are parsed wrongly."""
     with _replaced(latch_steps, _prefix=lambda name: name[: name.rfind("-") + 1]):
         yield
 
@@ -235,7 +235,7 @@ def surrendered_and_never_queued_again() -> Iterator[None]:
 
 @_mutant("trap", "slow link")
 def no_latch_after_a_failed_start() -> Iterator[None]:
-    """Our own bug, found by this simulator: after an error before the create, we waited without a latch."""
+    """Found here by this simulator: after an error before the create, the client waited without a latch."""
     start = participant_core.ParticipantCore._start_latch
 
     def fail(self: Any) -> rq.Steps[m.Event | None]:
@@ -266,7 +266,7 @@ def any_deletion_is_our_turn() -> Iterator[None]:
 
 @_mutant()
 def leads_before_the_guard() -> Iterator[None]:
-    """STORM-3262 and today's Storm: visible as leader before the guard was asked."""
+    """STORM-3262 and current Storm: visible as leader before the guard was called."""
     in_line = participant_machine._in_line
 
     def eager(state: m.InLine, event: m.Event) -> participant_machine.Transition:
@@ -314,7 +314,7 @@ def epoch_may_go_backwards() -> Iterator[None]:
 
 @_mutant("delete latch")
 def own_node_is_not_watched() -> Iterator[None]:
-    """CURATOR-171, and today's Curator: the leader's node is deleted, and it still leads."""
+    """CURATOR-171, and current Curator: the leader's node is deleted, and it still leads."""
     prove = EpochClaimant.prove
     holding = latch_machine._holding
 

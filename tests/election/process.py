@@ -106,7 +106,7 @@ class Process:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether it still has to handle events that arrived during a pause."""
+        """True if it has not handled all events that arrived during a pause."""
         return bool(self._held)
 
     def pause(self) -> None:
@@ -215,16 +215,16 @@ class Process:
         self._call += 1
         call = self._call
         if self._world.telling:
-            self._world.tell(self.name, f"asks {_short(request)}")
+            self._world.tell(self.name, f"sends {_short(request)}")
         self.later(self.session.negotiated_timeout / 3, self._answered, call, None, _TOO_LATE)
         self.session.ask(request, lambda got, failed: self._answered(call, got, failed))
 
     def _answered(self, call: int, answer: Any, error: LeaderError | None) -> None:
         if call != self._call or self._steps is None:
-            return  # too late: the driver does not wait any more
+            return  # too late: the driver no longer waits for this answer
         self._call += 1
         if self._world.telling:
-            self._world.tell(self.name, f"hears {_short(answer if error is None else error)}")
+            self._world.tell(self.name, f"receives {_short(answer if error is None else error)}")
         self._resume(answer, error)
 
     def _end_of_work(self) -> None:

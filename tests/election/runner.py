@@ -1,4 +1,4 @@
-"""Runs many simulations on several processes, and tells the story of each that breaks a law."""
+"""Runs many simulations on several processes, and prints the story of each that breaks a law."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class quiet(AbstractContextManager[None]):  # noqa: N801 - reads as a statement
 
 
 def tell(seed: int, out: TextIO, *, mutant: str | None = None, lines: int | None = _STORY_LINES) -> None:
-    """Run a seed again, and return its story up to the last moment of its violations."""
+    """Run a seed again, and print its story up to the last moment of its violations."""
     with quiet(), _mutated(mutant):
         outcome = Simulator(seed, telling=True).run()
     until = max(

@@ -91,7 +91,7 @@ class SimulatedSession:
 
     @property
     def connection(self) -> ServerConnection | None:
-        """The server's end of our connection, for faults."""
+        """The server's end of the connection, for faults."""
         return self._connection
 
     @property
@@ -187,7 +187,7 @@ class SimulatedSession:
         if attempt != self._attempt or self._dead:
             return
         if self._world.telling:
-            self._world.tell(self._host.name, "is told that its session has expired")
+            self._world.tell(self._host.name, "learns that its session has expired")
         self._known_id = None
         self._states.lost()
         self._again()
@@ -208,7 +208,7 @@ class SimulatedSession:
             return
         up.send(connection.forget)
         if self._world.telling:
-            self._world.tell(self._host.name, "notices that its connection broke")
+            self._world.tell(self._host.name, "detects that its connection broke")
         self._states.suspended()
         for reply in replies.values():
             reply(None, ZooKeeperUnavailableError("the connection broke; the outcome is unknown"))

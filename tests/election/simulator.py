@@ -60,7 +60,7 @@ class Simulator:
     Args:
         seed: Seed of all random choices.
         settings: Size, and kinds and number of faults.
-        telling: Whether to keep a story for people.
+        telling: True to keep a story for people.
     """
 
     def __init__(self, seed: int, settings: Settings | None = None, *, telling: bool = False) -> None:
@@ -108,7 +108,7 @@ class Simulator:
         return [one for one in self._processes if one.alive] or self._processes[:1]
 
     def restart(self, process: Process) -> None:
-        """Start its participant again, if it is dead and was not restarted yet."""
+        """Start the participant of a process again, if it is dead and was not restarted yet."""
         if not process.alive and process in self._processes:
             self._processes[self._processes.index(process)] = self._start(process.name)
 
@@ -197,11 +197,11 @@ class Simulator:
         published = self._published()
         leading = [one for one in self._processes if one.core.term.leadership() is not None]
         if not leading:
-            yield Kind.MISLED, "nobody", "nobody leads"
+            yield Kind.MISLED, "nobody", "no participant leads"
         for process in leading:
             leadership = process.core.term.leadership()
             if published is None or leadership is None or published.epoch != leadership.epoch:
-                yield Kind.MISLED, process.name, f"leads, and the leader node says {published}"
+                yield Kind.MISLED, process.name, f"leads, but the leader node contains {published}"
 
     def _published(self) -> LeaderInfo | None:
         node = self.ensemble.zookeeper.tree.get(self.paths.leader)

@@ -1,4 +1,4 @@
-"""Shared by faults: choice of victims, operators' access to nodes, and effects that are no leader's fault."""
+"""Shared by faults: choice of victims, operators' access to nodes, losses that a leader may not notice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Run(Protocol):
         ...
 
     def restart(self, process: Process) -> None:
-        """Start its participant again, if it is dead and was not restarted yet."""
+        """Start the participant of a process again, if it is dead and was not restarted yet."""
         ...
 
     def lay_out(self) -> None:
@@ -85,7 +85,7 @@ class Stage:
     # --- shared by several kinds of faults ----------------------------------------------------------
 
     def flap(self, victim: Process) -> None:
-        """Its user joins and leaves repeatedly."""
+        """Make the victim's user leave and join repeatedly."""
         at = ZERO
         for _ in range(self.rng.randint(1, 4)):
             victim.later(at, victim.post_event, m.RemoveAsked())
@@ -107,7 +107,7 @@ class Stage:
         """Restore the access lists."""
         self.ensemble.forbidden = None
 
-    # --- effects that are no leader's fault ---------------------------------------------------------
+    # --- losses that a leader may not notice --------------------------------------------------------
 
     def reborn(self) -> None:
         """Epochs may start again. A participant with an earlier epoch may still be confirmed soon after."""
@@ -118,8 +118,8 @@ class Stage:
 
         Args:
             victim: The participant, whether it leads or not.
-            told: Whether a watch or the end of the connection notifies it, if its link works; otherwise only
-                its deadline ends its leadership.
+            told: True if a watch or the end of the connection notifies it, provided that its link works.
+                False: only its deadline ends its leadership.
         """
         now = self.world.clock.now
         connection = victim.session.connection

@@ -55,7 +55,7 @@ class World:
 
     Args:
         seed: Seed of all random choices.
-        telling: Whether to keep a story for people.
+        telling: True to keep a story for people.
     """
 
     def __init__(self, seed: int, settings: Settings, *, telling: bool = False) -> None:

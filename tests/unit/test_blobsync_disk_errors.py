@@ -24,8 +24,8 @@ ONCE = RetryPolicy(
 ADVICE = {
     28: (DiskCondition.FULL, "make room"),  # ENOSPC
     122: (DiskCondition.FULL, "make room"),  # EDQUOT
-    30: (DiskCondition.READ_ONLY, "mount it anew"),  # EROFS
-    13: (DiskCondition.DENIED, "give it back"),  # EACCES
+    30: (DiskCondition.READ_ONLY, "remount it"),  # EROFS
+    13: (DiskCondition.DENIED, "give this user access"),  # EACCES
     5: (DiskCondition.FAILING, "dmesg"),  # EIO
 }
 

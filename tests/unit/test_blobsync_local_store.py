@@ -470,7 +470,7 @@ def test_files_are_read_without_a_tree(local: LocalStore) -> None:
 def test_disk_that_refuses_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    with pytest.raises(LocalStoreError, match="what was there is unharmed"):
+    with pytest.raises(LocalStoreError, match="the files that were there are unchanged"):
         LocalStore(tmp_path / "file" / "store")
 
 

@@ -124,7 +124,7 @@ def test_too_few_in_time_are_refused_with_names_or_proceeded_with_and_said() -> 
     board.announce(record("h1", A))
     board.announce(record("h2", B))
 
-    with pytest.raises(ReplicasMissingError, match=r"1 of 2 .* at h1; not yet at h2; not heard of: nobody"):
+    with pytest.raises(ReplicasMissingError, match=r"1 of 2 .* at h1; not yet at h2; no valid record: none"):
         wait_for_replicas(board, A, 2, SOON, ReplicaPolicy.REJECT, look_interval=QUICKLY)
     report = wait_for_replicas(board, A, 2, SOON, ReplicaPolicy.PROCEED, look_interval=QUICKLY)
 

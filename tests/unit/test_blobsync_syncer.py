@@ -543,7 +543,7 @@ def test_transfer_that_is_too_slow_is_given_up_and_others_go_on(
     syncer.want([p])
 
     eventually(lambda: state_of(syncer, p) is ReleaseState.UNAVAILABLE)
-    assert "too slowly" in syncer.readiness().releases[p].reason
+    assert "is too slow" in syncer.readiness().releases[p].reason
     eventually(lambda: lacks(syncer, p, ["a"]))
     gone.set()
     eventually(lambda: syncer.readiness().is_ready(p))
