@@ -143,7 +143,7 @@ def _collect_bucket(setting: Setting, wish: _Wish) -> int:
             retry=setting.retry,
         )
     setting.say(report.as_data(), "\n".join(_lines(report)))
-    return Exit.ODD if report.failed_count else Exit.OK
+    return Exit.PROBLEM if report.failed_count else Exit.OK
 
 
 def _lines(report: CollectionReport) -> Iterator[str]:

@@ -82,7 +82,7 @@ def diff(setting: Setting, before: str, after: str) -> int:
     )
     data = {"added": added, "removed": removed, "changed": changed, "new_bytes": sum(fresh.values())}
     setting.say(data, "\n".join(lines))
-    return Exit.ODD if added or removed or changed else Exit.OK
+    return Exit.PROBLEM if added or removed or changed else Exit.OK
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class Exit(IntEnum):
     """Documented in `python -m blobsync --help`."""
 
     OK = 0
-    ODD = 1
+    PROBLEM = 1
     """Something is missing, damaged, different or was refused."""
     USAGE = 2
     NOT_FOUND = 3
@@ -84,15 +84,15 @@ _EXITS = {
     "blobsync_config": Exit.USAGE,
     "invalid_key": Exit.USAGE,
     "unmatched_pattern": Exit.USAGE,
-    "unsafe_source": Exit.ODD,
-    "source_changed": Exit.ODD,
-    "corrupt_blob": Exit.ODD,
-    "corrupt_pack": Exit.ODD,
-    "invalid_manifest": Exit.ODD,
-    "invalid_layout": Exit.ODD,
-    "invalid_pack": Exit.ODD,
-    "release_corrupt": Exit.ODD,
-    "gc_refused": Exit.ODD,
+    "unsafe_source": Exit.PROBLEM,
+    "source_changed": Exit.PROBLEM,
+    "corrupt_blob": Exit.PROBLEM,
+    "corrupt_pack": Exit.PROBLEM,
+    "invalid_manifest": Exit.PROBLEM,
+    "invalid_layout": Exit.PROBLEM,
+    "invalid_pack": Exit.PROBLEM,
+    "release_corrupt": Exit.PROBLEM,
+    "gc_refused": Exit.PROBLEM,
     "release_absent": Exit.NOT_FOUND,
     "blob_missing": Exit.NOT_FOUND,
     "blob_not_found": Exit.NOT_FOUND,

@@ -101,7 +101,7 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
         for ref, one in zip(wanted, data, strict=True)
     ]
     setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
-    return Exit.OK if all(one["missing"] == 0 for one in data) else Exit.ODD
+    return Exit.OK if all(one["missing"] == 0 for one in data) else Exit.PROBLEM
 
 
 def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
@@ -143,7 +143,7 @@ def _worst(states: list[ReleaseReadiness]) -> int:
     kinds = {state.state for state in states}
     if ReleaseState.UNAVAILABLE in kinds:
         return Exit.UNREACHABLE
-    return Exit.NOT_FOUND if ReleaseState.ABSENT in kinds else Exit.ODD
+    return Exit.NOT_FOUND if ReleaseState.ABSENT in kinds else Exit.PROBLEM
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:

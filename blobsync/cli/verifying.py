@@ -31,7 +31,7 @@ def probe(setting: Setting) -> int:
 
     report = find_out(setting.s3)
     setting.say(report.as_data(), "\n".join(report.lines()))
-    return Exit.OK if report.usable else Exit.ODD
+    return Exit.OK if report.usable else Exit.PROBLEM
 
 
 @command_of(main)
@@ -74,7 +74,7 @@ def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None
     if any(found.values()):
         lines.append("`sync` fetches what is damaged or missing")
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.ODD if any(found.values()) else Exit.OK
+    return Exit.PROBLEM if any(found.values()) else Exit.OK
 
 
 def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
@@ -89,7 +89,7 @@ def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | Non
     setting.say({"deep": deep, "releases": [_data(audit) for audit in found]}, "\n".join(lines))
     if any(audit.is_absent for audit in found):
         return Exit.NOT_FOUND
-    return Exit.ODD if any(audit.flaws for audit in found) else Exit.OK
+    return Exit.PROBLEM if any(audit.flaws for audit in found) else Exit.OK
 
 
 def _all(store: ObjectStore) -> Iterator[ReleaseRef]:

@@ -25,7 +25,7 @@ class Exit(IntEnum):
     """Exit codes."""
 
     OK = 0
-    ODD = 1
+    PROBLEM = 1
     """`doctor` found a problem, or a wait timed out."""
     USAGE = 2
     NOT_FOUND = 3

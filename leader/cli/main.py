@@ -62,7 +62,7 @@ def switchover(election: Election, participant: str, reason: str, wait: float) -
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None or after.participant.id != participant:
         click.echo(f"error: {participant} did not take the lead within {wait:g} s", err=True)
-        sys.exit(Exit.ODD)
+        sys.exit(Exit.PROBLEM)
 
 
 @main.command()
@@ -76,7 +76,7 @@ def abdicate(election: Election, reason: str, wait: float) -> None:
     election.say({"before": _info(before), "leader": _info(after)}, _sentence(after))
     if after is None:
         click.echo(f"error: no participant took the lead within {wait:g} s", err=True)
-        sys.exit(Exit.ODD)
+        sys.exit(Exit.PROBLEM)
 
 
 @main.command()
@@ -114,7 +114,7 @@ def doctor(election: Election) -> None:
     data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
     election.say({"findings": data}, "\n".join(lines))
     if not all(one.ok for one in findings):
-        sys.exit(Exit.ODD)
+        sys.exit(Exit.PROBLEM)
 
 
 def _await_other(election: Election, before: LeaderInfo, wait_s: float) -> LeaderInfo | None:

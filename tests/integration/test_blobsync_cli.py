@@ -152,7 +152,7 @@ def test_ls_cat_and_diff_say_the_same_of_the_bucket_and_of_the_store(line: Line,
     for place in ([], ["--store", store]):
         assert line("cat", f"flights@{second}", "a", *place) == "one"
         line("cat", f"flights@{second}", "b", *place, exits=Exit.NOT_FOUND)
-        assert line.json("diff", f"flights@{first}", f"flights@{second}", *place, exits=Exit.ODD) == {
+        assert line.json("diff", f"flights@{first}", f"flights@{second}", *place, exits=Exit.PROBLEM) == {
             "added": ["c"],
             "removed": ["b"],
             "changed": ["a"],
@@ -193,11 +193,11 @@ def test_usage_errors_speak_of_options(line: Line, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     line("ls", "--endpoint", "ftp://nowhere", exits=Exit.USAGE)
     assert "--endpoint 'ftp://nowhere'" in line.said
-    line("gc", exits=Exit.ODD)
+    line("gc", exits=Exit.PROBLEM)
     assert "say --keep-nothing" in line.said
     line.publish(tmp_path / "src", a=b"1")
     line("sync", "flights", "--store", str(line.root))
-    line("gc", "--local", "--store", str(line.root), exits=Exit.ODD)
+    line("gc", "--local", "--store", str(line.root), exits=Exit.PROBLEM)
     assert "say --keep-nothing" in line.said
     line("sync", exits=Exit.USAGE)
     line("nonsense", exits=Exit.USAGE)
@@ -206,7 +206,7 @@ def test_usage_errors_speak_of_options(line: Line, tmp_path: Path) -> None:
 def test_publish_refuses_secrets_and_patterns_that_match_nothing(line: Line, tmp_path: Path) -> None:
     folder = _made(tmp_path / "src", a=b"1")
     (folder / "id_rsa").write_bytes(b"PASSWORD=x")
-    line("publish", "flights", str(folder), exits=Exit.ODD)
+    line("publish", "flights", str(folder), exits=Exit.PROBLEM)
     assert "id_rsa" in line.said
     assert "--allow-secret" in line.said
     line("publish", "flights", str(folder), "--allow-secret", "id_rsa")
@@ -285,9 +285,9 @@ def test_status_and_verify_find_what_the_disk_lost_and_sync_brings_it_back(
     with victim.open("r+b") as file:
         file.write(b"y")
 
-    assert line.json("verify", *store, exits=Exit.ODD)["releases"][0]["damaged"] == ["large"]
-    assert line.json("status", *store, exits=Exit.ODD)["releases"][0]["missing"] == 1
-    assert "1" in line("status", *store, exits=Exit.ODD)
+    assert line.json("verify", *store, exits=Exit.PROBLEM)["releases"][0]["damaged"] == ["large"]
+    assert line.json("status", *store, exits=Exit.PROBLEM)["releases"][0]["missing"] == 1
+    assert "1" in line("status", *store, exits=Exit.PROBLEM)
     line("sync", "flights", *store)
     assert line("verify", *store).endswith("all is well\n")
 
@@ -304,16 +304,16 @@ def test_verify_of_the_bucket_names_what_is_wrong_and_publish_repairs_it(
     data = bytearray(b"x" * (PACKED_BYTES + 1))
     data[7] = 0
     bucket.write(large_key(bucket, digest), bytes(data))
-    quick = line.json("verify", "flights", exits=Exit.ODD)["releases"][0]
+    quick = line.json("verify", "flights", exits=Exit.PROBLEM)["releases"][0]
     assert [(flaw["key"], flaw["fault"]) for flaw in quick["flaws"]] == [(pack, "missing")]
     # A store in the environment does not hide a bucket that is on the command line.
     deep = ["verify", "--bucket", line.bucket, "--deep"]
-    text = line(*deep, exits=Exit.ODD, BLOBSYNC_STORE=str(tmp_path / "none"))
+    text = line(*deep, exits=Exit.PROBLEM, BLOBSYNC_STORE=str(tmp_path / "none"))
     assert f"missing: {pack}" in text
     assert f"damaged: {large_key(bucket, digest)}" in text
     assert "publish --repair" in text
 
-    line("cat", "flights", "large", exits=Exit.ODD)
+    line("cat", "flights", "large", exits=Exit.PROBLEM)
     line("publish", "flights", str(src), "--repair")
     assert line.json(*deep)["releases"][0]["flaws"] == []
     line("verify", f"flights@{DIGEST}", exits=Exit.NOT_FOUND)
