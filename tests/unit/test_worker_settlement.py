@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from nimbus.domain.ids import AttemptId, WorkerId
-from nimbus.domain.slots import Claim, End
+from nimbus.domain.slots import Claim, End, Holder
 from nimbus.domain.task_run import Outcome
 from nimbus.domain.workers import Assignment, AssignmentKind
+from nimbus.records import ASSIGNMENT
 from nimbus.worker import dead_runner, procfs, settlement
 from nimbus.worker.attempt_folder import AttemptFolder
-from nimbus.worker.identity import host_id
+from nimbus.worker.identity import host_id, own_process
+from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench
@@ -138,6 +140,43 @@ def test_reaper_delivers_the_exit_record_that_another_worker_of_the_host_could_n
 
     assert bench.slots().end == record
     assert not folder.is_delivered, "its worker stores the log when it starts"
+
+
+ORDER_OF_RELEASE_0_1 = b"""
+{"attempt":"run1.task.1","claim":{"attempt":"run1.task.1","claimed_at":"2026-03-01T00:00:00Z",
+"fenced_by_epoch":null,"host":"HOST","pid":null,"start_ticks":null,"worker":"w9"},"epoch":1,"inputs":{},
+"kind":"reap","logical_date":"2013-01-31T00:00:00Z","output":"bench/run1/task/1","parameters":{},
+"pipeline":"bench","python_path":[],
+"release":"0000000000000000000000000000000000000000000000000000000000000000","run":"run1","schema":1,
+"task":{"args":[],"kind":"python","name":"task","needs":[],"priority":2,"retries":{"delay":"PT10S",
+"factor":2.0,"limit":0,"max_delay":"PT10M"},"script":"task.py","spark_conf":{},"timeout":null},
+"timeout":null}"""
+"""As a leader of release 0.1 (commit ea458e9) copies the claim of `_left_by`: it knows no more fields."""
+
+
+def _order_of_release_0_1() -> Assignment:
+    return ASSIGNMENT.decode(ORDER_OF_RELEASE_0_1.replace(b"HOST", host_id().encode()), "order")
+
+
+def test_reaper_delivers_the_exit_record_when_a_leader_of_release_0_1_orders_it(bench: Bench) -> None:
+    _, folder = _left_by(bench)
+    record = folder.record_exit(_success(output="bench/run1/task/1"))
+
+    assert bench.reap(_order_of_release_0_1())
+
+    assert bench.slots().end == record
+
+
+def test_reaper_lets_a_pooled_attempt_go_on_when_a_leader_of_release_0_1_orders_it(bench: Bench) -> None:
+    executor = ExecutorFolder.new(bench.root / "w9")
+    lock = executor.lock.take(own_process())
+    assert lock is not None
+    _left_by(bench, holder=Holder.POOLED, folder=str(executor.create_task(ATTEMPT).path))
+
+    assert not bench.reap(_order_of_release_0_1()), "its executor lives, and ends it"
+
+    os.close(lock)
+    assert bench.slots().end is None
 
 
 @pytest.mark.parametrize(
