@@ -150,7 +150,7 @@ def _closed(row: dict[str, Any]) -> str:
         return "draining"
     if row.get("lacks"):
         return f"has {row['lacks']}"
-    return f"{row['refusals']} not started" if row["refusals"] else ""
+    return f"{refusals} not started" if (refusals := row.get("refusals")) else ""
 
 
 @cluster.command(

@@ -166,21 +166,19 @@ def show(api: Api, out: Output, name: str) -> None:
     rows = [
         ("state", answer["state"]),
         ("quarantined", answer["quarantined"]),
-        ("owner", answer["owner"]),
+        ("owner", answer.get("owner")),
         ("description", answer["description"]),
         ("active release", answer["release"] or "none"),
         ("newest release", answer["published"]),
         ("schedule", _schedule(answer["schedule"]) or "none"),
-        ("skipped fires", answer["skipped_fires_total"]),
+        ("skipped fires", answer.get("skipped_fires_total")),
         ("failure strategy", spec and spec["failure_strategy"]),
         ("changed", clock(answer["updated_at"])),
     ]
     out.table((name, ""), [row for row in rows if row[1]])
-    if answer["skipped_fires"]:
+    if fires := answer.get("skipped_fires"):  # an earlier release tells none
         out.line("")
-        skipped = [
-            (clock(s["first"]), clock(s["last"]), s["count"], s["reason"]) for s in answer["skipped_fires"]
-        ]
+        skipped = [(clock(s["first"]), clock(s["last"]), s["count"], s["reason"]) for s in fires]
         out.table(("skipped from", "to", "fires", "because"), skipped)
     if spec is None:
         out.line("\nits tasks are unknown: the scheduler that answered does not have the release yet")

@@ -149,9 +149,9 @@ def list_(api: Api, out: Output, pipeline: str | None, state: str | None, limit:
         (
             row["id"],
             row["pipeline"],
-            f"{row['state']}, paused" if row["paused"] and not row["finished_at"] else row["state"],
+            f"{row['state']}, paused" if row.get("paused") and not row["finished_at"] else row["state"],
             f"{row['tasks_done']}/{row['tasks_total']}",
-            row["submitted_by"],
+            row.get("submitted_by", ""),
             clock(row["created_at"]),
             between(row["created_at"], row["finished_at"], now),
             row["reason"],
@@ -167,16 +167,16 @@ def _asked(run: dict[str, Any]) -> str:
     cause = str(run["cause"])
     if link := run.get("parent"):
         cause = f"item {link['index']} of task {link['task']} of run {link['run']}"
-    return f"{cause}, by {run['submitted_by']}" if run["submitted_by"] else cause
+    return f"{cause}, by {by}" if (by := run.get("submitted_by")) else cause
 
 
 def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Rows that only some runs have: name and value."""
-    if interval := run["data_interval"]:
+    """Rows that only some runs have: name and value. An earlier release tells none of them."""
+    if interval := run.get("data_interval"):
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}
-    yield from ((name, run[field]) for name, field in names.items() if run[field])
-    for gone in run.get("purged", ()):  # an earlier release tells none
+    yield from ((name, said) for name, field in names.items() if (said := run.get(field)))
+    for gone in run.get("purged", ()):
         yield "purged", f"{gone['part']} on {gone['at'][:10]} by {gone['by']} ({gone['why']})"
 
 

@@ -92,7 +92,7 @@ def simulate(
     after, until = _time("--from", start), _time("--to", end)
     if until <= after:
         raise CliError("--to must be later than --from.", code="bad_time", exit_code=Exit.USAGE)
-    limit = max_running or api.get("/status")["runs_max_running"]
+    limit = max_running or api.get("/status").get("runs_max_running")  # an earlier release has no limit
     known = _durations(api.get("/runs", state="succeeded", limit=_MOST_RUNS)["runs"])
     assumed = Known(parse_duration(assume), _ASSUMED)
     expected = _expected(api, known, assumed, with_priority=limit is not None)
@@ -134,7 +134,7 @@ def _time(option: str, text: str) -> datetime:
 def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run["started_at"] and run["finished_at"]:
+        if run.get("started_at") and run["finished_at"]:  # an earlier release tells no start
             took = datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])
             found[run["pipeline"]].append(took.total_seconds())
     return {
@@ -153,7 +153,7 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
     for row in api.get("/pipelines")["pipelines"]:
         if row["state"] != "active" or row["schedule"] is None:
             continue
-        full = row["concurrency"]
+        full = row.get("concurrency")
         priority = _priority(api, row["name"]) if with_priority else None
         found.append(
             Expected(

@@ -137,11 +137,12 @@ def ticks(runs: Sequence[ListedRun], now: datetime) -> Markup:
 
 def _took_s(run: ListedRun, now: datetime) -> float:
     """Seconds of a run; of a live run in whole minutes, so that the page changes only visibly."""
+    began = run.started_at or run.created_at  # release 0.1 starts runs at once, and records no start
     if run.finished_at is not None:
-        return (run.finished_at - (run.started_at or run.created_at)).total_seconds()
-    if run.started_at is None:
+        return (run.finished_at - began).total_seconds()
+    if run.state is RunState.QUEUED:
         return 0.0
-    return max(0.0, (now - run.started_at).total_seconds() // 60 * 60)
+    return max(0.0, (now - began).total_seconds() // 60 * 60)
 
 
 def strip(runs: Iterable[ListedRun], now: datetime) -> Markup:

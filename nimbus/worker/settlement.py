@@ -79,9 +79,14 @@ def _holder_of(order: Assignment) -> Holder:
 
 
 def _as_it_stands(claim: Claim | None, board: AttemptBoard) -> Claim | None:
-    """The complete claim of an order: a leader of an older release copies only a part of it."""
+    """The complete claim of an order: a leader of an older release copies only the fields that it knows.
+
+    Release 0.1 knows no nonce, so the time of the claim shows whether the order is about the same one.
+    """
     standing = None if claim is None else board.read(AttemptId.parse(claim.attempt)).claim
-    return standing if standing is not None and claim is not None and standing.nonce == claim.nonce else claim
+    if standing is None or claim is None or standing.claimed_at != claim.claimed_at:
+        return claim
+    return standing if claim.nonce in (None, standing.nonce) else claim
 
 
 def put_end(board: AttemptBoard, end: End) -> str:

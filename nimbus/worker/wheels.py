@@ -61,6 +61,8 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     place = root / digest
     if place.is_dir():
+        if not place.stat().st_mode & stat.S_IROTH:  # release 0.1 unpacked it for its own user alone
+            _let_users_read(place)
         return place
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=root, prefix=f".{digest[:12]}.", suffix=".part"))
@@ -68,8 +70,7 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
         try:
             with zipfile.ZipFile(wheel) as archive:
                 _unpack(wheel, archive, part, max_total_bytes)
-            for folder, _, _ in os.walk(part):  # tasks may run as another user
-                Path(folder).chmod(0o755)
+            _let_users_read(part)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
             raise BadWheelError(wheel, f"holds the name {exc.filename!r} twice") from exc
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
@@ -78,6 +79,15 @@ def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BY
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return place
+
+
+def _let_users_read(place: Path) -> None:
+    """Let every user read an unpacked wheel, as tasks may run as another one. Its own folder comes last."""
+    for folder, _, names in os.walk(place, topdown=False):
+        for path in (Path(folder, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+        Path(folder).chmod(0o755)
 
 
 def _install(part: Path, place: Path) -> None:
@@ -143,5 +153,6 @@ def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, left
         while written <= left and (chunk := source.read(_CHUNK_BYTES)):
             file.write(chunk)
             written += len(chunk)
-    target.chmod(0o755 if (member.external_attr >> 16) & 0o100 else 0o644)
+    if (member.external_attr >> 16) & 0o100:
+        target.chmod(0o700)
     return written
