@@ -171,7 +171,7 @@ def _asked(run: dict[str, Any]) -> str:
 
 
 def _particulars(run: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Rows that only some runs have: name and value. An earlier release tells none of them."""
+    """Rows that only some runs have: name and value. An earlier release sends none of them."""
     if interval := run.get("data_interval"):
         yield "data", f"from {clock(interval['start'])} to {clock(interval['end'])}"
     names = {"rerun of": "rerun_of", "selected": "selected", "note": "note", "waits": "why"}

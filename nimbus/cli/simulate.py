@@ -134,7 +134,7 @@ def _time(option: str, text: str) -> datetime:
 def _durations(runs: Iterable[Mapping[str, Any]]) -> dict[str, Known]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
-        if run.get("started_at") and run["finished_at"]:  # an earlier release tells no start
+        if run.get("started_at") and run["finished_at"]:  # an earlier release sends no start
             took = datetime.fromisoformat(run["finished_at"]) - datetime.fromisoformat(run["started_at"])
             found[run["pipeline"]].append(took.total_seconds())
     return {
