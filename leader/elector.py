@@ -93,8 +93,9 @@ class ElectionStatus:
         last_abdication: Why it last left the queue or lost leadership; None once it leads again.
         last_verdict: The guard's last answer.
         back_off_remaining: Time until it queues again, if `poke` is not called before.
-        trouble: The call of guard or electable that hangs; else the last failure with ZooKeeper, None after
-            a success.
+        trouble: The call of guard or electable that hangs; else the last failure with ZooKeeper. None after
+            a later success. A failure to write the leader node counts until the node is written, or the lock
+            is gained again.
         paused: Reason of an operator's pause (no change of leader); None without a pause.
         everybody_declines: True when there is no leader and every guard has said no, as last read.
         leading_for: Time since its leadership was confirmed; None while it does not lead.

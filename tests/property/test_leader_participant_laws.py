@@ -30,6 +30,7 @@ anything: some.SearchStrategy[m.Event] = some.one_of(
             m.CloseAsked(),
             m.Poked(),
             m.WatchFired(),
+            m.Published(),
             m.Due(),
             m.LatchEnded(),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 from leader.core.participant import model as m
@@ -158,6 +159,59 @@ def test_a_leader_whose_leader_node_cannot_be_written_says_on_its_card_that_it_l
     card = two.card()
     assert card is not None
     assert card.leads
+
+
+def test_a_leader_whose_leader_node_is_written_at_the_second_try_is_in_no_trouble_after_it() -> None:
+    server = Server()
+    one = server.member("one")
+
+    def refuse(request: rq.Request) -> None:
+        if _writes_leader(request):
+            raise ZooKeeperUnavailableError("no answer")
+
+    one.before = refuse
+    one.post(m.AddAsked())
+    server.settle()
+    assert "no answer" in (one.core.status().trouble or "")
+
+    one.before = lambda _request: None
+    server.wait(S)
+
+    assert server.zookeeper.tree.get(PATHS.leader) is not None
+    assert one.told == [("elected", 1)]
+    assert one.core.status().trouble is None
+
+
+def test_a_leader_tries_to_write_its_leader_node_ever_more_rarely_and_soon_after_a_later_failure() -> None:
+    server = Server()
+    one = server.member("one", retry_max=timedelta(seconds=2))
+    tries: list[timedelta] = []
+    fails = True
+
+    def refuse(request: rq.Request) -> None:
+        if _writes_leader(request):
+            tries.append(server.now)
+            if fails:
+                raise ZooKeeperUnavailableError("no answer")
+
+    def pauses() -> list[float]:
+        return [(late - early).total_seconds() for early, late in pairwise(tries)]
+
+    one.before = refuse
+    one.post(m.AddAsked())
+    server.wait(2 * S)
+    assert pauses()[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2, 2]
+    assert set(pauses()[7:]) == {2}
+
+    fails = False
+    server.wait(S)
+    fails = True
+    tries.clear()
+    server.delete(PATHS.leader)
+    server.wait(S / 10)
+
+    assert one.told == [("elected", 1)]
+    assert pauses()[:3] == [0.1, 0.2, 0.4]
 
 
 def test_a_pause_that_begins_while_a_candidate_looks_for_one_is_heard() -> None:

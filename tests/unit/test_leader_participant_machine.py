@@ -64,12 +64,15 @@ def test_a_leader_publishes_soon_again_after_a_failure_and_forgets_refusals_when
     new = m.Leading(TERM, refusals=2)
     told = step(new, m.Due())
     failed = step(told.state, m.CallFailed("no answer"))
+    again = step(failed.state, m.Due())
     settled = step(told.state, m.Due())
 
     assert told.state == m.Leading(TERM, refusals=2, published=True)
     assert told.effects == (SetTimer(Timer.SETTLED), m.Publish(TERM))
-    assert failed.effects == (SetTimer(Timer.RETRY),)
-    assert step(failed.state, m.Due()) == told
+    assert failed.effects == (SetTimer(Timer.RETRY, 1),)
+    assert again.effects == told.effects
+    assert step(again.state, m.CallFailed("no answer")).effects == (SetTimer(Timer.RETRY, 2),)
+    assert step(again.state, m.Published()).state == told.state
     assert settled.state == m.Leading(TERM, published=True)
     assert settled.effects == (m.Publish(TERM),)
 

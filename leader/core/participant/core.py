@@ -341,7 +341,10 @@ class ParticipantCore:
         session_id = self._session.liveness.facts.session_id or 0
         state = None if self._latch is None else self._latch.state
         node = state.node if isinstance(state, latch_m.Holding) else None
-        return (yield from self._publisher.publish(leadership, session_id, node))
+        answer = yield from self._publisher.publish(leadership, session_id, node)
+        if not isinstance(answer, m.Refused):
+            self._trouble = None
+        return answer
 
     # --- card and status ------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def _outside(state: m.Outside, event: Event) -> Transition:
             return Transition(state)
         case m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded() | m.GuardSaid():
             return Transition(state)
-        case m.Refused() | m.CallFailed() | m.Crashed():
+        case m.Published() | m.Refused() | m.CallFailed() | m.Crashed():
             return Transition(state)
 
 
@@ -126,7 +126,7 @@ def _in_line(state: m.InLine, event: Event) -> Transition:  # noqa: C901 - one b
             return Transition(m.InLine())
         case m.AddAsked() | m.LatchLost() | m.GuardSaid() | m.Drained() | m.WatchFired() | m.Due():
             return Transition(state)
-        case m.Refused() | m.CallFailed():
+        case m.Published() | m.Refused() | m.CallFailed():
             return Transition(state)
 
 
@@ -158,7 +158,7 @@ def _guarding(state: m.Guarding, event: Event) -> Transition:  # noqa: C901 - on
             return _leave("closed", Leave.CLOSE)
         case m.Poked():
             return Transition(replace(state, refusals=0))  # a no under way may be older than this
-        case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.CallFailed():
+        case m.AddAsked() | m.LatchGained() | m.Drained() | m.WatchFired() | m.Published() | m.CallFailed():
             return Transition(state)
 
 
@@ -180,9 +180,12 @@ def _leading(state: m.Leading, event: Event) -> Transition:  # noqa: C901 - one 
             return Transition(published, (SetTimer(Timer.SETTLED), m.Publish(state.leadership)))
         case m.WatchFired():
             return Transition(state, (m.Publish(state.leadership),))
+        case m.Published():
+            return Transition(replace(state, tries=0))
         case m.CallFailed():
             # Retry only: the proofs of the latch find a dead link.
-            return Transition(replace(state, published=False), (SetTimer(Timer.RETRY),))
+            tries = state.tries + 1
+            return Transition(replace(state, published=False, tries=tries), (SetTimer(Timer.RETRY, tries),))
         case m.AbdicationAsked(reason, epoch):
             if epoch is not None and epoch != state.leadership.epoch:
                 return Transition(state)  # meant for an older term
@@ -212,7 +215,7 @@ def _draining(state: m.Draining, event: Event) -> Transition:
             return _add_while_leaving(state)
         case m.AbdicationAsked() | m.Poked() | m.LatchGained() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.WatchFired() | m.Refused() | m.CallFailed():
+        case m.WatchFired() | m.Published() | m.Refused() | m.CallFailed():
             return Transition(state)
 
 
@@ -231,7 +234,9 @@ def _leaving(state: m.Leaving, event: Event) -> Transition:
             return Transition(replace(state, refusals=0))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.GuardSaid():
             return Transition(state)
-        case m.Drained() | m.WatchFired() | m.Due() | m.Refused() | m.CallFailed() | m.Crashed():
+        case m.Drained() | m.WatchFired() | m.Due() | m.Published() | m.Refused():
+            return Transition(state)
+        case m.CallFailed() | m.Crashed():
             return Transition(state)  # the latch withdraws until it is closed
 
 
@@ -261,5 +266,5 @@ def _backing_off(state: m.BackingOff, event: Event) -> Transition:
             return Transition(state, (SetTimer(Timer.BACK_OFF, state.refusals),))
         case m.AbdicationAsked() | m.LatchGained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
             return Transition(state)
-        case m.GuardSaid() | m.Drained() | m.WatchFired() | m.Refused():
+        case m.GuardSaid() | m.Drained() | m.WatchFired() | m.Published() | m.Refused():
             return Transition(state)

@@ -55,11 +55,13 @@ class Leading:
     """Leads: confirmed. `published`: True once the leader node is written, or its write has begun.
 
     `refusals` returns to 0 after `requeue_backoff_max`: a term that is given up earlier counts as a refusal.
+    `tries` counts failed publications in a row; the pause before the next one grows with it.
     """
 
     leadership: Leadership
     refusals: int = 0
     published: bool = False
+    tries: int = 0
 
 
 @record
@@ -202,6 +204,11 @@ class WatchFired:
 
 
 @record
+class Published:
+    """The leader node is correct, and the operators' requests are read."""
+
+
+@record
 class Due:
     """The timer has run out."""
 
@@ -233,7 +240,8 @@ class Crashed:
 FromOwner = AddAsked | RemoveAsked | CloseAsked | AbdicationAsked | Poked
 FromLatch = LatchGained | LatchLost | LatchVetoed | LatchEnded
 FromCallbacks = GuardSaid | Drained
-Event = FromOwner | FromLatch | FromCallbacks | WatchFired | Due | Refused | CallFailed | Crashed
+FromPublisher = Published | Refused
+Event = FromOwner | FromLatch | FromCallbacks | FromPublisher | WatchFired | Due | CallFailed | Crashed
 
 
 # --- effects ------------------------------------------------------------------------------------
@@ -268,7 +276,10 @@ class Grant:
 
 @record
 class Publish:
-    """Write or correct the leader node; read operators' requests. -> Refused, AbdicationAsked, CallFailed."""
+    """Write or correct the leader node; read operators' requests.
+
+    -> Published, Refused, AbdicationAsked, CallFailed.
+    """
 
     leadership: Leadership
 

@@ -171,7 +171,7 @@ class Publisher:
 
     def publish(
         self, leadership: Leadership, session_id: int, node: Node | None
-    ) -> Steps[m.Refused | m.AbdicationAsked | None]:
+    ) -> Steps[m.Published | m.Refused | m.AbdicationAsked]:
         """Write or correct the leader node and watch it; find the successor; handle operators' requests.
 
         Args:
@@ -180,7 +180,7 @@ class Publisher:
             node: This participant's latch node, if it holds the lock.
 
         Returns:
-            Refused if it cannot lead on; AbdicationAsked if an operator asks it to step down; None otherwise.
+            Refused if it cannot lead on; AbdicationAsked if an operator asks it to step down; else Published.
         """
         data = encode_leader(LeaderInfo(leadership.participant, leadership.epoch, session_id))
         leader_node = self._claimant.leader_node
@@ -196,7 +196,7 @@ class Publisher:
         wish = yield from self._requested_switchover(control, version, leadership)
         if wish is not None:
             return m.AbdicationAsked(wish.in_words(), leadership.epoch, at_once=bool(wish.to))
-        return None
+        return m.Published()
 
     def take_back(self, session_id: int | None) -> Steps[None]:
         """Delete the leader node after the latch has ended, if the withdrawal did not (epoch over)."""
