@@ -18,8 +18,10 @@ class ElectionConfig:
     Args:
         root: Absolute ZooKeeper path of this election, without a slash at the end.
         guard_timeout: Limit of the wait for the guard's answer. No answer in time counts as a no.
-        requeue_backoff_min: Upper bound of the first random wait after an abdication. The bound doubles with
-            each abdication in a row. It starts again after a leadership of `requeue_backoff_max`.
+        requeue_backoff_min: Upper bound of the first random wait after an abdication; each wait is 5 to 100 %
+            of its bound. The bound doubles with each abdication in a row. It starts again after a leadership
+            of `requeue_backoff_max` or one that ended because the lock was lost, after `poke`, when the
+            participant becomes ready, and when it is added to the queue again.
         requeue_backoff_max: Upper bound of all these waits.
         retry_max: Longest pause between two tries of a call that failed.
         step_down_margin: A leader stops leading this long before its session can end. The margin covers the

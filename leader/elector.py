@@ -68,7 +68,13 @@ class Electable(Protocol):
 
 
 class Phase(Enum):
-    """State of a participant. WAITING: it waits for a session or for its latch, also after it lost one."""
+    """State of a participant, for display.
+
+    WAITING: It waits for a session or for its latch, also after a disconnect.
+    BACKING_OFF: It does not lead. It leaves the queue, or has left it and waits before it queues again. At
+        first it may still hold the lock, while its `revoked` runs. If it was removed or closed, it does not
+        queue again: LATENT or CLOSED follows.
+    """
 
     LATENT = "latent"
     WAITING = "waiting"
@@ -86,8 +92,9 @@ class ElectionStatus:
 
     Args:
         epoch: Epoch of this participant's present term, confirmed or not; None without a term.
-        position: Position in the queue when the queue was last read; 0 is the oldest, None is not queued.
-            The number may be too high, because a participant watches only its predecessor;
+        position: Position in the queue when the queue was last read; 0 is the oldest. None while it is not
+            known: the participant is not in the queue, is disconnected, or has not read the queue yet. The
+            number may be too high, because a participant watches only its predecessor;
             `get_all_participants` reads the queue again.
         predecessor: Name of the latch node directly before its own; the participant watches it.
         last_abdication: Why it last left the queue or lost leadership; None once it leads again.
@@ -151,7 +158,7 @@ _PHASE_TEXTS = {
     Phase.ELECTED: "is the oldest in the queue and takes the lock",
     Phase.GUARDING: "holds the lock; waits for the guard's answer",
     Phase.LEADING: "leads",
-    Phase.BACKING_OFF: "waits before it queues again",
+    Phase.BACKING_OFF: "leaves the queue, or waits before it queues again",
     Phase.CLOSED: "is closed",
 }
 

@@ -85,7 +85,7 @@ class ElectionMetrics:
 
 _HELP = {
     "leader_is_leader": "1 if this participant certainly leads.",
-    "leader_queue_position": "Position in the queue; 0 is the oldest, -1 is not queued.",
+    "leader_queue_position": "Position in the queue; 0 is the oldest, -1 is not queued or not known.",
     "leader_everybody_declines": "1 while there is no leader and every guard says no.",
     "leader_paused": "1 while an operator forbids a change of leader.",
     "leader_proof_age_seconds": "Time since the last proof of this participant's latch was sent.",

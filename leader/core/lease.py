@@ -49,7 +49,8 @@ class SessionFacts:
 
     Args:
         session_id: Id of the session. Kept while the connection is broken; None after the session is lost.
-        generation: Number of times that the connection broke.
+        generation: Rises when the connection breaks, and once more when the session is then lost. So while it
+            is equal, the connection did not break.
         is_connected: True when there is a connection.
         since: The session liveness: from then on the session lives for at least `timeout`. None if unknown.
         timeout: The session timeout that the server granted.
@@ -167,8 +168,8 @@ class Hold:
 class LeadershipLease:
     """The leadership lease: the lock is certain until session liveness plus session timeout, less a margin.
 
-    The driver thread calls every method. Any thread may call `stands`, `remaining` and `proof_age`, which
-    take no lock: each reads the hold and the session facts once, and then the clock.
+    Driver thread only, except `stands`, `remaining` and `proof_age`. Any thread may call these. They take no
+    lock: each reads the hold and the session facts once, and then the clock.
 
     Args:
         margin: How long before the session can end the lock counts as lost.

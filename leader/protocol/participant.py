@@ -114,7 +114,7 @@ class Card:
         reasons: Why it is not ready, or why its guard last said no. Limited by `MOST_REASONS` and
             `LONGEST_REASON`.
         declined: True from a no of its guard until the guard says yes or the participant becomes ready.
-        leads: True when it has taken the lead. The participant behind it is then next in line.
+        leads: True while its term lasts. The participant behind it then watches for a hand-over.
         queues: True when it can take the lock, now or after a back-off. False after its removal from the
             queue, and while something other than its guard bars it, for example an id in use or a schema that
             it does not know.

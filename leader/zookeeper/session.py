@@ -145,7 +145,7 @@ class ZooKeeperSession:
 
     @property
     def generation(self) -> int:
-        """How often the connection broke. If two reads are equal, it did not break between them."""
+        """Rises by one or two when the connection breaks. If two reads are equal, it did not break."""
         return self.liveness.facts.generation
 
     @property

@@ -7,7 +7,9 @@ The invariants; `tests/property/test_leader_latch_laws.py` checks them with rand
 2. `Gained` and `LatchLost` alternate, beginning with `Gained`. `LatchEnded` comes once, last, and never while
    the lock is held.
 3. A request without an answer never leads to the lock: the latch reads the queue again.
-4. The latch forgets a node only when the node is known to be gone.
+4. `LatchEnded` comes only when every node of the latch is known to be gone. A state may drop its node
+   earlier, when the session is over: `LatchSteps` remembers that node, and the next join or withdrawal
+   deletes it.
 5. From `Started` until `Closed`, a timer is set or a request is under way: no state waits for ever.
 
 There is one function for each state, without a catch-all. So the type check finds a new event that a state

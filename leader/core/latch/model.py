@@ -281,7 +281,7 @@ class Gained:
 
 @record
 class LatchLost:
-    """The latch no longer holds the lock. It tries again by itself."""
+    """The latch no longer holds the lock. It tries again by itself, except after `CloseAsked`."""
 
     reason: str
 

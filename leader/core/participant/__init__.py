@@ -2,5 +2,5 @@
 
 `machine` decides with pure functions over the values of `model`. `claim`, `publish` and `eligibility` have
 the requests to ZooKeeper. `term` is the confirmed term. `core` joins them with a latch, without threads or
-I/O. The driver thread of `leader.queue` runs the core.
+I/O. `leader.runtime.driver` runs the core on a thread.
 """

@@ -34,7 +34,12 @@ class CallbackPort(Protocol):
 
 @record
 class _Call:
-    """A call that has not returned. `since`: when it was requested, or when the call before it returned."""
+    """A call that has not returned.
+
+    Args:
+        since: When it was requested. If an earlier call had not returned then: when that one was requested,
+            and once that one has returned, when it returned.
+    """
 
     epoch: int
     since: timedelta
