@@ -197,7 +197,7 @@ class Member:
         self.inbox.append(lambda: self.core.link(latch_m.LinkUp(session_id)))
 
     def _on_watch(self, path: str, gone: bool) -> None:
-        self.inbox.append(lambda: self.core.heard(path, gone))
+        self.inbox.append(lambda: self.core.watch_fired(path, gone))
 
     def _answer(self, request: rq.Request) -> Any:
         assert self.connection is not None

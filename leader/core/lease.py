@@ -32,15 +32,15 @@ ZERO = timedelta(0)
 _LONG_AGO = -timedelta(days=1)
 
 APART = 6
-"""Session timeout / `APART` is the least interval between two proofs of which the second confirms the first.
+"""The second proof must be sent at least timeout / `APART` after the answer to the first, to confirm it.
 
-The interval is at least half a tick if the session timeout is three ticks or more. If the timeout is two
+This interval is at least half a tick if the session timeout is three ticks or more. If the timeout is two
 ticks, the least that a server grants, half a tick is a quarter of it. Then the margin must cover the
 difference, a twelfth of the timeout. Servers also round the end of a session up to a tick.
 """
 
 KEPT = 8
-"""Number of proofs kept in each such interval. Of proofs that are closer together, only the first is kept."""
+"""Number of proofs kept in each timeout / `APART`. Of proofs that are closer, only the first is kept."""
 
 
 @record
@@ -52,19 +52,22 @@ class SessionFacts:
         generation: Rises when the connection breaks, and once more when the session is then lost. So while it
             is equal, the connection did not break.
         is_connected: True when there is a connection.
-        since: The session liveness: from then on the session lives for at least `timeout`. None if unknown.
+        alive_since: The session liveness: from this time on the session lives for at least `timeout`. None if
+            unknown.
         timeout: The session timeout that the server granted.
     """
 
     session_id: int | None = None
     generation: int = 0
     is_connected: bool = False
-    since: timedelta | None = None
+    alive_since: timedelta | None = None
     timeout: timedelta = timedelta(0)
 
 
 class SessionLiveness:
-    """Keeps the session facts. All times are of one clock, that of the session's owner.
+    """Keeps the session facts; from the proofs it computes `alive_since`, the session liveness.
+
+    All times are of one clock, that of the session's owner.
 
     Any thread may read `facts` without a lock, because it is replaced in one assignment. kazoo's connection
     thread and the driver threads replace it, one at a time.
@@ -88,7 +91,7 @@ class SessionLiveness:
         """Note that the connection broke; if `lost`, the session is over, too."""
         with self._writing:
             facts = replace(self.facts, generation=self.facts.generation + 1, is_connected=False)
-            self.facts = replace(facts, session_id=None, since=None) if lost else facts
+            self.facts = replace(facts, session_id=None, alive_since=None) if lost else facts
 
     def proven(self, session_id: int | None, submitted: timedelta, answered: timedelta) -> None:
         """Note a committed write of `session_id`. It confirms the writes answered long enough before it."""
@@ -96,14 +99,14 @@ class SessionLiveness:
             facts, waiting = self.facts, self._unconfirmed
             if session_id != facts.session_id:
                 return
-            confirmed, apart = facts.since, facts.timeout / APART
+            confirmed, apart = facts.alive_since, facts.timeout / APART
             while waiting and submitted - waiting[0][1] >= apart:
                 oldest = waiting.popleft()[0]
                 confirmed = oldest if confirmed is None else max(confirmed, oldest)
             if not waiting or submitted - waiting[-1][1] >= apart / KEPT:
                 waiting.append((submitted, answered))
-            if confirmed != facts.since:
-                self.facts = replace(facts, since=confirmed)
+            if confirmed != facts.alive_since:
+                self.facts = replace(facts, alive_since=confirmed)
 
 
 class SessionView(Protocol):
@@ -245,13 +248,13 @@ class LeadershipLease:
     def _is_certain(self, hold: Hold) -> bool:
         """Reads the facts before the clock: a pause between the two can only change the answer to False."""
         facts = self._liveness.facts
-        if facts.session_id != hold.session_id or facts.since is None:
+        if facts.session_id != hold.session_id or facts.alive_since is None:
             return False
         if not self._any_connection and not (facts.is_connected and facts.generation == hold.generation):
             return False
-        return self._clock() < facts.since + facts.timeout - self._margin
+        return self._clock() < facts.alive_since + facts.timeout - self._margin
 
     def _deadline(self, facts: SessionFacts) -> timedelta:
-        if facts.session_id != self._session_id or facts.since is None:
+        if facts.session_id != self._session_id or facts.alive_since is None:
             return _LONG_AGO
-        return facts.since + facts.timeout - self._margin
+        return facts.alive_since + facts.timeout - self._margin

@@ -40,11 +40,12 @@ class EphemeralNode:
 
     Args:
         path: Path of the node. A missing parent is created.
-        objects: Called with the content of another session's node. Raises if that node must not be replaced.
+        raise_if_foreign: Called with the content of another session's node. Raises if that node must not be
+            replaced.
     """
 
-    def __init__(self, path: str, objects: Callable[[bytes], None] = lambda _data: None) -> None:
-        self.path, self._objects = path, objects
+    def __init__(self, path: str, raise_if_foreign: Callable[[bytes], None] = lambda _data: None) -> None:
+        self.path, self._raise_if_foreign = path, raise_if_foreign
         self._wrote: tuple[bytes, int] | None = None  # content and session of the last write that was sent
 
     @property
@@ -119,11 +120,11 @@ class EphemeralNode:
             return None
 
     def _check_found(self, found: tuple[bytes, Stat] | None, session_id: int) -> None:
-        """Log a change by another client. Call `objects` if another session owns the node."""
+        """Log a change by another client. Call `raise_if_foreign` if another session owns the node."""
         if self._wrote is not None and (found is None or (found[0], found[1].owner) != self._wrote):
             _log.warning("ephemeral_node_corrected", path=self.path)
         if found is not None and found[1].owner != session_id:
-            self._objects(found[0])
+            self._raise_if_foreign(found[0])
 
     def _write(
         self, found: tuple[bytes, Stat] | None, data: bytes, session_id: int, fences: tuple[Check, ...]

@@ -135,7 +135,7 @@ class Core(Protocol):
         """Time at which the driver must call `expired`; None if no timer runs."""
         ...
 
-    def heard(self, path: str, gone: bool) -> Steps[None]:
+    def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that has fired: the node at `path` has changed, or is gone."""
         ...
 
@@ -255,7 +255,7 @@ class Driver:
 
     def _on_watch(self, path: str, gone: bool) -> None:
         if path:  # without a path, the connection broke; `_on_session` learns that, too
-            self.post(lambda: self._core.heard(path, gone))
+            self.post(lambda: self._core.watch_fired(path, gone))
 
     def _on_session(self, state: SessionState) -> None:
         event = link_event(state, self._session.liveness.facts.session_id)

@@ -69,7 +69,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             timeout = left_s if timeout is None else min(timeout, left_s)
         readable, writable = ready(readers, writers, timeout)
         if watch.socket in readable:
-            watch.heard()
+            watch.bytes_arrived()
         elif left_s is not None:
             self._end_if_dead(watch)
         return readable, writable, []
@@ -79,7 +79,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         if left_s is None or left_s > 0:
             return
         if ready([watch.socket], [], 0)[0]:  # an answer is there: the process was paused, or busy sending
-            watch.heard()
+            watch.bytes_arrived()
             return
         raise ConnectionDropped(
             "an answer is due and the server has been silent for two thirds of the session timeout"

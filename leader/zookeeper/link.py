@@ -39,14 +39,14 @@ class LinkWatch:
         self.socket: Any = None
         self._is_answer_due, self._clock = is_answer_due, clock
         self._silence_limit_s = self._answer_limit_s = 0.0
-        self._heard_at = 0.0
+        self._arrived_at = 0.0
         self._asked_at: float | None = None
 
     def arm(self, sock: Any, session_timeout_s: float) -> None:
         """Watch `sock`, on which a session has just been created or resumed."""
         self.socket = sock
         self._silence_limit_s, self._answer_limit_s = session_timeout_s * 2 / 3, session_timeout_s / 3
-        self._heard_at, self._asked_at = self._clock(), None
+        self._arrived_at, self._asked_at = self._clock(), None
 
     def disarm(self) -> None:
         """Stop watching: there is no session now."""
@@ -57,9 +57,9 @@ class LinkWatch:
         if self._asked_at is None:
             self._asked_at = self._clock()
 
-    def heard(self) -> None:
-        """Note that bytes arrived. Their content does not matter."""
-        self._heard_at = self._clock()
+    def bytes_arrived(self) -> None:
+        """Note the time. The content of the bytes does not matter."""
+        self._arrived_at = self._clock()
 
     def left_s(self) -> float | None:
         """Seconds the server may still be silent; 0 or less: the link is dead. None: no answer is due."""
@@ -68,8 +68,8 @@ class LinkWatch:
             return None
         # After a long sleep, the limit counts from the request, so that the server still has a third of the
         # session timeout to answer.
-        asked_at = self._heard_at if self._asked_at is None else self._asked_at
-        until = max(self._heard_at + self._silence_limit_s, asked_at + self._answer_limit_s)
+        asked_at = self._arrived_at if self._asked_at is None else self._asked_at
+        until = max(self._arrived_at + self._silence_limit_s, asked_at + self._answer_limit_s)
         return until - self._clock()
 
 

@@ -361,9 +361,9 @@ def deadline_from_suspended() -> Iterator[None]:
     def is_certain(self: Any, _hold: Any) -> bool:
         liveness, now = self._liveness, self._clock()
         if liveness.facts.is_connected:
-            liveness.facts = replace(liveness.facts, since=now)
+            liveness.facts = replace(liveness.facts, alive_since=now)
         facts = liveness.facts
-        return facts.since is not None and now < facts.since + facts.timeout
+        return facts.alive_since is not None and now < facts.alive_since + facts.timeout
 
     step = latch_machine.step
 
@@ -429,7 +429,7 @@ def deadline_from_the_reply() -> Iterator[None]:
     """Patroni: the lease counts from the time of the answer, not from the time of the request."""
 
     def proven(self: Any, _session_id: Any, _submitted: timedelta, answered: timedelta) -> None:
-        self.facts = replace(self.facts, since=answered)
+        self.facts = replace(self.facts, alive_since=answered)
 
     with _replaced(SessionLiveness, proven=proven):
         yield
@@ -440,7 +440,7 @@ def deadline_from_the_last_proof() -> Iterator[None]:
     """Signs of life and writes are sent separately: a committed write may not have prolonged the session."""
 
     def proven(self: Any, _session_id: Any, submitted: timedelta, _answered: timedelta) -> None:
-        self.facts = replace(self.facts, since=submitted)
+        self.facts = replace(self.facts, alive_since=submitted)
 
     with _replaced(SessionLiveness, proven=proven):
         yield

@@ -238,7 +238,7 @@ class Process:
     # --- signals ------------------------------------------------------------------------------------
 
     def _on_watch(self, path: str, gone: bool) -> None:
-        self._signal(lambda: self.core.heard(path, gone), of_session=False)
+        self._signal(lambda: self.core.watch_fired(path, gone), of_session=False)
 
     def _on_session(self, state: SessionState) -> None:
         event = link_event(state, self.session.session_id)

@@ -98,7 +98,7 @@ def test_a_watch_that_wakes_twice_elects_once(latches: Latches) -> None:
     assert second.holds
     assert second.words == ["is"]
     assert latches.nodes() == [second.node]
-    assert not list(second.core.heard(gone, True)), "the holder of the lock need not look"
+    assert not list(second.core.watch_fired(gone, True)), "the holder of the lock need not look"
 
 
 def test_a_watch_that_wakes_twice_for_a_predecessor_of_before_does_not_elect(latches: Latches) -> None:

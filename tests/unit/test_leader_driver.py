@@ -42,7 +42,7 @@ class ScriptedCore:
         self.due.set()
         yield from ()
 
-    def heard(self, path: str, gone: bool) -> Steps[None]:
+    def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         yield from ()
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:

@@ -205,7 +205,7 @@ def test_a_participant_whose_bar_is_gone_counts_again_among_those_that_can_lead(
     barred.publish_readiness(True)
     barred.post(m.AddAsked())
     server.settle()
-    barred.core._card.heard(m.LatchVetoed("its schema is newer"))
+    barred.core._card.note_lock(m.LatchVetoed("its schema is newer"))
     barred.post(m.AbdicationAsked("as after a veto"))
     server.wait(timedelta(seconds=5))
 

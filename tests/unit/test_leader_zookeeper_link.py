@@ -25,7 +25,7 @@ class Stage:
         self.due = True
 
     def hear(self, *, all_of_it: bool = True) -> None:
-        self.watch.heard()
+        self.watch.bytes_arrived()
         self.due = not all_of_it
 
     def dead(self) -> bool:

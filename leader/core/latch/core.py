@@ -19,7 +19,7 @@ from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
 from leader.core.latch.model import Effect, Event, News, Node, State, Timer
 from leader.core.latch.steps import Claimant, LatchSteps
-from leader.core.lease import ZERO, LeadershipLease, SessionView
+from leader.core.lease import APART, ZERO, LeadershipLease, SessionView
 from leader.errors import LeaderError
 from leader.journal import Journal, Move
 from leader.protocol.requests import Steps
@@ -27,6 +27,9 @@ from leader.protocol.requests import Steps
 _log = structlog.get_logger(__name__)
 
 _RETRY_FIRST = timedelta(milliseconds=100)
+_FIRST_PROOF_MARGIN = 1.08
+"""The first proof comes later than `APART` requires by this factor, so it surely confirms the one before."""
+
 _TROUBLE = (m.CallFailed, m.Refused)
 _PROGRESS = (m.SawSelf, m.Joined, m.Claimed, m.Proven)
 
@@ -87,7 +90,7 @@ class LatchCore:
 
     # --- called by the driver ---------------------------------------------------------------------
 
-    def heard(self, path: str, gone: bool) -> Steps[None]:
+    def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that fired on `path`. `gone`: True if the node was deleted."""
         if not gone:
             yield from self.handle(m.WatchFired())
@@ -247,7 +250,7 @@ class LatchCore:
             case Timer.PROOF:
                 return session_timeout / 4
             case Timer.FIRST_PROOF:
-                return session_timeout * 0.18  # a little more than one part in APART
+                return session_timeout * _FIRST_PROOF_MARGIN / APART
             case Timer.PATROL:
                 return session_timeout * 3  # in case a watch was lost; else it fires earlier
             case Timer.DEADLINE:

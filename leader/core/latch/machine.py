@@ -25,7 +25,7 @@ from leader.core.latch import model as m
 from leader.core.latch.model import Effect, Event, Node, SetTimer, State, Timer
 from leader.protocol.record import record
 
-PATROLS_BEFORE_LOOK = 12
+PROOFS_BEFORE_LOOK = 12
 """Number of proofs after which a waiting latch reads the queue, in case a watch was lost."""
 
 
@@ -165,11 +165,11 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
                 return _claim(state.node)
             return Transition(state, (m.Look(state.node),))
         case m.Due():
-            return _patrol(state)
+            return _timer_due(state)
         case m.WatchFired():
             return Transition(state, (m.Look(state.node),))
         case m.Proven():
-            return Transition(replace(state, patrols=state.patrols + 1, tries=0), (SetTimer(Timer.PROOF),))
+            return Transition(replace(state, proofs=state.proofs + 1, tries=0), (SetTimer(Timer.PROOF),))
         case m.LinkUp(session_id):
             return _relinked(state.node, session_id)
         case m.LinkDown():
@@ -187,9 +187,9 @@ def _waiting(state: m.Waiting, event: Event) -> Transition:  # noqa: C901 - one 
             return Transition(state)
 
 
-def _patrol(state: m.Waiting) -> Transition:
+def _timer_due(state: m.Waiting) -> Transition:
     soon_in_line = state.place is not None and 0 < state.place.position <= PROVES_FROM
-    if soon_in_line and state.patrols < PATROLS_BEFORE_LOOK:
+    if soon_in_line and state.proofs < PROOFS_BEFORE_LOOK:
         return Transition(state, (m.Prove(state.node),))
     return Transition(state, (m.Look(state.node),))
 
@@ -200,6 +200,7 @@ def _claiming(state: m.Claiming, event: Event) -> Transition:  # noqa: C901 - on
             holding = m.Holding(state.node)
             return Transition(holding, (m.Gained(state.node), SetTimer(Timer.FIRST_PROOF)))
         case m.Postponed():
+            # When the timer is due, the latch looks and claims again. Its next proof confirms the last one.
             return Transition(m.Waiting(state.node, m.Place(0)), (SetTimer(Timer.FIRST_PROOF),))
         case m.Barred(reason, at_once):
             waiting = m.Waiting(state.node, m.Place(0))

@@ -44,12 +44,12 @@ class Joining:
 
 @record
 class Waiting:
-    """Has a node. `place` is None until the queue is read; `patrols` counts the proofs after that."""
+    """Has a node. `place` is None until the queue is read; `proofs` counts the proofs after that."""
 
     node: Node
     place: Place | None = None
     tries: int = 0
-    patrols: int = 0
+    proofs: int = 0
 
 
 @record

@@ -95,16 +95,16 @@ class EpochClaimant:
 
     def _await_handover(self, node: Node) -> Steps[None]:
         try:
-            stands, version = yield from self._read_epoch()
+            stored, version = yield from self._read_epoch()
         except (EpochWentBackwardsError, RecordError):
             return  # the claim reads it again, and reports the error
-        awaited = EpochRecord(stands.epoch + 1, node.name, stands.schema)
+        awaited = EpochRecord(stored.epoch + 1, node.name, stored.schema)
         notice = self._paths.handover(awaited.epoch, node.name)
         self._awaited = notice, self._term(awaited, version + 1)
         yield from exists(notice, watch=True)
 
-    def heard(self, path: str) -> bool:
-        """Returns True if the watch that fired on `path` announces a hand-over to this participant.
+    def is_handover(self, path: str) -> bool:
+        """Returns True if the watch that fired on `path` announces a hand-over; keeps its term for the claim.
 
         The transaction of a hand-over raises the epoch for this latch and deletes the leader's latch. So the
         token is known without a read.
@@ -131,21 +131,25 @@ class EpochClaimant:
         if hanging is not None:
             return latch_m.Barred(hanging)
         latch = self._paths.latch(node.name)
-        spent = 0 if self._last is None else self._last.epoch
-        if handed_over is not None and handed_over.token.latch == latch and handed_over.epoch > spent:
+        last_own_epoch = 0 if self._last is None else self._last.epoch
+        if (
+            handed_over is not None
+            and handed_over.token.latch == latch
+            and handed_over.epoch > last_own_epoch
+        ):
             return self._took(handed_over, by_us=False)
         for _ in range(_CLAIM_TRIES):
             try:
-                stands, version = yield from self._read_epoch()
+                stored, version = yield from self._read_epoch()
             except (EpochWentBackwardsError, RecordError) as exc:
                 return latch_m.Barred(str(exc))
             token = None if self._last is None else self._last.token
             if token is not None and token.latch == latch and version < token.version:
                 # The epoch node was deleted and created again: with this latch, an old token could be valid.
                 return latch_m.Barred(f"{self._paths.epoch} was replaced; this participant needs a new latch")
-            if stands.latch == node.name and stands.epoch > spent:
-                return self._took(self._term(stands, version), by_us=False)
-            raised = EpochRecord(stands.epoch + 1, node.name, stands.schema)
+            if stored.latch == node.name and stored.epoch > last_own_epoch:
+                return self._took(self._term(stored, version), by_us=False)
+            raised = EpochRecord(stored.epoch + 1, node.name, stored.schema)
             raising = SetData(self._paths.epoch, encode_epoch(raised), version)
             try:
                 _, stat = yield from transaction(Check(latch), raising)

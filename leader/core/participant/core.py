@@ -120,7 +120,7 @@ class ParticipantCore:
                 first = at
         return first
 
-    def heard(self, path: str, gone: bool) -> Steps[None]:
+    def watch_fired(self, path: str, gone: bool) -> Steps[None]:
         """Handle a watch that fired on `path`: read again. `gone` (deleted) matters for a latch node only."""
         if isinstance(self.state, m.Leading) and path in (self.paths.leader, self.paths.control):
             yield from self.handle(m.WatchFired())
@@ -128,12 +128,12 @@ class ParticipantCore:
         latch = self._latch
         if path == self.paths.leader or latch is None:
             return
-        if self._claimant.heard(path):
+        if self._claimant.is_handover(path):
             yield from self._settle(latch.handed_over())
         elif path.startswith(self.paths.queue):
-            yield from self._settle(latch.heard(path, gone))
+            yield from self._settle(latch.watch_fired(path, gone))
         elif isinstance(latch.state, latch_m.Waiting):  # `control` or a card: matters only to a waiting latch
-            yield from self._settle(latch.heard(path, gone=False))
+            yield from self._settle(latch.watch_fired(path, gone=False))
 
     def link(self, event: latch_m.LinkEvent) -> Steps[None]:
         """Handle a change of the session's state."""
@@ -360,7 +360,7 @@ class ParticipantCore:
         if isinstance(event, m.LatchGained):
             self._trouble = None
         if isinstance(event, m.LatchGained | m.LatchVetoed):
-            self._card.heard(event)
+            self._card.note_lock(event)
         elif isinstance(event, _TROUBLE):
             self._trouble = event.reason
             _log.warning("election_trouble", state=type(self.state).__name__, reason=event.reason)

@@ -87,7 +87,7 @@ class CardKeeper:
             self.card = replace(self.card, queues=not is_out)
             self.soon()
 
-    def heard(self, event: m.LatchGained | m.LatchVetoed) -> None:
+    def note_lock(self, event: m.LatchGained | m.LatchVetoed) -> None:
         """Note that the lock was gained or vetoed.
 
         After a veto without `at_once`, the others do not wait for this participant until its next try.

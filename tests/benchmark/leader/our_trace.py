@@ -18,7 +18,7 @@ def install(trace: Trace) -> None:
     def handles(_core: ParticipantCore, event: Any) -> None:
         trace.note(f"handles {type(event).__name__}")
 
-    before(ParticipantCore, "heard", hears)
+    before(ParticipantCore, "watch_fired", hears)
     before(ParticipantCore, "handle", handles)
     before(Callbacks, "ask", lambda *_: trace.note("asks the guard"))
     before(Callbacks, "elected", lambda *_: trace.note("tells elected"))

@@ -125,10 +125,10 @@ class HandDriven:
 
     def begin_to_hear_of_the_end_of(self, path: str) -> None:
         """The same, but stop before the first request."""
-        self._begin(self.core.heard(path, True))
+        self._begin(self.core.watch_fired(path, True))
 
     def _hear(self, path: str, gone: bool) -> None:
-        self._begin(self.core.heard(path, gone))
+        self._begin(self.core.watch_fired(path, gone))
         self.finish()
 
     def expire(self) -> None:
