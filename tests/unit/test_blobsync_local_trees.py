@@ -237,6 +237,20 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
     assert contents(local.materialise(release.manifest.ref)) == FILES
 
 
+def test_damaged_large_executable_makes_no_tree_and_goes_to_quarantine(local: LocalStore) -> None:
+    release = fill(local, sample({"tool": LARGE}, executable={"tool"}))
+    (blob,) = release.objects
+    flip_a_byte_unseen(local.object_path(blob))
+    assert local.has(blob)
+
+    with pytest.raises(BlobMissingError):
+        local.materialise(release.manifest.ref)
+    assert local.missing(release.known).objects == (blob,)
+    assert len(list((local.root / "quarantine").iterdir())) == 1
+    fill(local, release)
+    assert contents(local.materialise(release.manifest.ref)) == {"tool": LARGE}
+
+
 def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalStore, release: Sample) -> None:
     local.materialise(release.manifest.ref)
     told: list[int] = []
