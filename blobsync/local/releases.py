@@ -14,7 +14,7 @@ from pathlib import Path
 
 from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
-from blobsync.local.disk import FileIdentity, identity, regular
+from blobsync.local.disk import UNREADABLE, FileIdentity, identity, regular
 from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
@@ -129,7 +129,7 @@ class Release:
 
         Raises:
             BlobMissingError: the release was kept, but its manifest is now damaged or missing.
-            OSError: the disk failed.
+            LocalStoreError: the disk failed.
         """
         if self._manifest is not None:
             return self._manifest
@@ -171,7 +171,9 @@ def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
 
 
 class ReleaseFiles:
-    """Kept releases. A damaged file goes to quarantine, and its release counts as not kept.
+    """Kept releases. A damaged or unreadable file goes to quarantine.
+
+    Without its manifest or layout, a release counts as not kept.
 
     Args:
         base: The store.
@@ -214,15 +216,20 @@ class ReleaseFiles:
         manifest = self.manifest(ref)
         return None if manifest is None else Release(manifest, layout)
 
+    def is_listed(self, ref: ReleaseRef) -> bool:
+        """See `blobsync.LocalStore.is_listed`."""
+        return self._path(ref, ".json").exists() and self._path(ref, ".layout").exists()
+
     def _need(self, ref: ReleaseRef) -> Manifest:
-        manifest = self.manifest(ref)
+        with self._base.disk.errors(f"reading the manifest of {ref}"):
+            manifest = self.manifest(ref)
         if manifest is None:
             raise BlobMissingError(f"the manifest of {ref} is not here any more; sync the release again")
         return manifest
 
     def _record(self, ref: ReleaseRef, layout: bytes) -> KeptRecord | None:
         """The record; None: there is none for this layout, or the manifest's file has another size."""
-        read, manifest = _read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
+        read, manifest = self._read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
         if read is None or manifest is None:
             return None
         record = KeptRecord.parse(read[0], release=ref.digest, layout=hashlib.sha256(layout).hexdigest())
@@ -231,7 +238,7 @@ class ReleaseFiles:
     def manifest(self, ref: ReleaseRef) -> Manifest | None:
         """The manifest of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".json")
-        read = _read(path)
+        read = self._read(path)
         if read is None:
             return None
         data, found = read
@@ -256,7 +263,7 @@ class ReleaseFiles:
     def layout(self, ref: ReleaseRef) -> Layout | None:
         """The layout of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".layout")
-        read = _read(path)
+        read = self._read(path)
         if read is None:
             return None
         try:
@@ -276,12 +283,17 @@ class ReleaseFiles:
     def _path(self, ref: ReleaseRef, suffix: str) -> Path:
         return self._base.root / "releases" / ref.name / f"{ref.digest}{suffix}"
 
-
-def _read(path: Path) -> tuple[bytes, FileIdentity] | None:
-    if regular(path) is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return file.read(), identity(os.fstat(file.fileno()))
-    except FileNotFoundError:  # it has just been collected
-        return None
+    def _read(self, path: Path) -> tuple[bytes, FileIdentity] | None:
+        """Bytes and identity of a file; None: it is missing or unreadable."""
+        if regular(path) is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                return file.read(), identity(os.fstat(file.fileno()))
+        except FileNotFoundError:  # it has just been collected
+            return None
+        except OSError as exc:
+            if exc.errno not in UNREADABLE:
+                raise
+            self._base.quarantine(path, f"it cannot be read: {exc}")
+            return None

@@ -194,6 +194,15 @@ class LocalStore:
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
 
+    def is_listed(self, ref: ReleaseRef) -> bool:
+        """True if `releases` lists it: manifest and layout are on the disk. They are not read.
+
+        Raises:
+            LocalStoreError: the disk failed.
+        """
+        with self._base.disk.errors(f"looking for the manifest of {ref}"):
+            return self._releases.is_listed(ref)
+
     def is_here(self, ref: ReleaseRef) -> bool:
         """True if a release is complete here and verified. Needs no object store.
 
@@ -264,12 +273,12 @@ class LocalStore:
             What the release lacks now.
 
         Raises:
-            BlobMissingError: it was not kept.
+            BlobMissingError: it was not kept, or its manifest or layout is damaged.
+            InvalidLayoutError, InvalidManifestError: see `missing`.
             LocalStoreError: the disk failed.
         """
         kept = self._kept(ref)
-        with self._base.disk.errors(f"reading the manifest of {ref}"):
-            manifest = kept.manifest
+        manifest = kept.manifest
         for item in kept.objects:
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)

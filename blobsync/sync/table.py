@@ -179,7 +179,7 @@ class SyncTable:
             self._reorder(release.missing, now_s)
 
     def damaged(self, name: str, now_s: float) -> None:
-        """Note that an object, or the manifest of that digest, went to quarantine: its releases are due."""
+        """Note damage in an object, or in manifest or layout of the release of that digest: look again."""
         self._quarantined_count += 1
         for ref, release in self._releases.items():
             objects = () if release.known is None else release.known.objects
