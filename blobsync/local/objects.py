@@ -125,7 +125,10 @@ class ObjectFiles:
     def check(
         self, item: StoredObject, *, from_disk: bool = False, on_progress: OnProgress = ignore_progress
     ) -> bool:
-        """Hash the object; the index is not used. A damaged file goes to quarantine.
+        """Hash the object, even if the index has its file as verified. A damaged file goes to quarantine.
+
+        The index decides only whether the members of a pack are hashed, too; see `_was_whole`. An intact file
+        is noted in it.
 
         Args:
             item: The object.

@@ -91,7 +91,7 @@ class KeptRecord:
 class Release:
     """A release on this host: its manifest, and the packs that contain its small files.
 
-    If it was complete here once (`recorded`), its manifest is read from the disk only when it is needed.
+    If it has a valid record (`recorded`), its manifest is read from the disk only when it is needed.
     Otherwise the manifest is in memory. Two are equal if release and layout are.
 
     Args:
@@ -112,7 +112,7 @@ class Release:
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
     ) -> Release:
-        """A release that was complete here once. `read` returns its manifest, each time it is needed."""
+        """A kept release with its record. `read` returns its manifest, each time it is needed."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
         made._record, made._read = record, read
@@ -120,7 +120,11 @@ class Release:
 
     @property
     def is_recorded(self) -> bool:
-        """True if it was complete here once: then all its files are here if all its objects are."""
+        """True if it was read with a valid record, which is written when all files were found in the objects.
+
+        Then all its files are here if all its objects are. False for a release from the object store, and for
+        a kept one whose record is lost or damaged.
+        """
         return self._read is not None
 
     @property

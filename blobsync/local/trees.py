@@ -88,7 +88,7 @@ class Trees:
     def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
         """Hash those files of the tree that are not links to blobs, from the disk.
 
-        A damaged file goes to quarantine. Then the tree is made again when it is asked for.
+        A damaged file goes to quarantine. The tree lacks it until `materialise` makes the tree again.
         """
         folder = self.path(manifest.digest)
         if _inode(folder) is not None:
