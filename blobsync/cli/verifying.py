@@ -13,13 +13,12 @@ from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
 from blobsync.cli.main import Exit, main
 from blobsync.cli.options import NO_BUCKET, Setting, command_of
-from blobsync.cli.output import Show, bars, size
+from blobsync.cli.output import DAMAGED_RELEASE, Show, bars, size
 from blobsync.errors import (
     BlobMissingError,
     BlobSyncConfigError,
     InvalidLayoutError,
     InvalidManifestError,
-    ReleaseAbsentError,
 )
 from blobsync.local.objects import MissingObjects
 from blobsync.local.store import LocalStore
@@ -92,9 +91,7 @@ def _verify_kept(local: LocalStore, ref: ReleaseRef, show: Show, rate: float | N
         ReleaseAbsentError: the store does not keep the release.
         LocalStoreError: the disk failed.
     """
-    if not local.is_listed(ref):
-        raise ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
-    kept = local.kept(ref)
+    kept = refs.undamaged_in_store(local, ref)
     if kept is None:
         return None
     try:
@@ -105,7 +102,7 @@ def _verify_kept(local: LocalStore, ref: ReleaseRef, show: Show, rate: float | N
 
 def _verdict(missing: MissingObjects | None) -> str:
     if missing is None:
-        return "its manifest or layout is damaged"
+        return DAMAGED_RELEASE
     return f"{len(missing.artifacts)} files are damaged or missing" if missing else "all is well"
 
 

@@ -166,6 +166,26 @@ def test_verify_reports_a_damaged_document_and_goes_on_with_the_other_releases(
     assert {name: one["damaged"] for name, one in found.items()} == {"p": [], "q": []}
 
 
+def test_status_reports_a_damaged_layout_and_goes_on_with_the_other_releases(tmp_path: Path) -> None:
+    p, q = sample({"a": b"1"}, name="p"), sample({"b": b"2"}, name="q")
+    with LocalStore(tmp_path) as local:
+        fill(local, p)
+        fill(local, q)
+    overwrite(document(tmp_path, p.manifest.ref, ".layout"), b"{}")
+
+    done = CliRunner().invoke(main, ["status", "--store", str(tmp_path), "-o", "json"])
+
+    assert done.exit_code == Exit.PROBLEM
+    found = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])["releases"]}
+    assert {name: one["kept"] for name, one in found.items()} == {"p": False, "q": True}
+    assert (found["q"]["files"], found["q"]["missing"]) == (1, 0)
+
+    overwrite(document(tmp_path, q.manifest.ref, ".layout"), b"{}")
+    done = CliRunner().invoke(main, ["status", "--store", str(tmp_path)])
+    assert done.exit_code == Exit.PROBLEM
+    assert "its manifest or layout is damaged" in done.stdout
+
+
 def test_verify_of_a_release_that_is_not_here_is_no_damage(tmp_path: Path) -> None:
     with LocalStore(tmp_path) as local:
         fill(local, sample({"a": b"1"}, name="p"))
