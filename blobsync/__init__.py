@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from blobsync.local.disk_state import DiskCondition, DiskState
     from blobsync.local.gc import GcReport, gc
     from blobsync.local.store import LocalStore
-    from blobsync.memory import give_back_large_blocks
+    from blobsync.malloc import give_back_large_blocks
     from blobsync.progress import Phase, Progress, SyncProgress
     from blobsync.publishing.publisher import PublishedRelease, publish
     from blobsync.publishing.sources import SourceFile, collect
@@ -152,7 +152,7 @@ _NAMES = {
     "local.disk_state": "DiskCondition DiskState",
     "local.gc": "GcReport gc",
     "local.store": "LocalStore",
-    "memory": "give_back_large_blocks",
+    "malloc": "give_back_large_blocks",
     "progress": "Phase Progress SyncProgress",
     "publishing.publisher": "PublishedRelease publish",
     "publishing.sources": "SourceFile collect",

@@ -6,7 +6,7 @@ import sys
 
 from blobsync.cli.main import main
 from blobsync.log import log_errors_alone
-from blobsync.memory import give_back_large_blocks
+from blobsync.malloc import give_back_large_blocks
 
 
 def _to_stderr() -> None:

@@ -15,7 +15,7 @@ from blobsync.retry import RetryPolicy, call_retrying
 
 Result = TypeVar("Result")
 
-CHUNK_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 """Largest piece that `read` yields."""
 
 
@@ -68,9 +68,9 @@ class ObjectStore(Protocol):
     """
 
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
-        """Stream an object, or a range of it, in chunks of at most `CHUNK_BYTES`.
+        """Stream an object, or a range of it, in pieces of at most `PIECE_BYTES`.
 
-        The request is made when the first chunk is asked for. A range is cut where the object ends; one that
+        The request is made when the first piece is asked for. A range is cut where the object ends; one that
         begins there or beyond, or has no bytes, is empty.
 
         Args:
@@ -94,7 +94,7 @@ class ObjectStore(Protocol):
             fd: A regular file, open for writing, not for appending.
             start: The first byte, in the object and in the file.
             size_bytes: Number of bytes; above 0.
-            on_progress: Called with the size of each piece, of at most `CHUNK_BYTES`, after it was written.
+            on_progress: Called with the size of each piece, of at most `PIECE_BYTES`, after it was written.
                 While nothing is received, it is called with 0, about once a second. Its exceptions pass
                 through.
 
@@ -108,8 +108,8 @@ class ObjectStore(Protocol):
     def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
         """Create or replace an object. Readers see all of it or nothing.
 
-        A large one may be sent in parts. If that breaks off, or `on_progress` raises, the parts may stay as
-        an unfinished upload. The next `write` of the same bytes to this key continues it, `abandon_uploads`
+        A large one may be sent in parts. If that breaks off, or `on_progress` raises, the parts stay as an
+        unfinished upload. The next `write` of the same bytes to this key continues it, `abandon_uploads`
         removes it.
 
         Args:

@@ -29,6 +29,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+DAMAGED_RELEASE = "its manifest or layout is damaged"
+"""Shown for a release of which nothing else is known."""
+
+
 def is_watched() -> bool:
     """True if standard error is a terminal."""
     return sys.stderr.isatty()

@@ -54,8 +54,23 @@ def kept_in_store(local: LocalStore, ref: ReleaseRef) -> Release:
     """
     kept = local.kept(ref)
     if kept is None:
-        raise ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
+        raise _not_kept(local, ref)
     return kept
+
+
+def undamaged_in_store(local: LocalStore, ref: ReleaseRef) -> Release | None:
+    """A release that a store keeps; None: its manifest or layout is damaged, and was moved to quarantine.
+
+    Raises:
+        ReleaseAbsentError: the store does not keep the release.
+    """
+    if not local.is_listed(ref):
+        raise _not_kept(local, ref)
+    return local.kept(ref)
+
+
+def _not_kept(local: LocalStore, ref: ReleaseRef) -> ReleaseAbsentError:
+    return ReleaseAbsentError(f"{ref} is not kept in {local.root}; sync it first")
 
 
 def _parts(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from blobsync.bucket.ports import ObjectStore
 from blobsync.cli import refs
 from blobsync.cli.main import Exit, main
 from blobsync.cli.options import Setting, command_of
-from blobsync.cli.output import bars, is_watched, size, table
+from blobsync.cli.output import DAMAGED_RELEASE, bars, is_watched, size, table
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import call_retrying
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
@@ -84,7 +84,8 @@ def sync(
 def status(setting: Setting, release: tuple[str, ...]) -> int:
     """List the releases that the local store keeps, and how many files of each are missing.
 
-    Looks at files without reading them, and uses no bucket. Exit code 1: something is missing.
+    Compares only size, time and inode of files that were verified; `verify` reads them. Uses no bucket. Exit
+    code 1: something is missing, or a damaged manifest or layout was found ("kept" is false).
     """
     with setting.store() as local:
         wanted = [refs.in_store(local, text) for text in release] or local.releases()
@@ -96,12 +97,12 @@ def status(setting: Setting, release: tuple[str, ...]) -> int:
             f"{one['name']}@{one['digest'][:12]}",
             str(one["files"]),
             size(one["size_bytes"]),
-            str(one["missing"]),
+            str(one["missing"]) if one["kept"] else DAMAGED_RELEASE,
         )
         for ref, one in zip(wanted, data, strict=True)
     ]
     setting.say({"releases": data, "disk": {"ok": disk.ok, "reason": disk.reason}}, table(rows))
-    return Exit.OK if all(one["missing"] == 0 for one in data) else Exit.PROBLEM
+    return Exit.OK if all(one["kept"] and one["missing"] == 0 for one in data) else Exit.PROBLEM
 
 
 def _found(setting: Setting, store: ObjectStore, text: str) -> ReleaseRef:
@@ -173,12 +174,12 @@ def _data(release: ReleaseReadiness) -> dict[str, Any]:
 
 
 def _standing(local: LocalStore, ref: ReleaseRef) -> dict[str, Any]:
-    kept = refs.kept_in_store(local, ref)
-    missing = local.missing(kept)
+    kept = refs.undamaged_in_store(local, ref)
     return {
         "name": ref.name,
         "digest": ref.digest,
-        "files": len(kept.manifest.artifacts),
-        "size_bytes": kept.manifest.size_bytes,
-        "missing": len(missing.artifacts),
+        "kept": kept is not None,
+        "files": kept.record.file_count if kept is not None else 0,
+        "size_bytes": kept.record.size_bytes if kept is not None else 0,
+        "missing": len(local.missing(kept).artifacts) if kept is not None else 0,
     }

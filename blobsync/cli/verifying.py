@@ -13,8 +13,15 @@ from blobsync.bucket.releases import list_names, list_releases
 from blobsync.cli import refs
 from blobsync.cli.main import Exit, main
 from blobsync.cli.options import NO_BUCKET, Setting, command_of
-from blobsync.cli.output import Show, bars, size
-from blobsync.errors import BlobSyncConfigError
+from blobsync.cli.output import DAMAGED_RELEASE, Show, bars, size
+from blobsync.errors import (
+    BlobMissingError,
+    BlobSyncConfigError,
+    InvalidLayoutError,
+    InvalidManifestError,
+)
+from blobsync.local.objects import MissingObjects
+from blobsync.local.store import LocalStore
 from blobsync.progress import Throttle
 from blobsync.release.manifest import ReleaseRef
 
@@ -43,8 +50,9 @@ def probe(setting: Setting) -> int:
 def verify(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:
     """Check each RELEASE, or all releases. With --store in the local store, else in the bucket.
 
-    In the local store, every byte is read. Damaged files go to quarantine, and `sync` fetches them again. In
-    the bucket, nothing is changed; `publish --repair` of the same files repairs the release. Exit code 1:
+    In the local store, every byte is read. Damaged files go to quarantine, and `sync` fetches them again. If
+    the manifest or layout of a release is damaged ("kept" is false), its files are not checked. In the
+    bucket, nothing is changed; `publish --repair` of the same files repairs the release. Exit code 1:
     something is damaged or missing.
     """
     if setting.means_bucket:
@@ -57,24 +65,45 @@ def verify(setting: Setting, release: tuple[str, ...], rate: float | None, deep:
 def _verify_store(setting: Setting, release: tuple[str, ...], rate: float | None) -> int:
     with setting.store() as local:
         wanted = [refs.in_store(local, text) for text in release] or local.releases()
-        found = {}
         with bars() as show:
-            for ref in wanted:
-                kept = refs.kept_in_store(local, ref)
-                on_progress = _meter(show, kept.manifest.size_bytes, rate)
-                found[ref] = local.verify(ref, on_progress=on_progress)
+            found = {ref: _verify_kept(local, ref, show, rate) for ref in wanted}
     data = [
-        {"name": ref.name, "digest": ref.digest, "damaged": [item.path for item in missing.artifacts]}
+        {
+            "name": ref.name,
+            "digest": ref.digest,
+            "kept": missing is not None,
+            "damaged": [] if missing is None else [item.path for item in missing.artifacts],
+        }
         for ref, missing in found.items()
     ]
-    lines = [
-        f"{ref}: {len(missing.artifacts)} files are damaged or missing" if missing else f"{ref}: all is well"
-        for ref, missing in found.items()
-    ]
-    if any(found.values()):
+    lines = [f"{ref}: {_verdict(missing)}" for ref, missing in found.items()]
+    damaged = any(missing is None or missing for missing in found.values())
+    if damaged:
         lines.append("`sync` fetches what is damaged or missing")
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.PROBLEM if any(found.values()) else Exit.OK
+    return Exit.PROBLEM if damaged else Exit.OK
+
+
+def _verify_kept(local: LocalStore, ref: ReleaseRef, show: Show, rate: float | None) -> MissingObjects | None:
+    """What a release lacks in a local store; None: its manifest or layout is damaged.
+
+    Raises:
+        ReleaseAbsentError: the store does not keep the release.
+        LocalStoreError: the disk failed.
+    """
+    kept = refs.undamaged_in_store(local, ref)
+    if kept is None:
+        return None
+    try:
+        return local.verify(ref, on_progress=_meter(show, kept.record.size_bytes, rate))
+    except (BlobMissingError, InvalidLayoutError, InvalidManifestError):
+        return None
+
+
+def _verdict(missing: MissingObjects | None) -> str:
+    if missing is None:
+        return DAMAGED_RELEASE
+    return f"{len(missing.artifacts)} files are damaged or missing" if missing else "all is well"
 
 
 def _verify_bucket(setting: Setting, release: tuple[str, ...], rate: float | None, deep: bool) -> int:

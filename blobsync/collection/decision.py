@@ -72,7 +72,7 @@ class Reason(StrEnum):
     YOUNG = "young"  # it was written lately
     CONDEMNED_NOW = "condemned_now"  # nothing needs it: this run condemned it
     GRACE = "grace"  # nothing needs it: an earlier run condemned it, and the grace lasts
-    LATER = "later"  # nothing needs it, but the tombstone is full: its turn comes
+    LATER = "later"  # nothing needs it, but the tombstone is full: a later run condemns it
 
 
 ROOT_REASONS = (Reason.WANTED, Reason.LEASED, Reason.NEWEST, Reason.RECENT)

@@ -20,6 +20,8 @@ _BUFFER_BYTES = 1 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+UNREADABLE = frozenset({errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP})
+"""Errors of a file that cannot be read, such as a bad sector. Such a file counts as damaged."""
 
 
 class FileIdentity(NamedTuple):

@@ -6,7 +6,6 @@ Thread-safe.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import os
 import threading
@@ -27,15 +26,13 @@ from blobsync.errors import (
     InvalidPackError,
     ReleaseAbsentError,
 )
-from blobsync.local.disk import FileIdentity, FileReader, identity, opened, regular
+from blobsync.local.disk import UNREADABLE, FileIdentity, FileReader, identity, opened, regular
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import PACKED_BYTES, Artifact, Blob, Manifest, chunk_count
 from blobsync.release.pack import Frame, FrameReader, members_of
 
-_UNREADABLE = {errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP}
-"""Errors of a file that cannot be read, such as a bad sector. Such a file counts as damaged."""
 _PIECE_BYTES = 1 << 20
 _WHOLE_PACK_SHARE = 0.25
 """If more than this share of a pack's stored bytes is needed, the whole pack is hashed, which is cheaper."""
@@ -128,7 +125,10 @@ class ObjectFiles:
     def check(
         self, item: StoredObject, *, from_disk: bool = False, on_progress: OnProgress = ignore_progress
     ) -> bool:
-        """Hash the object; the index is not used. A damaged file goes to quarantine.
+        """Hash the object, even if the index has its file as verified. A damaged file goes to quarantine.
+
+        The index decides only whether the members of a pack are hashed, too; see `_was_whole`. An intact file
+        is noted in it.
 
         Args:
             item: The object.
@@ -170,7 +170,7 @@ class ObjectFiles:
             self.base.quarantine(path, str(exc))
             return False
         except OSError as exc:
-            if exc.errno not in _UNREADABLE:
+            if exc.errno not in UNREADABLE:
                 raise
             self.base.quarantine(path, f"it cannot be read: {exc}")
             return False

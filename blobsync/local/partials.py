@@ -3,8 +3,8 @@
 A process that is stopped, or whose container is frozen, keeps its locks, and would block the object for all
 other processes of its host. So a thread of the owner touches the file every `BEAT_S`. If a process sees that
 a file was not touched for `STALLED_AFTER_S`, by its own clock, it receives the object into another file,
-`<name>.2`; the first file stays with its owner. A slow owner that runs touches its file, so no object is
-fetched twice because of a slow server, network or disk. When a stopped owner wakes up, it finds the object
+`<name>.2` to `.4`; the first file stays with its owner. A slow owner that runs touches its file, so no object
+is fetched twice because of a slow server, network or disk. When a stopped owner wakes up, it finds the object
 here and deletes its own file, or replaces the object by the same verified bytes.
 
 The thread, `blobsync-partials`, runs while anything is received.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
-from blobsync.local.disk import FileIdentity, identity, regular
+from blobsync.local.disk import UNREADABLE, FileIdentity, identity, regular
 from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
@@ -91,7 +91,7 @@ class KeptRecord:
 class Release:
     """A release on this host: its manifest, and the packs that contain its small files.
 
-    If it was complete here once (`recorded`), its manifest is read from the disk only when it is needed.
+    If it has a valid record (`recorded`), its manifest is read from the disk only when it is needed.
     Otherwise the manifest is in memory. Two are equal if release and layout are.
 
     Args:
@@ -112,7 +112,7 @@ class Release:
     def recorded(
         cls, ref: ReleaseRef, layout: Layout, record: KeptRecord, read: Callable[[], Manifest]
     ) -> Release:
-        """A release that was complete here once. `read` returns its manifest, each time it is needed."""
+        """A kept release with its record. `read` returns its manifest, each time it is needed."""
         made = object.__new__(cls)
         made.ref, made.layout, made._manifest = ref, layout, None
         made._record, made._read = record, read
@@ -120,7 +120,11 @@ class Release:
 
     @property
     def is_recorded(self) -> bool:
-        """True if it was complete here once: then all its files are here if all its objects are."""
+        """True if it was read with a valid record, which is written when all files were found in the objects.
+
+        Then all its files are here if all its objects are. False for a release from the object store, and for
+        a kept one whose record is lost or damaged.
+        """
         return self._read is not None
 
     @property
@@ -129,7 +133,7 @@ class Release:
 
         Raises:
             BlobMissingError: the release was kept, but its manifest is now damaged or missing.
-            OSError: the disk failed.
+            LocalStoreError: the disk failed.
         """
         if self._manifest is not None:
             return self._manifest
@@ -171,7 +175,9 @@ def _record_of(manifest: Manifest, layout: Layout) -> KeptRecord:
 
 
 class ReleaseFiles:
-    """Kept releases. A damaged file goes to quarantine, and its release counts as not kept.
+    """Kept releases. A damaged or unreadable file goes to quarantine.
+
+    Without its manifest or layout, a release counts as not kept.
 
     Args:
         base: The store.
@@ -214,15 +220,20 @@ class ReleaseFiles:
         manifest = self.manifest(ref)
         return None if manifest is None else Release(manifest, layout)
 
+    def is_listed(self, ref: ReleaseRef) -> bool:
+        """See `blobsync.LocalStore.is_listed`."""
+        return self._path(ref, ".json").exists() and self._path(ref, ".layout").exists()
+
     def _need(self, ref: ReleaseRef) -> Manifest:
-        manifest = self.manifest(ref)
+        with self._base.disk.errors(f"reading the manifest of {ref}"):
+            manifest = self.manifest(ref)
         if manifest is None:
             raise BlobMissingError(f"the manifest of {ref} is not here any more; sync the release again")
         return manifest
 
     def _record(self, ref: ReleaseRef, layout: bytes) -> KeptRecord | None:
         """The record; None: there is none for this layout, or the manifest's file has another size."""
-        read, manifest = _read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
+        read, manifest = self._read(self._path(ref, ".record")), regular(self._path(ref, ".json"))
         if read is None or manifest is None:
             return None
         record = KeptRecord.parse(read[0], release=ref.digest, layout=hashlib.sha256(layout).hexdigest())
@@ -231,7 +242,7 @@ class ReleaseFiles:
     def manifest(self, ref: ReleaseRef) -> Manifest | None:
         """The manifest of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".json")
-        read = _read(path)
+        read = self._read(path)
         if read is None:
             return None
         data, found = read
@@ -256,7 +267,7 @@ class ReleaseFiles:
     def layout(self, ref: ReleaseRef) -> Layout | None:
         """The layout of a kept release; None: it is missing or damaged."""
         path = self._path(ref, ".layout")
-        read = _read(path)
+        read = self._read(path)
         if read is None:
             return None
         try:
@@ -276,12 +287,17 @@ class ReleaseFiles:
     def _path(self, ref: ReleaseRef, suffix: str) -> Path:
         return self._base.root / "releases" / ref.name / f"{ref.digest}{suffix}"
 
-
-def _read(path: Path) -> tuple[bytes, FileIdentity] | None:
-    if regular(path) is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return file.read(), identity(os.fstat(file.fileno()))
-    except FileNotFoundError:  # it has just been collected
-        return None
+    def _read(self, path: Path) -> tuple[bytes, FileIdentity] | None:
+        """Bytes and identity of a file; None: it is missing or unreadable."""
+        if regular(path) is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                return file.read(), identity(os.fstat(file.fileno()))
+        except FileNotFoundError:  # it has just been collected
+            return None
+        except OSError as exc:
+            if exc.errno not in UNREADABLE:
+                raise
+            self._base.quarantine(path, f"it cannot be read: {exc}")
+            return None

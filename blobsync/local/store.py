@@ -194,6 +194,15 @@ class LocalStore:
         with self._base.disk.errors(f"reading the manifest of {ref}"):
             return self._releases.kept(ref)
 
+    def is_listed(self, ref: ReleaseRef) -> bool:
+        """True if `releases` lists it: manifest and layout are on the disk. They are not read.
+
+        Raises:
+            LocalStoreError: the disk failed.
+        """
+        with self._base.disk.errors(f"looking for the manifest of {ref}"):
+            return self._releases.is_listed(ref)
+
     def is_here(self, ref: ReleaseRef) -> bool:
         """True if a release is complete here and verified. Needs no object store.
 
@@ -252,9 +261,9 @@ class LocalStore:
             yield from read_file(self._objects, kept.manifest, kept.layout, path)
 
     def verify(self, ref: ReleaseRef, *, on_progress: OnProgress = ignore_progress) -> MissingObjects:
-        """Hash all objects of a kept release, and its tree, from the disk. The index is not used.
+        """Hash all objects of a kept release, and its tree, from the disk, even if they were verified before.
 
-        Damaged files go to quarantine. A damaged file of the tree is no loss: the tree is made again.
+        Damaged files go to quarantine. For those of the tree: see `scrub_tree`.
 
         Args:
             ref: The release.
@@ -264,19 +273,19 @@ class LocalStore:
             What the release lacks now.
 
         Raises:
-            BlobMissingError: it was not kept.
+            BlobMissingError: it was not kept, or its manifest or layout is damaged.
+            InvalidLayoutError, InvalidManifestError: see `missing`.
             LocalStoreError: the disk failed.
         """
         kept = self._kept(ref)
-        with self._base.disk.errors(f"reading the manifest of {ref}"):
-            manifest = kept.manifest
+        manifest = kept.manifest
         for item in kept.objects:
             self.scrub_object(item, on_progress=on_progress)
         self.scrub_tree(manifest, on_progress=on_progress)
         return self.missing(Release(manifest, kept.layout))
 
     def scrub_object(self, item: StoredObject, *, on_progress: OnProgress = ignore_progress) -> bool:
-        """Hash one object from the disk; the index is not used. A damaged object goes to quarantine.
+        """Hash one object from the disk, even if it was verified before. A damaged one goes to quarantine.
 
         Args:
             item: Object of a kept release.
@@ -296,7 +305,8 @@ class LocalStore:
     def scrub_tree(self, manifest: Manifest, *, on_progress: OnProgress = ignore_progress) -> None:
         """Hash those files of a release's tree that are not links to blobs, from the disk.
 
-        A damaged file goes to quarantine. Nothing is lost: the tree is made again when it is asked for.
+        A damaged file goes to quarantine. Until `materialise` makes the tree again, the tree lacks this file,
+        also for a program that is reading the tree.
 
         Raises:
             LocalStoreError: the disk failed.

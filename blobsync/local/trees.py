@@ -14,7 +14,7 @@ from pathlib import Path
 
 from blobsync.bucket.ports import OnProgress
 from blobsync.bucket.verification import verify_object
-from blobsync.errors import BlobMissingError, CorruptPackError, InvalidPackError
+from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidPackError
 from blobsync.local.disk import (
     FOLDER,
     READ_ONLY,
@@ -33,7 +33,7 @@ from blobsync.local.disk import (
 from blobsync.local.objects import ObjectFiles, packed
 from blobsync.local.store_context import StoreContext
 from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord, damaged_files, verified_record
-from blobsync.release.layout import Layout, Pack
+from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import Artifact, Manifest
 
 _TRIES = 3
@@ -65,7 +65,8 @@ class Trees:
         """Build the tree of a complete release, unless an intact tree exists. OSError passes through.
 
         Raises:
-            BlobMissingError: a pack was damaged or removed since it was checked.
+            BlobMissingError: a pack or large blob was damaged or removed since it was checked. A damaged one
+                is in quarantine now.
         """
         final = self.path(manifest.digest)
         for _ in range(_TRIES):
@@ -87,7 +88,7 @@ class Trees:
     def scrub(self, manifest: Manifest, on_progress: OnProgress) -> None:
         """Hash those files of the tree that are not links to blobs, from the disk.
 
-        A damaged file goes to quarantine. Then the tree is made again when it is asked for.
+        A damaged file goes to quarantine. The tree lacks it until `materialise` makes the tree again.
         """
         folder = self.path(manifest.digest)
         if _inode(folder) is not None:
@@ -111,9 +112,11 @@ class Trees:
             return _Build(self._base, self._objects, manifest, part).make(
                 self._donors(manifest), layout.packs
             )
-        except (CorruptPackError, InvalidPackError, FileNotFoundError) as exc:
-            for pack in layout.packs:
-                self._objects.check(pack)  # a damaged one goes to quarantine
+        except (CorruptBlobError, InvalidPackError, FileNotFoundError) as exc:
+            copied = {item.blob for item in manifest.artifacts if item.executable and not item.blob.is_packed}
+            read: list[StoredObject] = [*layout.packs, *copied]
+            for item in read:
+                self._objects.check(item)  # a damaged one goes to quarantine
             raise BlobMissingError(f"{manifest.ref} changed while it was materialised: {exc}") from exc
 
     def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
@@ -201,7 +204,7 @@ class _Build:
 
         Raises:
             BlobMissingError: one of the files is in no pack.
-            CorruptPackError: a pack was damaged since it was verified.
+            CorruptBlobError: a pack or large blob was damaged since it was verified.
         """
         self._base.step("tree-make")
         self._folder.mkdir(mode=FOLDER)

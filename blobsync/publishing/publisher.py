@@ -2,9 +2,9 @@
 
 The order: `_hashed` (files to manifest), `_plan` (which packs are used again), `Uploader` (what the store
 lacks), `_make_visible`. Only bytes that were hashed just before are uploaded, so a file that changes
-meanwhile is never stored under the digest of other bytes. Two publishers at once do no harm: an object is
-named by its content, or is a hint of which any version is right. After a kill, publish again: objects that
-the store has are not sent again.
+meanwhile is never stored under the digest of other bytes. Two publishers at once do no harm: packs, blobs
+and manifests are named by their content; layouts may differ, but each of them is right. After a kill, publish
+again: objects that the store has are not sent again.
 
 Threads: six called `blobsync-publish` hash, ask and upload, one called `blobsync-pack` packs, and one called
 `blobsync-publish-lease` renews the lease. All end with the call.

@@ -26,9 +26,8 @@ MAX_LAYOUTS = 8
 MAX_TABLES = 512
 """Limit of packs whose tables are read."""
 PACK_STORED_BYTES = 16 << 20
-"""A pack is closed when it has this size as stored,"""
+"""A pack is closed when it has this size as stored, or `PACK_RAW_BYTES` before compression."""
 PACK_RAW_BYTES = 32 << 20
-"""or this size before compression."""
 MAX_REUSED_PACKS = 64
 """If more packs could be reused, some files are packed again, unless the release is so large that it needs
 more packs."""

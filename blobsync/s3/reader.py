@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from blobsync.bucket.ports import CHUNK_BYTES, OnProgress, ignore_progress
+from blobsync.bucket.ports import PIECE_BYTES, OnProgress, ignore_progress
 from blobsync.errors import BlobSyncError, LocalStoreError, StoreUnavailableError
 from blobsync.retry import RetryPolicy
 from blobsync.s3.config import S3Config
@@ -79,7 +79,7 @@ class S3Reader:
         with self._asked(wanted, ignore_progress) as (connection, found):
             left = found.size_bytes
             while left:
-                piece = connection.take(min(left, CHUNK_BYTES), ignore_progress)
+                piece = connection.take(min(left, PIECE_BYTES), ignore_progress)
                 left -= len(piece)
                 yield piece
 
@@ -94,7 +94,7 @@ class S3Reader:
                 return found.size_bytes
             offset, end = wanted.start, wanted.start + found.size_bytes
             while offset < end:
-                size = connection.fill(fd, offset, min(end - offset, CHUNK_BYTES), on_progress)
+                size = connection.fill(fd, offset, min(end - offset, PIECE_BYTES), on_progress)
                 offset += size
                 on_progress(size)
             return found.size_bytes

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from blobsync.bucket.ports import CHUNK_BYTES, OnProgress
+from blobsync.bucket.ports import PIECE_BYTES, OnProgress
 from blobsync.errors import BlobSyncError, LocalStoreError
 
 _TICK_S = 1.0
@@ -161,7 +161,7 @@ class Slice(io.RawIOBase):
         """MD5 of the whole slice."""
         found = hashlib.md5(usedforsecurity=False)
         self.seek(0)
-        while chunk := self.read(CHUNK_BYTES):
+        while chunk := self.read(PIECE_BYTES):
             found.update(chunk)
         self.seek(0)
         return found.digest()

@@ -105,7 +105,7 @@ class SyncLoop:
         self._inbox.put(self._table.back_offs.retry_now)
 
     def damaged(self, name: str) -> None:
-        """Note that the scrub has moved an object to quarantine."""
+        """Note that the scrub has found damage; see `SyncTable.damaged`."""
         self._inbox.put(partial(self._table.damaged, name))
 
     def disk_turned(self) -> None:

@@ -131,8 +131,8 @@ class Readiness:
     """Size of the distinct files of each wanted release whose manifest is known. A file that several releases
     have counts once if it is above 4 MiB, otherwise once for each release."""
     quarantined_count: int = 0
-    """Objects and manifests that the scrub of this process found damaged since its start. Not counted: damage
-    that a look finds, and damage in trees."""
+    """Objects, manifests and layouts that the scrub of this process found damaged since its start. Not
+    counted: damage that a look finds, and damage in trees."""
     disk: DiskState = field(default_factory=DiskState)
     """State of the disk. While it fails, ready releases stay ready, but nothing more can be fetched."""
 

@@ -5,7 +5,8 @@ verified once in a round; the releases are in random order. Rounds begin at even
 cannot be read in that time at the allowed rate, each round follows the last one. So a flipped byte counts as
 verified for at most the longer of interval and duration of a round, plus the duration of one round, unless
 rounds are interrupted. Manifests are verified, too, but read through the page cache: if one is damaged only
-on the disk, that may be found late.
+on the disk, that may be found late. If a layout is damaged, the packs of its release are not known, so they
+are verified in the next round after the layout was written again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,10 @@ class ScrubProgress:
         done_releases: Releases that the current or else the last round has finished.
         total_releases: Number of releases of that round.
         done_objects: Packs and large files verified in that round.
-        damaged_objects: Objects moved to quarantine since the start of the process.
-        failed_objects: Objects that the disk could not read, since the start of the process.
+        damaged_objects: Objects, manifests and layouts that did not pass since the start of the process. The
+            damaged ones went to quarantine; some may have been removed or changed while they were hashed.
+        failed_objects: Objects, manifests and layouts whose check failed because of the disk, since the
+            start of the process.
         finished_rounds: Number of completed rounds since the start of the process.
         finished_at: End of the last completed round, for people.
     """
@@ -71,8 +73,8 @@ class Scrubber:
         interval: Time between the starts of two rounds, for all processes that share the store.
         bytes_per_s: Limit of the rate; None: no limit.
         stopping: Ends the thread.
-        damaged: Called on this thread with the name of each object that was moved to quarantine, or with the
-            digest of a release whose manifest was.
+        damaged: Called on this thread with the name of each object that did not pass, or with the digest of a
+            release whose manifest or layout did not; see `ScrubProgress.damaged_objects`.
     """
 
     def __init__(
@@ -145,25 +147,31 @@ class Scrubber:
         self.progress = replace(self.progress, **changes)
 
     def _scrub(self, ref: ReleaseRef, seen: set[str]) -> None:
-        for verify in self._parts(ref, seen):
-            try:
-                verify()
-            except LocalStoreError as exc:  # the disk failed; the other objects are verified nevertheless
-                self._note(failed_objects=self.progress.failed_objects + 1)
-                _log.warning("scrub_failed", release=str(ref), reason=str(exc))
+        """Verify the parts of a release that were not verified in this round."""
+        with self._failure_counted(ref):
+            if not self._local.is_listed(ref):  # it was collected during this round
+                return
+            kept = self._local.kept(ref)
+            if kept is None:  # its manifest or layout is damaged, and has just been moved to quarantine
+                self._tell_damaged(ref.digest)
+                return
+            for item in kept.objects:
+                if item.name not in seen:
+                    seen.add(item.name)
+                    with self._failure_counted(ref):
+                        self._object(item)
+            self._manifest_and_tree(kept)
 
-    def _parts(self, ref: ReleaseRef, seen: set[str]) -> Iterator[Callable[[], None]]:
-        """Calls that verify the parts of a release that were not verified in this round."""
-        kept = self._local.kept(ref)
-        if kept is None:
-            return
-        for item in kept.objects:
-            if item.name not in seen:
-                seen.add(item.name)
-                yield partial(self._object, item)
-        yield partial(self._description, kept)
+    @contextmanager
+    def _failure_counted(self, ref: ReleaseRef) -> Iterator[None]:
+        """Count and log a failure of the disk. Everything else is verified nevertheless."""
+        try:
+            yield
+        except LocalStoreError as exc:
+            self._note(failed_objects=self.progress.failed_objects + 1)
+            _log.warning("scrub_failed", release=str(ref), reason=str(exc))
 
-    def _description(self, kept: Release) -> None:
+    def _manifest_and_tree(self, kept: Release) -> None:
         """Verify the manifest, which a look does not read, and the tree of the release."""
         try:
             manifest = kept.manifest

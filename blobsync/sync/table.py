@@ -76,8 +76,10 @@ class _Release:
     """Its order among the wanted releases; None: it is not wanted."""
     awaited: bool = False
     known: Release | None = None
-    missing_files: tuple[Artifact, ...] | None = ()
-    """Missing files at the last look that succeeded; None: nothing is missing."""
+    is_complete: bool = False
+    """True if the last look found nothing missing."""
+    missing_files: tuple[Artifact, ...] = ()
+    """Missing files at the last look that succeeded. Empty also if there was none."""
     missing: set[str] = field(default_factory=set)
     """Names of the objects that are missing now."""
     fresh_layout: bool = False
@@ -179,7 +181,7 @@ class SyncTable:
             self._reorder(release.missing, now_s)
 
     def damaged(self, name: str, now_s: float) -> None:
-        """Note that an object, or the manifest of that digest, went to quarantine: its releases are due."""
+        """Note damage in an object, or in manifest or layout of the release of that digest: look again."""
         self._quarantined_count += 1
         for ref, release in self._releases.items():
             objects = () if release.known is None else release.known.objects
@@ -206,7 +208,7 @@ class SyncTable:
         if release.known != known:
             self._sizes = None
         release.known, release.fresh_layout = known, False
-        self._set_missing_files(ref, release, missing.artifacts if missing else None)
+        self._set_missing_files(ref, release, missing.artifacts, is_complete=not missing)
         self._set_missing_objects(ref, release, missing.objects, now_s)
         self._looks[ref].failures, self._looks[ref].failure = 0, None
         self._looks.ended(ref, now_s + self._look_every_s)
@@ -234,7 +236,7 @@ class SyncTable:
             return
         release = self._releases.get(job.ref)
         if release is not None:
-            self._set_missing_files(job.ref, release, release.missing_files or ())
+            self._set_missing_files(job.ref, release, release.missing_files, is_complete=False)
             self.back_offs.failed(self._looks, job.ref, failure, now_s)
 
     def readiness(self, disk: DiskState) -> Readiness:
@@ -246,7 +248,7 @@ class SyncTable:
             self._told[ref] = readiness_of(
                 ref,
                 release.known,
-                release.missing_files,
+                None if release.is_complete else release.missing_files,
                 self._looks[ref].failure,
                 {name: self._fetches[name].failure for name in release.missing},
                 {name for name in release.missing if isinstance(self._missing[name].item, Pack)},
@@ -271,10 +273,10 @@ class SyncTable:
         return self._sizes
 
     def _set_missing_files(
-        self, ref: ReleaseRef, release: _Release, files: tuple[Artifact, ...] | None
+        self, ref: ReleaseRef, release: _Release, files: tuple[Artifact, ...], *, is_complete: bool
     ) -> None:
-        self.turned = self.turned or (files is None) != (release.missing_files is None)
-        release.missing_files = files
+        self.turned = self.turned or is_complete != release.is_complete
+        release.is_complete, release.missing_files = is_complete, files
         self._dirty.add(ref)
 
     def _set_missing_objects(

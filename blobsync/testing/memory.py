@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from blobsync.bucket.ports import (
-    CHUNK_BYTES,
+    PIECE_BYTES,
     ObjectInfo,
     OnProgress,
     UnfinishedUpload,
@@ -45,13 +45,13 @@ class _Kept:
 class MemoryObjectStore:
     """See `blobsync.bucket.ports.ObjectStore`. Thread-safe.
 
-    Faults, each in effect until `heal`:
-        `unavailable`: while it is True, every call raises `StoreUnavailableError`.
+    Faults. `heal(key)` ends those of a key, except `lose`:
+        `unavailable`: while it is True, every call raises `StoreUnavailableError`. Set it to False to end it.
         `fail(key, error)`: calls for this key raise `error`.
         `corrupt(key, at)`: reads of this key return a wrong byte at that offset.
         `truncate(key, size_bytes)`: reads break off there, as when a connection is lost.
         `slow(key, pause)`: each chunk of a read comes only after a pause.
-        `lose(key)`: the object is removed; `heal` does not restore it.
+        `lose(key)`: the object is removed. Write it again to restore it.
 
     Args:
         multipart_bytes: If `on_progress` stops a `write` above this size, an unfinished upload is left;
@@ -139,8 +139,8 @@ class MemoryObjectStore:
         if len(content) > self._multipart_bytes:
             with self._lock:
                 self._uploads.setdefault(key, self._now())
-        for offset in range(0, len(content), CHUNK_BYTES):
-            on_progress(min(CHUNK_BYTES, len(content) - offset))
+        for offset in range(0, len(content), PIECE_BYTES):
+            on_progress(min(PIECE_BYTES, len(content) - offset))
         with self._lock:
             self._uploads.pop(key, None)
             self._objects[key] = _Kept(content, self._now())
@@ -207,12 +207,12 @@ class MemoryObjectStore:
             data, fault = self._objects[key].data, self._faults.get(key, _Fault())
         end = len(data) if size_bytes is None else min(len(data), start + size_bytes)
         cut = end if fault.cut_at is None else min(end, fault.cut_at)
-        for offset in range(start, cut, CHUNK_BYTES):
+        for offset in range(start, cut, PIECE_BYTES):
             if fault.pause_s:
                 fault.healed.wait(fault.pause_s)
             if self.unavailable:
                 raise StoreUnavailableError(f"memory:{key} broke off; this was asked for by a test")
-            piece = _damaged(data[offset : min(offset + CHUNK_BYTES, cut)], offset, fault.corrupt_at)
+            piece = _damaged(data[offset : min(offset + PIECE_BYTES, cut)], offset, fault.corrupt_at)
             with self._lock:
                 self.read_bytes[key] += len(piece)
             yield offset, piece

@@ -25,7 +25,7 @@ from blobsync import (
     StoreAccessDeniedError,
     StoreUnavailableError,
 )
-from blobsync.bucket.ports import CHUNK_BYTES
+from blobsync.bucket.ports import PIECE_BYTES
 from blobsync.testing.memory import MemoryObjectStore
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
@@ -102,7 +102,7 @@ def content(store: ObjectStore, key: str) -> bytes:
     return b"".join(store.read(key))
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, CHUNK_BYTES, 3 * CHUNK_BYTES + 17])
+@pytest.mark.parametrize("size", [0, 1, 100, PIECE_BYTES, 3 * PIECE_BYTES + 17])
 def test_object_comes_back_as_it_was_written(store: ObjectStore, size: int) -> None:
     data = bytes(index % 251 for index in range(size))
 
@@ -113,9 +113,9 @@ def test_object_comes_back_as_it_was_written(store: ObjectStore, size: int) -> N
 
 
 def test_reading_gives_bounded_chunks(store: ObjectStore) -> None:
-    store.write("k", b"x" * (2 * CHUNK_BYTES + 1))
+    store.write("k", b"x" * (2 * PIECE_BYTES + 1))
 
-    assert max(len(chunk) for chunk in store.read("k")) <= CHUNK_BYTES
+    assert max(len(chunk) for chunk in store.read("k")) <= PIECE_BYTES
 
 
 def test_file_is_written_as_its_bytes_are(store: ObjectStore, tmp_path: Path) -> None:
@@ -214,12 +214,12 @@ def test_negative_range_is_a_defect_of_the_caller(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "size_bytes"), [(0, 3 * CHUNK_BYTES + 17), (CHUNK_BYTES - 1, CHUNK_BYTES + 2), (5, 1)]
+    ("start", "size_bytes"), [(0, 3 * PIECE_BYTES + 17), (PIECE_BYTES - 1, PIECE_BYTES + 2), (5, 1)]
 )
 def test_copy_writes_a_range_at_its_offset_and_tells_every_piece(
     store: ObjectStore, tmp_path: Path, start: int, size_bytes: int
 ) -> None:
-    data = os.urandom(3 * CHUNK_BYTES + 17)
+    data = os.urandom(3 * PIECE_BYTES + 17)
     store.write("k", data)
     told: list[int] = []
     before = b"\xff" * len(data)
@@ -232,11 +232,11 @@ def test_copy_writes_a_range_at_its_offset_and_tells_every_piece(
     end = start + size_bytes
     assert (tmp_path / "file").read_bytes() == before[:start] + data[start:end] + before[end:]
     assert sum(told) == size_bytes
-    assert max(told) <= CHUNK_BYTES
+    assert max(told) <= PIECE_BYTES
 
 
 def test_several_threads_fill_one_file(store: ObjectStore, tmp_path: Path) -> None:
-    data, step = os.urandom(4 * CHUNK_BYTES), CHUNK_BYTES // 2
+    data, step = os.urandom(4 * PIECE_BYTES), PIECE_BYTES // 2
     store.write("k", data)
     with (tmp_path / "file").open("wb") as file:
         threads = [
@@ -264,35 +264,35 @@ def test_copy_of_more_than_there_is_is_unavailable(store: ObjectStore, tmp_path:
 
 
 def test_copy_stops_when_told_and_the_store_goes_on_working(store: ObjectStore, tmp_path: Path) -> None:
-    store.write("k", os.urandom(3 * CHUNK_BYTES))
+    store.write("k", os.urandom(3 * PIECE_BYTES))
 
     def stop(size_bytes: int) -> None:
         if size_bytes:
             raise InterruptedError("enough")
 
     with (tmp_path / "file").open("wb") as file, pytest.raises(InterruptedError, match="enough"):
-        store.copy("k", file.fileno(), start=0, size_bytes=3 * CHUNK_BYTES, on_progress=stop)
+        store.copy("k", file.fileno(), start=0, size_bytes=3 * PIECE_BYTES, on_progress=stop)
 
-    assert len(content(store, "k")) == 3 * CHUNK_BYTES
+    assert len(content(store, "k")) == 3 * PIECE_BYTES
 
 
 def test_file_that_cannot_be_written_is_a_local_fault(store: ObjectStore, tmp_path: Path) -> None:
-    store.write("k", os.urandom(2 * CHUNK_BYTES))
+    store.write("k", os.urandom(2 * PIECE_BYTES))
     (tmp_path / "file").touch()
 
     with (tmp_path / "file").open("rb") as read_only, pytest.raises(LocalStoreError):
-        store.copy("k", read_only.fileno(), start=0, size_bytes=2 * CHUNK_BYTES, on_progress=nothing)
+        store.copy("k", read_only.fileno(), start=0, size_bytes=2 * PIECE_BYTES, on_progress=nothing)
 
-    assert len(content(store, "k")) == 2 * CHUNK_BYTES
+    assert len(content(store, "k")) == 2 * PIECE_BYTES
 
 
 def test_reading_may_be_left_in_the_middle(store: ObjectStore) -> None:
-    store.write("k", os.urandom(3 * CHUNK_BYTES))
+    store.write("k", os.urandom(3 * PIECE_BYTES))
 
     for _ in range(3):
         next(store.read("k"))
 
-    assert len(content(store, "k")) == 3 * CHUNK_BYTES
+    assert len(content(store, "k")) == 3 * PIECE_BYTES
 
 
 def test_listing_tells_when_objects_were_written(store: ObjectStore) -> None:

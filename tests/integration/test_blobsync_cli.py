@@ -121,7 +121,14 @@ def test_release_goes_from_a_folder_through_the_bucket_into_a_folder(line: Line,
     assert line.json("status", "--store", store) == {
         "disk": {"ok": True, "reason": ""},
         "releases": [
-            {"name": "flights", "digest": digest, "files": 2, "missing": 0, "size_bytes": len(large) + 1}
+            {
+                "name": "flights",
+                "digest": digest,
+                "kept": True,
+                "files": 2,
+                "missing": 0,
+                "size_bytes": len(large) + 1,
+            }
         ],
     }
     assert line.json("verify", "--store", store)["releases"][0]["damaged"] == []

@@ -226,6 +226,21 @@ def test_byte_flipped_unseen_in_any_object_is_found_by_verify_and_healed(
     assert contents(tree) == FILES
 
 
+def test_link_to_a_damaged_object_is_removed_from_the_tree_until_it_is_made_again(
+    local: LocalStore, release: Sample
+) -> None:
+    tree = local.materialise(release.manifest.ref)
+    blob = next(item for item in release.objects if release.objects[item] == LARGE)
+    flip_a_byte_unseen(local.object_path(blob))
+
+    with (tree / "data/large").open("rb") as reader:
+        assert local.verify(release.manifest.ref).objects == (blob,)
+        assert not (tree / "data/large").exists()
+        fill(local, release)
+        assert contents(local.materialise(release.manifest.ref)) == FILES
+        assert len(reader.read()) == len(LARGE)  # of the old file
+
+
 def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
     for pack in release.packs:
         flip_a_byte_unseen(local.object_path(pack), 8)  # a byte of its first frame
@@ -235,6 +250,20 @@ def test_damaged_pack_makes_no_tree(local: LocalStore, release: Sample) -> None:
         assert local.missing(release.known).objects == (pack,)
         fill(local, release)
     assert contents(local.materialise(release.manifest.ref)) == FILES
+
+
+def test_damaged_large_executable_makes_no_tree_and_goes_to_quarantine(local: LocalStore) -> None:
+    release = fill(local, sample({"tool": LARGE}, executable={"tool"}))
+    (blob,) = release.objects
+    flip_a_byte_unseen(local.object_path(blob))
+    assert local.has(blob)
+
+    with pytest.raises(BlobMissingError):
+        local.materialise(release.manifest.ref)
+    assert local.missing(release.known).objects == (blob,)
+    assert len(list((local.root / "quarantine").iterdir())) == 1
+    fill(local, release)
+    assert contents(local.materialise(release.manifest.ref)) == {"tool": LARGE}
 
 
 def test_verify_tells_how_many_bytes_it_read_and_stops_when_told(local: LocalStore, release: Sample) -> None:

@@ -32,7 +32,7 @@ from blobsync.bucket.ports import OnProgress
 from blobsync.local.releases import Release
 from blobsync.release.manifest import CHUNK_BYTES
 from blobsync.sync.waits import Wait
-from tests.local_store_samples import sample
+from tests.local_store_samples import flip_a_byte_unseen, sample
 from tests.sync_samples import SOON, Rig, state_of
 
 Eventually = Callable[..., None]
@@ -221,6 +221,17 @@ def test_disk_that_hangs_does_not_make_a_call_outlast_its_time(rig: Rig, what: s
     finally:
         healed.set()
     assert (syncer.ensure(p, SOON) / "a").read_text() == "1"
+
+
+def test_call_waits_for_the_repair_of_a_damaged_large_executable(rig: Rig, eventually: Eventually) -> None:
+    data = bytes(5 << 20)
+    p = rig.put(sample({"tool": data}, executable={"tool"}))
+    syncer = rig.syncer(p)
+    eventually(lambda: syncer.readiness().is_ready(p))
+    flip_a_byte_unseen(rig.path(p, "tool"))
+
+    assert (syncer.ensure(p, SOON) / "tool").read_bytes() == data
+    assert len(list((rig.folder / "local" / "quarantine").iterdir())) == 1
 
 
 def test_call_that_fails_ends_its_pin(rig: Rig) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blobsync import ReleaseRef
-from blobsync.memory import give_back_large_blocks
+from blobsync.malloc import give_back_large_blocks
 from tests.benchmark.blobsync.floor import Floor
 from tests.benchmark.blobsync.our_side import OurSide
 

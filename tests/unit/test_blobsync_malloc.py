@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 from pathlib import Path
-from blobsync.memory import give_back_large_blocks
+from blobsync.malloc import give_back_large_blocks
 
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20

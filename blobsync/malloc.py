@@ -13,7 +13,7 @@ def give_back_large_blocks() -> None:
     """Make glibc return blocks of 2 MiB and more to the system as soon as they are freed.
 
     After a large block was freed, glibc keeps later blocks of that size for reuse, for each thread
-    separately. After a sync, freed frames of packs, of 4 to 8 MiB, then take some 15 MiB. Without glibc this
+    separately. After a sync, freed frames of packs, of up to 4 MiB, then take some 15 MiB. Without glibc this
     does nothing. Safe to repeat.
 
     Source: mallopt(3), M_MMAP_THRESHOLD.
