@@ -76,7 +76,9 @@ class SyncMetrics(Collector):
             scrub.damaged_objects,
         )
         yield _counter(
-            "nimbus_scrub_failed_objects_total", "Objects the scrub could not read.", scrub.failed_objects
+            "nimbus_scrub_failed_objects_total",
+            "Objects, manifests and layouts that the scrub could not read.",
+            scrub.failed_objects,
         )
         finished_at = scrub.finished_at
         yield _gauge(
