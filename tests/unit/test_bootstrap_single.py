@@ -83,7 +83,7 @@ def test_epochs_go_on_from_the_database_when_their_file_is_lost(session: SqliteS
 def test_a_second_scheduler_is_refused_while_the_epochs_are_locked(session: SqliteSession) -> None:
     held = EpochFile(session.file.with_name("epoch"))
     held.lock()
-    with pytest.raises(ElectionStateError, match="another process uses .*epoch"):
+    with pytest.raises(ElectionStateError, match=r"another process uses .*epoch"):
         check_epochs(session, "/nimbus", session.file.with_name("epoch"))
     held.unlock()
     check_epochs(session, "/nimbus", session.file.with_name("epoch"))
