@@ -115,6 +115,12 @@ def sample(world: Any) -> Any:
     return world
 
 
+@pytest.fixture(autouse=True)
+def _hasty_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form waits a second, not five, for a leader that does not decide."""
+    monkeypatch.setattr("nimbus.web.actions._WAIT_S", 1)
+
+
 @pytest.fixture
 def audited(sample: Any) -> Any:
     """The same, with waiting and decided commands."""
