@@ -129,7 +129,7 @@ class SelfReport:
             report=engine.report if leads else LeaderReport(),
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
-            disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
+            disk_free_bytes=_free_bytes(self._identity.state_dir),
         )
 
     @staticmethod
@@ -199,6 +199,14 @@ class SelfReport:
             address=_url(self._scheme, found.participant.host, found.participant.port),
             epoch=found.epoch,
         )
+
+
+def _free_bytes(folder: Path) -> int:
+    """Free bytes of a folder's disk; 0 if the disk does not answer, which must not stop the reports."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def _url(scheme: str, host: str, port: int) -> str:

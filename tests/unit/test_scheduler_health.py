@@ -157,6 +157,13 @@ def test_a_disk_in_trouble_is_told_and_does_not_keep_from_serving(tmp_path: Path
     assert (disk.ok, disk.detail, disk.required) == (not trouble, trouble, False)
 
 
+def test_a_disk_that_is_gone_stops_neither_report_nor_checks(tmp_path: Path) -> None:
+    report = reported(tmp_path / "unmounted", Phase.QUEUED, disk_trouble="it does not answer")
+
+    assert report.info().disk_free_bytes == 0
+    assert [check.name for check in report.readiness() if not check.ok] == ["disk"]
+
+
 def test_the_leader_names_workers_that_back_off_the_longest_first_up_to_a_limit(tmp_path: Path) -> None:
     many = {
         WorkerId(f"w{number}"): Refusals(1, NOW + timedelta(seconds=number))
