@@ -1,11 +1,13 @@
-"""Keys of history in S3, and of its index, which lists newest first. See `nimbus.adapters.s3_history`."""
+"""Keys and records of history in S3. Its index lists newest first. See `nimbus.adapters.s3_history`."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from blobsync import BlobNotFoundError, ObjectStore
 from nimbus.domain.ids import RunId
 from nimbus.domain.run_order import place_at
+from nimbus.records import Codec, T
 
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
@@ -31,3 +33,16 @@ def results_key(run: RunId) -> str:
 def reused_key(run: RunId, by: RunId) -> str:
     """Key of the mark that a later run reuses outputs of `run`."""
     return f"history/reused/{run}/{by}"
+
+
+def read_record(store: ObjectStore, key: str, codec: Codec[T]) -> T | None:
+    """The record of a key; None if there is none.
+
+    Raises:
+        BlobSyncError: it cannot be read now.
+        UnreadableRecordError: it is broken, or of a newer release.
+    """
+    try:
+        return codec.decode(b"".join(store.read(key)), key)
+    except BlobNotFoundError:
+        return None
