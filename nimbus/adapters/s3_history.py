@@ -30,6 +30,7 @@ from nimbus.adapters.s3_index import (
     REFUSED,
     after,
     read_record,
+    readable_places,
     results_key,
     reused_key,
     run_key,
@@ -97,7 +98,7 @@ class S3History:
         begin = None if after is None else f"{prefix}{after}"
         with or_unavailable("history cannot be listed"):
             keys = [info.key for info in islice(self._store.list(prefix, begin), limit + 1)]
-            places = [RunPlace.parse(key.removeprefix(prefix)) for key in keys[:limit]]
+            places = list(readable_places(key.removeprefix(prefix) for key in keys[:limit]))
             found = [self._readable(run_key(RunId(one.id)), records.RUN) for one in places]
         more_after = places[-1] if places and len(keys) > limit else None
         return RecentRuns(tuple(run for run in found if run is not None), more_after)

@@ -20,7 +20,14 @@ import structlog
 
 from blobsync import ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, read_record, results_key, reused_key, run_key
+from nimbus.adapters.s3_index import (
+    INDEX_MARK,
+    read_record,
+    readable_places,
+    results_key,
+    reused_key,
+    run_key,
+)
 from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
@@ -103,9 +110,9 @@ class S3Purges:
         runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", begin)
         listed = (part for part in parts if part is not Part.HISTORY)  # a run without history is not listed
         marks = [_Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
-        for name in runs:
-            if Part.HISTORY in parts or not all(names.has(name) for names in marks):
-                yield RunPlace.parse(name)
+        for place in readable_places(runs):
+            if Part.HISTORY in parts or not all(names.has(str(place)) for names in marks):
+                yield place
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """See `nimbus.ports.History.reusers`."""
@@ -119,10 +126,17 @@ class S3Purges:
             self._store.delete(reused_key(run, by))
 
     def unfinished(self) -> Iterator[Purged]:
-        """Runs whose history is partly deleted."""
+        """Runs whose history is partly deleted. One whose note is unreadable is logged and skipped."""
         with or_unavailable("purges cannot be listed"):
             runs = [RunId(info.key.removeprefix(_PURGING)) for info in self._store.list(_PURGING)]
-        yield from (purged for run in runs if (purged := self.purged(run)) is not None)
+        for run in runs:
+            try:
+                purged = self.purged(run)
+            except records.UnreadableRecordError as exc:
+                _log.error("record_unreadable", place=exc.place, error=str(exc))
+                continue
+            if purged is not None:
+                yield purged
 
     def delete_history(self, purged: Purged) -> None:
         """Delete a run's record, which hides the run everywhere, then its other objects. Safe to repeat."""
