@@ -38,7 +38,7 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
-from nimbus.bootstrap.collector import build_collector
+from nimbus.bootstrap.collector import add_purges, build_collector
 from nimbus.bootstrap.foundation import (
     Foundation,
     build_syncer,
@@ -49,7 +49,6 @@ from nimbus.bootstrap.foundation import (
 )
 from nimbus.bootstrap.metrics import tell_sync
 from nimbus.bootstrap.oidc import build_grants, build_jwts, build_provider
-from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
@@ -111,7 +110,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         on_lacking=late.quarantine,
     )
     releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
-    exports = build_exports(foundation, history, releases, registry, leads=late.leads)
+    exports = build_exports(foundation, releases, registry, leads=late.leads)
 
     def resign(reason: str, to: str) -> None:
         """Any thread; with a named successor it calls ZooKeeper."""
