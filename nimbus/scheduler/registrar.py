@@ -48,7 +48,7 @@ class Registrar:
         self._quarantine = quarantine
         self._metrics = metrics
         self._signals = Signals()
-        self._told: tuple[bool, int, int] | None = None  # the readiness that the election has
+        self._told: tuple[bool, str, int, int] | None = None  # the readiness that the election has
         self._quarantined: tuple[int, Mapping[str, str]] | None = None  # those that the engine has
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
@@ -92,7 +92,7 @@ class Registrar:
         if self._stopping:
             info = replace(info, role=Role.STOPPING)
         self._metrics.reported(info)
-        readiness = (info.ready, info.missing_count, info.missing_bytes)
+        readiness = (info.ready, info.lacks, info.missing_count, info.missing_bytes)
         if readiness != self._told:  # an unready scheduler yields; becoming ready ends a back-off
             self._told = readiness
             self._publish_readiness(info)

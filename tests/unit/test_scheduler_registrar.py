@@ -103,6 +103,16 @@ def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eve
     assert [info.ready for info in board.readiness] == [False, True]
 
 
+def test_election_is_told_when_only_the_reason_has_changed(board: Board, eventually: Eventually) -> None:
+    """Otherwise the card would say for ever why the scheduler was not ready at its start."""
+    board.now(lacks="the catalog was not read yet")
+    eventually(lambda: board.readiness and board.readiness[-1].lacks)
+    seen = board.now(lacks="p: absent: no such release")
+    eventually(lambda: len(board.published) > seen + 1)
+
+    assert board.readiness[-1].lacks == "p: absent: no such release"
+
+
 def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
     board: Board, eventually: Eventually
 ) -> None:
