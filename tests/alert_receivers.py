@@ -35,6 +35,8 @@ class MailReceiver:
 
     port: int = 0
     refuses: bool = False
+    farewell: bytes = b"221 bye"
+    """Answer to QUIT."""
     got: list[Message] = field(default_factory=list)
 
 
@@ -78,7 +80,7 @@ def mail_server() -> Iterator[MailReceiver]:
                         receiver.got.append(message_from_bytes(b"".join(lines)))
                         self.wfile.write(b"250 accepted\r\n")
                     case b"QUIT":
-                        self.wfile.write(b"221 bye\r\n")
+                        self.wfile.write(receiver.farewell + b"\r\n")
                         return
                     case _:
                         self.wfile.write(b"250 ok\r\n")

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -15,10 +16,12 @@ from typing import Any
 
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
 from nimbus.adapters.zookeeper.moving import PARTS, ClusterState
+from nimbus.adapters.zookeeper.paths import COMMAND_PREFIX
 from nimbus.domain.errors import NimbusError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_COMMAND = re.compile(f"{COMMAND_PREFIX}[0-9]{{10}}")
 
 
 class ArchiveError(NimbusError):
@@ -107,9 +110,11 @@ def read_archive(file: Path) -> Archive:
 
 
 def _fits(path: str, nodes: Mapping[str, bytes]) -> bool:
-    """True if a node's path is valid: below one of the parts, and with a parent."""
+    """True if a node's path is valid: below one of the parts, and with a parent. Commands have numbers."""
     names = path.split("/")
     if names[0] not in PARTS or any(name in ("", ".", "..") for name in names):
+        return False
+    if names[0] in ("commands", "outcomes") and not all(map(_COMMAND.fullmatch, names[1:])):
         return False
     return len(nodes[path]) <= LARGEST_REQUEST and (len(names) == 1 or "/".join(names[:-1]) in nodes)
 

@@ -22,19 +22,21 @@ from itertools import islice
 
 import structlog
 
-from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
+from blobsync import ObjectStore
 from nimbus import records
 from nimbus.adapters.s3_index import (
     ACCEPTED,
     INDEX_MARK,
     REFUSED,
     after,
+    read_record,
+    readable_places,
     results_key,
     reused_key,
     run_key,
 )
 from nimbus.adapters.s3_purges import S3Purges
-from nimbus.adapters.storage_error import StorageUnavailableError
+from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.commands import CommandOutcome
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder, reused_runs
@@ -67,52 +69,37 @@ class S3History:
     def store(self, run: Run) -> None:
         """Store a finished run. The index is written last, so that listed runs can be read."""
         name = str(place(run))
-        try:
+        with or_unavailable(f"run {run.id} could not be stored in history"):
             for earlier in sorted(reused_runs(run)):
                 self._store.write(reused_key(earlier, run.id), INDEX_MARK)
             self._store.write(run_key(run.id), records.RUN.encode(run))
             self._store.write(f"history/pipelines/{run.pipeline}/{name}", INDEX_MARK)
             self._store.write(f"history/recent/{name}", INDEX_MARK)
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"run {run.id} could not be stored in history: {exc}") from exc
 
     def read(self, run: RunId) -> Run | None:
         """One finished run."""
-        key = run_key(run)
-        try:
-            return records.RUN.decode(b"".join(self._store.read(key)), key)
-        except BlobNotFoundError:
-            return None
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"history of run {run} cannot be read: {exc}") from exc
+        with or_unavailable(f"history of run {run} cannot be read"):
+            return read_record(self._store, run_key(run), records.RUN)
 
     def store_results(self, run: RunId, results: Results) -> None:
         """See `nimbus.ports.History.store_results`."""
-        try:
+        with or_unavailable(f"results of run {run} could not be stored"):
             self._store.write(results_key(run), records.RESULTS.encode(TaskResults(results=results)))
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"results of run {run} could not be stored: {exc}") from exc
 
     def results(self, run: RunId) -> Results:
         """The results of a finished run's tasks."""
-        key = results_key(run)
-        try:
-            return records.RESULTS.decode(b"".join(self._store.read(key)), key).results
-        except BlobNotFoundError:
-            return {}
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"results of run {run} cannot be read: {exc}") from exc
+        with or_unavailable(f"results of run {run} cannot be read"):
+            found = read_record(self._store, results_key(run), records.RESULTS)
+        return {} if found is None else found.results
 
     def recent(self, pipeline: PipelineName | None, limit: int, after: RunPlace | None = None) -> RecentRuns:
         """Finished runs, newest first."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
         begin = None if after is None else f"{prefix}{after}"
-        try:
+        with or_unavailable("history cannot be listed"):
             keys = [info.key for info in islice(self._store.list(prefix, begin), limit + 1)]
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
-        places = [RunPlace.parse(key.removeprefix(prefix)) for key in keys[:limit]]
-        found = (self._readable(RunId(one.id)) for one in places)
+            places = list(readable_places(key.removeprefix(prefix) for key in keys[:limit]))
+            found = [self._readable(run_key(RunId(one.id)), records.RUN) for one in places]
         more_after = places[-1] if places and len(keys) > limit else None
         return RecentRuns(tuple(run for run in found if run is not None), more_after)
 
@@ -128,10 +115,8 @@ class S3History:
             return
         at = int(max(one.decided_at for one in kept).timestamp())
         key = f"{prefix}{LATEST_S - at:010d}~{min(one.command for one in kept)}.json"
-        try:
+        with or_unavailable("commands could not be stored in history"):
             self._store.write(key, records.OUTCOMES.encode(body))
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"commands could not be stored in history: {exc}") from exc
 
     def outcomes(
         self, pipeline: PipelineName | None, limit: int, *, refused: bool = False
@@ -147,53 +132,36 @@ class S3History:
     ) -> dict[tuple[datetime, CommandId], CommandOutcome]:
         """At least the `limit` newest ones of a kind, or all in the newest objects."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
-        try:
+        with or_unavailable("commands cannot be listed"):
             for info in islice(self._store.list(prefix), MOST_OUTCOME_OBJECTS):
-                fitting = (
-                    one for one in self._readable_outcomes(info.key) if pipeline in (None, one.pipeline)
-                )
+                if (body := self._readable(info.key, records.OUTCOMES)) is None:
+                    continue
+                all_of_it = (*body.refusals, *body.accepted)
+                fitting = (one for one in all_of_it if pipeline in (None, one.pipeline))
                 found |= {(one.decided_at, one.command): one for one in fitting}
                 if len(found) >= limit:
                     break
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"commands cannot be listed: {exc}") from exc
         return found
 
     def store_terms(self, terms: Sequence[Term]) -> None:
         """Store terms, one object each."""
-        try:
+        with or_unavailable("terms could not be stored in history"):
             for term in terms:
                 self._store.write(_term_key(term.epoch), records.TERM.encode(term))
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"terms could not be stored in history: {exc}") from exc
 
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
         """Terms, newest first."""
-        try:
+        with or_unavailable("terms cannot be read in history"):
             keys = [info.key for info in islice(self._store.list(TERMS, _term_key(before)), limit)]
-            found = [self._readable_term(key) for key in keys]
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"terms cannot be read in history: {exc}") from exc
+            found = [self._readable(key, records.TERM) for key in keys]
         return tuple(term for term in found if term is not None)
-
-    def _readable_term(self, key: str) -> Term | None:
-        """One term; a broken one is reported and left out."""
-        try:
-            return records.TERM.decode(b"".join(self._store.read(key)), key)
-        except BlobNotFoundError:  # removed meanwhile
-            return None
-        except records.UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-            return None
 
     def created_before(self, when: datetime, pipeline: PipelineName | None) -> Iterator[RunId]:
         """See `nimbus.ports.History.created_before`."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
-        try:
+        with or_unavailable("history cannot be listed"):
             for info in self._store.list(prefix, start_after=after(prefix, when)):
                 yield RunId(info.key.rpartition("~")[2])
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"history cannot be listed: {exc}") from exc
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """See `nimbus.ports.History.reusers`."""
@@ -207,21 +175,10 @@ class S3History:
         """See `nimbus.ports.History.order_purge`."""
         self._purges.order(command, order)
 
-    def _readable_outcomes(self, key: str) -> tuple[CommandOutcome, ...]:
-        """One object of outcomes; a broken one is reported and left out."""
+    def _readable(self, key: str, codec: records.Codec[records.T]) -> records.T | None:
+        """A record of a list; None if it was removed meanwhile. A broken one is reported and left out."""
         try:
-            body = records.OUTCOMES.decode(b"".join(self._store.read(key)), key)
-        except BlobNotFoundError:  # removed meanwhile
-            return ()
-        except records.UnreadableRecordError as exc:
-            _log.error("record_unreadable", place=exc.place, error=str(exc))
-            return ()
-        return (*body.refusals, *body.accepted)
-
-    def _readable(self, run: RunId) -> Run | None:
-        """One run of a list; a broken one is reported and left out."""
-        try:
-            return self.read(run)
+            return read_record(self._store, key, codec)
         except records.UnreadableRecordError as exc:
             _log.error("record_unreadable", place=exc.place, error=str(exc))
             return None

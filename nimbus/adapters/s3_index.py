@@ -1,11 +1,18 @@
-"""Keys of history in S3, and of its index, which lists newest first. See `nimbus.adapters.s3_history`."""
+"""Keys and records of history in S3. Its index lists newest first. See `nimbus.adapters.s3_history`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+import structlog
+
+from blobsync import BlobNotFoundError, ObjectStore
 from nimbus.domain.ids import RunId
-from nimbus.domain.run_order import place_at
+from nimbus.domain.run_order import RunPlace, place_at
+from nimbus.records import Codec, T
+
+_log = structlog.get_logger(__name__)
 
 INDEX_MARK = b"1"
 """Some servers treat an empty object as a folder."""
@@ -16,6 +23,15 @@ REFUSED, ACCEPTED = "history/refusals/", "history/commands/"
 def after(prefix: str, when: datetime) -> str:
     """The key after which an index lists runs that were created before a moment, to the second."""
     return f"{prefix}{place_at(when, '~')}"
+
+
+def readable_places(names: Iterable[str]) -> Iterator[RunPlace]:
+    """The places in an index. An object that is no entry of it is logged and left out."""
+    for name in names:
+        try:
+            yield RunPlace.parse(name)
+        except ValueError as exc:
+            _log.error("record_unreadable", place=name, error=str(exc))
 
 
 def run_key(run: RunId) -> str:
@@ -31,3 +47,16 @@ def results_key(run: RunId) -> str:
 def reused_key(run: RunId, by: RunId) -> str:
     """Key of the mark that a later run reuses outputs of `run`."""
     return f"history/reused/{run}/{by}"
+
+
+def read_record(store: ObjectStore, key: str, codec: Codec[T]) -> T | None:
+    """The record of a key; None if there is none.
+
+    Raises:
+        BlobSyncError: it cannot be read now.
+        UnreadableRecordError: it is broken, or of a newer release.
+    """
+    try:
+        return codec.decode(b"".join(store.read(key)), key)
+    except BlobNotFoundError:
+        return None

@@ -17,8 +17,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from threading import Lock
 
-from blobsync import BlobSyncError, ObjectStore
-from nimbus.adapters.storage_error import StorageUnavailableError
+from blobsync import ObjectStore
+from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.ports import Kept
 
@@ -41,10 +41,8 @@ class S3LogArchive:
 
     def append(self, attempt: AttemptId, offset: int, data: bytes, kept: Kept = Kept.LOG) -> None:
         """Store one chunk."""
-        try:
+        with or_unavailable(f"{kept} of {attempt} could not be stored"):
             self._store.write(f"{_prefix(attempt, kept)}{offset:016d}", data)
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"{kept} of {attempt} could not be stored: {exc}") from exc
 
     def append_all(self, logs: Mapping[AttemptId, bytes]) -> None:
         """Store one pack for each run."""
@@ -52,25 +50,21 @@ class S3LogArchive:
         for attempt, data in logs.items():
             runs[attempt.run][attempt] = data
         for run, of_run in runs.items():
-            try:
+            with or_unavailable(f"logs of run {run} could not be stored"):
                 self._store.write(f"{_packs(run)}{uuid.uuid4().hex}", _pack(of_run))
-            except BlobSyncError as exc:
-                raise StorageUnavailableError(f"logs of run {run} could not be stored: {exc}") from exc
 
     def read(self, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20, kept: Kept = Kept.LOG) -> bytes:
         """Read from `offset`, across chunks, up to `limit` or a gap; or from a pack."""
-        try:
+        with or_unavailable(f"{kept} of {attempt} cannot be read"):
             found = self._chunks(_prefix(attempt, kept), offset, limit)
             if found is None:
-                return self._packed(attempt, offset, limit) if kept is Kept.LOG else b""
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"{kept} of {attempt} cannot be read: {exc}") from exc
+                found = self._packed(attempt, offset, limit) if kept is Kept.LOG else b""
         return found
 
     def size(self, attempt: AttemptId) -> int:
         """Size of its consecutive chunks, from one listing; or from its pack's index."""
         end = None
-        try:
+        with or_unavailable(f"log of {attempt} cannot be read"):
             for info in self._store.list(_prefix(attempt, Kept.LOG)):
                 start, end = int(info.key.rpartition("/")[2]), end or 0
                 if start > end:
@@ -78,8 +72,6 @@ class S3LogArchive:
                 end = max(end, start + info.size_bytes)
             if end is None:
                 _, (_, end) = self._place_in_pack(attempt) or ("", (0, 0))
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"log of {attempt} cannot be read: {exc}") from exc
         return end
 
     def _chunks(self, prefix: str, offset: int, limit: int) -> bytes | None:

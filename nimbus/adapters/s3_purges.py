@@ -14,15 +14,21 @@ objects is then found by `history/purging`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 
 import structlog
 
-from blobsync import BlobNotFoundError, BlobSyncError, ObjectStore
+from blobsync import ObjectStore
 from nimbus import records
-from nimbus.adapters.s3_index import INDEX_MARK, results_key, reused_key, run_key
-from nimbus.adapters.storage_error import StorageUnavailableError
+from nimbus.adapters.s3_index import (
+    INDEX_MARK,
+    read_record,
+    readable_places,
+    results_key,
+    reused_key,
+    run_key,
+)
+from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import CommandId, PipelineName, RunId
 from nimbus.domain.purge import Purged, PurgeOrder
 from nimbus.domain.purge_parts import Part
@@ -41,12 +47,12 @@ class S3Purges:
 
     def order(self, command: CommandId, order: PurgeOrder) -> None:
         """See `nimbus.ports.History.order_purge`."""
-        with _told(f"purge {command} could not be stored"):
+        with or_unavailable(f"purge {command} could not be stored"):
             self._store.write(f"{_ORDERS}{command}.json", records.PURGE_ORDER.encode(order))
 
     def orders(self) -> Iterator[tuple[CommandId, PurgeOrder]]:
         """Open orders, oldest first. An unreadable order is logged and skipped."""
-        with _told("purges cannot be listed"):
+        with or_unavailable("purges cannot be listed"):
             for info in self._store.list(_ORDERS):
                 command = CommandId(info.key.removeprefix(_ORDERS).removesuffix(".json"))
                 try:
@@ -58,21 +64,18 @@ class S3Purges:
 
     def drop_order(self, command: CommandId) -> None:
         """Remove an order that is done."""
-        with _told(f"purge {command} could not be removed"):
+        with or_unavailable(f"purge {command} could not be removed"):
             self._store.delete(f"{_ORDERS}{command}.json")
 
     def purged(self, run: RunId) -> Purged | None:
         """See `nimbus.ports.History.purged`."""
         key = _note_key(run)
-        with _told(f"{key} cannot be read"):
-            try:
-                return records.PURGED.decode(b"".join(self._store.read(key)), key)
-            except BlobNotFoundError:
-                return None
+        with or_unavailable(f"{key} cannot be read"):
+            return read_record(self._store, key, records.PURGED)
 
     def note(self, purged: Purged) -> None:
         """Write a run's note; without parts, remove it."""
-        with _told(f"purge of run {purged.run} could not be noted"):
+        with or_unavailable(f"purge of run {purged.run} could not be noted"):
             if purged.parts:
                 self._store.write(_note_key(purged.run), records.PURGED.encode(purged))
             else:
@@ -80,12 +83,12 @@ class S3Purges:
 
     def mark_done(self, purged: Purged, part: Part) -> None:
         """Record that a part is fully deleted."""
-        with _told(f"purge of run {purged.run} could not be noted"):
+        with or_unavailable(f"purge of run {purged.run} could not be noted"):
             self._store.write(_done_key(purged, part), INDEX_MARK)
 
     def is_done(self, purged: Purged, part: Part) -> bool:
         """True if a part is fully deleted."""
-        with _told(f"purge of run {purged.run} cannot be read"):
+        with or_unavailable(f"purge of run {purged.run} cannot be read"):
             return self._store.size(_done_key(purged, part)) is not None
 
     def unpurged_before(
@@ -107,31 +110,38 @@ class S3Purges:
         runs = self._names("history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/", begin)
         listed = (part for part in parts if part is not Part.HISTORY)  # a run without history is not listed
         marks = [_Ascending(self._names(f"history/purged/{part}/", begin)) for part in listed]
-        for name in runs:
-            if Part.HISTORY in parts or not all(names.has(name) for names in marks):
-                yield RunPlace.parse(name)
+        for place in readable_places(runs):
+            if Part.HISTORY in parts or not all(names.has(str(place)) for names in marks):
+                yield place
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """See `nimbus.ports.History.reusers`."""
         prefix = f"history/reused/{run}/"
-        with _told(f"what reuses run {run} cannot be listed"):
+        with or_unavailable(f"what reuses run {run} cannot be listed"):
             return tuple(RunId(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
 
     def forget_reuse(self, run: RunId, by: RunId) -> None:
         """Remove the mark: the outputs of `by` are deleted, so it does not need those of `run` any more."""
-        with _told(f"what reuses run {run} could not be changed"):
+        with or_unavailable(f"what reuses run {run} could not be changed"):
             self._store.delete(reused_key(run, by))
 
     def unfinished(self) -> Iterator[Purged]:
-        """Runs whose history is partly deleted."""
-        with _told("purges cannot be listed"):
+        """Runs whose history is partly deleted. One whose note is unreadable is logged and skipped."""
+        with or_unavailable("purges cannot be listed"):
             runs = [RunId(info.key.removeprefix(_PURGING)) for info in self._store.list(_PURGING)]
-        yield from (purged for run in runs if (purged := self.purged(run)) is not None)
+        for run in runs:
+            try:
+                purged = self.purged(run)
+            except records.UnreadableRecordError as exc:
+                _log.error("record_unreadable", place=exc.place, error=str(exc))
+                continue
+            if purged is not None:
+                yield purged
 
     def delete_history(self, purged: Purged) -> None:
         """Delete a run's record, which hides the run everywhere, then its other objects. Safe to repeat."""
         place = place_at(purged.created_at, purged.run)
-        with _told(f"history of run {purged.run} could not be deleted"):
+        with or_unavailable(f"history of run {purged.run} could not be deleted"):
             self._store.write(f"{_PURGING}{purged.run}", INDEX_MARK)
             self._store.delete(run_key(purged.run))
             self._store.delete_many(
@@ -145,7 +155,7 @@ class S3Purges:
             self._store.delete(f"{_PURGING}{purged.run}")
 
     def _names(self, prefix: str, begin: str) -> Iterator[str]:
-        with _told("history cannot be listed"):
+        with or_unavailable("history cannot be listed"):
             for info in self._store.list(prefix, start_after=f"{prefix}{begin}"):
                 yield info.key.removeprefix(prefix)
 
@@ -161,14 +171,6 @@ class _Ascending:
         while self._next is not None and self._next < name:
             self._next = next(self._names, None)
         return self._next == name
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    try:
-        yield
-    except BlobSyncError as exc:
-        raise StorageUnavailableError(f"{what}: {exc}") from exc
 
 
 def _note_key(run: RunId) -> str:

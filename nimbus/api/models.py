@@ -87,6 +87,8 @@ class ParticipantModel(Model):
     leader_since: datetime | None = None
     recovered_at: datetime | None = None
     ready: bool = False
+    lacks: str = ""
+    """Why it is not ready; empty: it is ready, or its release does not report the reason."""
     missing_count: int = 0
     missing_bytes: int = 0
     missing_eta_s: float | None = None

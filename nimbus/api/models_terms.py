@@ -72,6 +72,8 @@ class SuccessorModel(Model):
 
     id: str
     ready: bool
+    lacks: str = ""
+    """Why it is not ready; empty: it is ready, or its release does not report the reason."""
     missing_count: int
     missing_bytes: int
     missing_eta_s: float | None = None

@@ -100,6 +100,7 @@ def _candidate(place: QueuePlace, info: SchedulerInfo | None) -> Candidate:
     return Candidate(
         id=place.id,
         ready=info.ready,
+        lacks=info.lacks,
         missing_count=info.missing_count,
         missing_bytes=info.missing_bytes,
         missing_eta_s=info.missing_eta_s,

@@ -1,4 +1,4 @@
-"""Builds the garbage collector: for this disk, and, in a scheduler, for the bucket."""
+"""Builds the garbage collector: for this disk, and, in a scheduler, for the bucket and for purges of runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from functools import partial
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.zookeeper.whole import ZooKeeperWholeState
 from nimbus.bootstrap.foundation import Foundation, data_connection, retry_policy
-from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run
+from nimbus.config.settings import Settings
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.garbage import BucketGarbage, LocalGarbage
 from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs
+from nimbus.scheduler.purge import ORDERS_EVERY, OutputPlace, RunPurge
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.worker.connections import open_data
 
@@ -46,7 +47,7 @@ def build_collector(
     if (where := data_connection(settings)) is not None and settings.data.gc and leads is not None:
         outputs = LostOutputs(
             store=open_data(where),
-            runs=_runs(foundation),
+            runs=foundation.run,
             leads=leads,
             clock=foundation.clock,
             grace=settings.data.gc_grace,
@@ -56,12 +57,30 @@ def build_collector(
     return collector
 
 
-def _runs(foundation: Foundation) -> Callable[[RunId], Run | None]:
-    history = S3History(foundation.store)
+def add_purges(
+    collector: Collector, foundation: Foundation, metrics: GarbageMetrics, leads: Callable[[], bool]
+) -> None:
+    """Add purges, which work while the scheduler leads, to its collector."""
+    settings = foundation.settings
+    purge = RunPurge(
+        history=S3History(foundation.store),
+        store=foundation.store,
+        outputs=output_place(settings, leads, metrics),
+        state=ZooKeeperWholeState(foundation.session, settings.cluster.root),
+        leads=leads,
+        retention=settings.retention,
+        clock=foundation.clock,
+        metrics=metrics,
+    )
+    collector.add(purge.carry_out_orders, ORDERS_EVERY, leads)
+    if settings.retention.by_part():
+        collector.add(purge.apply_retention, settings.retention.interval, leads)
 
-    def read(run: RunId) -> Run | None:
-        return foundation.reader.run(run) or history.read(
-            run
-        )  # in this order, because it may move in between
 
-    return read
+def output_place(settings: Settings, leads: Callable[[], bool], metrics: GarbageMetrics) -> OutputPlace:
+    """The storage of outputs, from `worker.data`."""
+    if (where := data_connection(settings)) is not None:
+        return BucketOutputs(open_data(where), leads, metrics)
+    worker = settings.worker
+    is_known = worker.data is not None or worker.shared_dir is not None
+    return FolderOutputs(worker.data_dir if is_known else None, metrics)

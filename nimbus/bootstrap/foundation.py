@@ -23,11 +23,14 @@ from blobsync import (
 )
 from leader import TlsConfig, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.clock import SystemClock
+from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
 from nimbus.adapters.zookeeper.tree import ClusterTree, ClusterUnfinishedError
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.ids import RunId
+from nimbus.domain.run import Run
 
 LOOK_TIMEOUT = timedelta(seconds=5)
 """Time limit of a check for an object that tasks wait for."""
@@ -54,6 +57,10 @@ class Foundation:
     store: S3ObjectStore
     local: LocalStore
     reader: ZooKeeperClusterReader
+
+    def run(self, run: RunId) -> Run | None:
+        """A run, live or in history. Read in this order, because it may move in between."""
+        return self.reader.run(run) or S3History(self.store).read(run)
 
 
 def lay_foundation(settings: Settings) -> Foundation:
@@ -157,11 +164,15 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
     if settings.worker.data_uri is None:
         return None
     bucket, _, prefix = settings.worker.data_uri.removeprefix("s3://").partition("/")
+    return {"kind": "s3", **_data_place(settings, bucket, prefix)}
+
+
+def _data_place(settings: Settings, bucket: str, prefix: str = "") -> dict[str, Any]:
+    """A place in a bucket of data, as fields of `blobsync.S3Config`: by `data`, or else by `storage`."""
     storage, data = settings.storage, settings.data
     keys = data if data.access_key_id is not None else storage
     secret = keys.secret_access_key
     return {
-        "kind": "s3",
         "endpoint_url": data.endpoint_url or storage.endpoint_url,
         "bucket": bucket,
         "prefix": prefix,
@@ -172,17 +183,13 @@ def data_connection(settings: Settings) -> dict[str, Any] | None:
 
 
 def open_bucket(settings: Settings, bucket: str) -> S3ObjectStore:
-    """A bucket in which tasks wait for objects; with the keys of `data`, or else of `storage`."""
-    storage, data = settings.storage, settings.data
-    keys = data if data.access_key_id is not None else storage
-    secret = keys.secret_access_key
+    """A bucket in which tasks wait for objects."""
+    place = _data_place(settings, bucket)
+    if (secret := place["secret_access_key"]) is not None:
+        place["secret_access_key"] = Secret(secret)
     return S3ObjectStore(
         S3Config(
-            endpoint_url=data.endpoint_url or storage.endpoint_url,
-            bucket=bucket,
-            region=data.region or storage.region,
-            access_key_id=keys.access_key_id,
-            secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+            **place,
             connect_timeout=LOOK_TIMEOUT,
             read_timeout=LOOK_TIMEOUT,
             max_attempts=1,

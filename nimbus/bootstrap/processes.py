@@ -22,7 +22,7 @@ from nimbus.bootstrap.worker import build_worker
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.java import JavaMissingError, find_java
-from nimbus.scheduler.process import FORCED, run_until_signal
+from nimbus.scheduler.process import FORCED, run_until_signal, shutdown_step
 from nimbus.scheduler.scheduler import Scheduler
 from nimbus.telemetry.artifacts import GarbageMetrics
 from nimbus.telemetry.build import tell_build
@@ -99,14 +99,14 @@ def run_worker(settings: Settings) -> int:
 
     def stop() -> None:
         collector.stop_soon()
-        worker.drain()
-        worker.close(STEP)
-        registrations.withdraw()
-        syncer.close(STEP)
-        collector.stop(STEP)
+        shutdown_step("worker drained", worker.drain)
+        shutdown_step("worker closed", lambda: worker.close(STEP))
+        shutdown_step("registration withdrawn", registrations.withdraw)
+        shutdown_step("syncer stopped", lambda: syncer.close(STEP))
+        shutdown_step("collector stopped", lambda: collector.stop(STEP))
         if metrics is not None:
-            metrics.stop(STEP)
-        foundation.session.close(STEP)
+            shutdown_step("metrics stopped", lambda: metrics.stop(STEP))
+        shutdown_step("session closed", lambda: foundation.session.close(STEP))
 
     _keep_what_is_loaded()
     code = run_until_signal(start, stop, settings.scheduler.shutdown_timeout)

@@ -38,7 +38,7 @@ from nimbus.api.server import ApiServer
 from nimbus.api.services import ApiServices
 from nimbus.bootstrap.access import allowed_hosts, build_access_follower, build_gate, build_tls
 from nimbus.bootstrap.alerts import alert_policy, alert_sender, alert_targets, alert_tests
-from nimbus.bootstrap.collector import build_collector
+from nimbus.bootstrap.collector import add_purges, build_collector
 from nimbus.bootstrap.foundation import (
     Foundation,
     build_syncer,
@@ -49,7 +49,6 @@ from nimbus.bootstrap.foundation import (
 )
 from nimbus.bootstrap.metrics import tell_sync
 from nimbus.bootstrap.oidc import build_grants, build_jwts, build_provider
-from nimbus.bootstrap.purges import add_purges
 from nimbus.bootstrap.switchboard import Switchboard
 from nimbus.bootstrap.targets import history_servers
 from nimbus.bootstrap.telemetry import build_exports
@@ -90,6 +89,7 @@ _log = structlog.get_logger(__name__)
 def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambda: False) -> Parts:
     """All parts of a scheduler, not started. `has_sentinel`: True while its crash sentinel runs."""
     settings, session, root = foundation.settings, foundation.session, foundation.settings.cluster.root
+    zookeeper = session if isinstance(session, ZooKeeperSession) else None  # None: a single scheduler
     registry = CollectorRegistry()
     tell_build(registry)
     history = S3History(foundation.store)
@@ -111,14 +111,14 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         on_lacking=late.quarantine,
     )
     releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
-    exports = build_exports(foundation, history, releases, registry, leads=late.leads)
+    exports = build_exports(foundation, releases, registry, leads=late.leads)
 
     def resign(reason: str, to: str) -> None:
         """Any thread; with a named successor it calls ZooKeeper."""
         leadership = late.election.leadership()
-        if to and leadership is not None and isinstance(session, ZooKeeperSession):
+        if to and leadership is not None and zookeeper is not None:
             try:
-                request_switchover(session, root, to, reason, epoch=leadership.epoch)
+                request_switchover(zookeeper, root, to, reason, epoch=leadership.epoch)
             except LeaderError as exc:
                 _log.warning("switchover_failed", to=to, error=str(exc))  # then the next in the queue leads
             else:
@@ -163,7 +163,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
     late.election = make_elector(
         settings.leadership.elector,
         ElectorSetup(
-            session=session if isinstance(session, ZooKeeperSession) else None,
+            session=zookeeper,
             epoch_file=epoch_file(settings),
             config=_election_config(settings),
             participant=_participant(settings, identity),
@@ -183,7 +183,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         progress=syncer.progress,
         connected=lambda: session.is_connected,
         has_sentinel=has_sentinel,
-        store="zookeeper" if isinstance(session, ZooKeeperSession) else "sqlite",
+        store="sqlite" if zookeeper is None else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
         disk_trouble=lambda: foundation.local.disk_state().reason,
         clock=foundation.clock,
@@ -211,9 +211,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
             releases=StoredReleases(foundation.store, foundation.local),
             changes=_changes(foundation),
             max_running=settings.runs.max_running,
-            session_timeout=settings.zookeeper.session_timeout
-            if isinstance(session, ZooKeeperSession)
-            else None,
+            session_timeout=None if zookeeper is None else settings.zookeeper.session_timeout,
             hook_secret=_hook_secret(settings),
             door=ClusterDoor(
                 board=ZooKeeperAttemptBoard(session, root),

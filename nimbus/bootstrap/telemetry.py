@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.telemetry.facts import RunFacts
 from nimbus.adapters.telemetry.lineage import LineageSink
 from nimbus.adapters.telemetry.traces import TraceSink
@@ -17,8 +16,7 @@ from nimbus.bootstrap.foundation import Foundation
 from nimbus.config import InvalidConfigurationError, Settings
 from nimbus.config.problems import Problem
 from nimbus.config.telemetry import Lineage
-from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import Run
+from nimbus.domain.ids import PipelineName
 from nimbus.engine.exports import RunExports
 from nimbus.ports import RunSink
 from nimbus.scheduler.releases import LocalReleases
@@ -46,7 +44,6 @@ def missing_extras(settings: Settings) -> list[Problem]:
 
 def build_exports(
     foundation: Foundation,
-    history: S3History,
     releases: LocalReleases,
     registry: CollectorRegistry,
     *,
@@ -60,7 +57,7 @@ def build_exports(
     settings = foundation.settings
     if problems := missing_extras(settings):
         raise InvalidConfigurationError(problems)
-    if not (sinks := _sinks(foundation, history, releases)):
+    if not (sinks := _sinks(foundation, releases)):
         return None
     return RunExports(
         sinks,
@@ -99,12 +96,12 @@ def _transport(lineage: Lineage) -> dict[str, str]:
     }
 
 
-def _sinks(foundation: Foundation, history: S3History, releases: LocalReleases) -> dict[str, RunSink]:
+def _sinks(foundation: Foundation, releases: LocalReleases) -> dict[str, RunSink]:
     settings = foundation.settings
     sinks: dict[str, RunSink] = {}
     if (traces := settings.telemetry.traces) is not None:
         sinks["traces"] = TraceSink(
-            _facts(foundation, history, releases),
+            _facts(foundation, releases),
             endpoint=traces.endpoint,
             headers_file=traces.headers_file,
             ca_file=traces.ca_file,
@@ -113,7 +110,7 @@ def _sinks(foundation: Foundation, history: S3History, releases: LocalReleases) 
         )
     if (lineage := settings.telemetry.lineage) is not None:
         sinks["lineage"] = LineageSink(
-            _facts(foundation, history, releases),
+            _facts(foundation, releases),
             place=lineage.url or lineage.file or "",
             namespace=lineage_namespace(settings),
             headers_file=lineage.headers_file,
@@ -124,11 +121,8 @@ def _sinks(foundation: Foundation, history: S3History, releases: LocalReleases) 
     return sinks
 
 
-def _facts(foundation: Foundation, history: S3History, releases: LocalReleases) -> RunFacts:
+def _facts(foundation: Foundation, releases: LocalReleases) -> RunFacts:
     reader = foundation.reader
-
-    def read_run(run: RunId) -> Run | None:
-        return reader.run(run) or history.read(run)
 
     def owner(name: PipelineName) -> str | None:
         record = reader.pipeline(name)
@@ -136,7 +130,7 @@ def _facts(foundation: Foundation, history: S3History, releases: LocalReleases) 
 
     return RunFacts(
         read_cluster=ZooKeeperAttemptBoard(foundation.session, foundation.settings.cluster.root).cluster,
-        read_run=read_run,
+        read_run=foundation.run,
         read_slots=reader.slots,
         owner=owner,
         sql=releases.text,

@@ -64,6 +64,8 @@ def participants(api: Api, out: Output) -> None:
 def _artifacts(row: dict[str, Any]) -> str:
     if row["ready"]:
         return "ready"
+    if not row["missing_count"]:
+        return row.get("lacks") or "not ready"
     left = f", {span(row['missing_eta_s'])} left" if row.get("missing_eta_s") is not None else ""
     return f"lacks {counted(row['missing_count'], 'file')}, {size(row['missing_bytes'])}{left}"
 

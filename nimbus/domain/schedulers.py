@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from nimbus.domain.counted import counted
 from nimbus.domain.ids import HostId, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
@@ -65,6 +64,8 @@ class SchedulerInfo:
     """When the leader had read the state, adopted open attempts, and done its first round of decisions."""
     ready: bool = False
     """True when every artifact of every active pipeline is on this disk and verified."""
+    lacks: str = ""
+    """Why it is not ready. Empty: it is ready, or its release does not report the reason."""
     missing: tuple[MissingFile, ...] = ()
     """The first few missing files."""
     missing_count: int = 0
@@ -89,15 +90,6 @@ class SchedulerInfo:
     load_average: float = 0.0
     memory_available_bytes: int = 0
     disk_free_bytes: int = 0
-
-    @property
-    def lacks(self) -> str:
-        """Text about what is missing; empty: the scheduler is ready."""
-        if self.ready:
-            return ""
-        if not self.missing_count:
-            return "not all required releases were looked at yet"
-        return f"{counted(self.missing_count, 'file')} missing, {counted(self.missing_bytes, 'byte')}"
 
 
 def leader_report(schedulers: Iterable[SchedulerInfo]) -> LeaderReport:

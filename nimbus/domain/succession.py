@@ -22,6 +22,8 @@ class Candidate:
     ready: bool
     registered: bool = True
     """False: it is in the queue, but has no registration, so its missing files are unknown."""
+    lacks: str = ""
+    """See `SchedulerInfo.lacks`."""
     missing_count: int = 0
     missing_bytes: int = 0
     missing_eta_s: float | None = None
@@ -126,11 +128,16 @@ def in_words(
             f"{now} {next_leader.id} would be next, but it is not registered: its missing files are unknown."
         )
     if not next_leader.ready:
-        left_s = next_leader.missing_eta_s
-        left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"
         return (
-            f"{now} {next_leader.id} would be next, but it is not ready: it lacks "
-            f"{counted(next_leader.missing_count, 'file')}, {format_size(next_leader.missing_bytes)}{left}. "
+            f"{now} {next_leader.id} would be next, but it is not ready{_missing(next_leader)}. "
             f"It would {adopts}{after}, once its guard lets it lead."
         )
     return f"{now} {next_leader.id}, which is ready, would lead{after} and {adopts}."
+
+
+def _missing(one: Candidate) -> str:
+    if not one.missing_count:
+        return f" ({one.lacks})" if one.lacks else ""
+    left_s = one.missing_eta_s
+    left = "" if left_s is None else f", which take about {left_s:.0f} s at the present speed"
+    return f": it lacks {counted(one.missing_count, 'file')}, {format_size(one.missing_bytes)}{left}"

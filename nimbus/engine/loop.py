@@ -107,7 +107,8 @@ class Engine:
     def stop(self, timeout: timedelta) -> bool:
         """Make the thread end, and wait for it. False: it did not end in time."""
         self.tell(n.StopAsked())
-        self._thread.join(timeout.total_seconds())
+        if self._thread.ident is not None:  # else it was not started
+            self._thread.join(timeout.total_seconds())
         return not self._thread.is_alive()
 
     def stop_soon(self) -> None:

@@ -42,7 +42,8 @@ class CatalogFollower:
     def stop(self, timeout: timedelta) -> None:
         """End the thread."""
         self._signals.end()
-        self._thread.join(timeout.total_seconds())
+        if self._thread.ident is not None:  # else it was not started
+            self._thread.join(timeout.total_seconds())
 
     def look(self) -> None:
         """Read the catalog again soon. Called by watches: only enqueues."""

@@ -72,7 +72,10 @@ class Collector:
     def _run(self) -> None:
         while not self._stopping.is_set():
             for task in self._tasks:
-                self._look(task)
+                try:
+                    self._look(task)
+                except Exception:  # noqa: BLE001 - the top of the thread: the next collection may be luckier
+                    _log.exception("collection_failed")
             self._stopping.wait(ASK_EVERY_S)
 
     def _look(self, task: _Task) -> None:
@@ -85,7 +88,4 @@ class Collector:
         if now_s < task.due_s or self._stopping.is_set():
             return
         task.due_s = now_s + task.interval_s
-        try:
-            task.collect(self._stopping)
-        except Exception:  # noqa: BLE001 - the top of the thread: the next collection may be luckier
-            _log.exception("collection_failed")
+        task.collect(self._stopping)

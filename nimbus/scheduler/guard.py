@@ -14,7 +14,7 @@ from leader import Verdict
 from nimbus.domain.catalog import required_releases
 from nimbus.domain.ids import PipelineName
 from nimbus.ports import ClusterReader
-from nimbus.scheduler.readiness import hopeless, lacking
+from nimbus.scheduler.readiness import assess
 
 
 class ReadinessGuard:
@@ -41,11 +41,7 @@ class ReadinessGuard:
 
     def __call__(self) -> Verdict:
         """Read the catalog and decide. Raises if ZooKeeper does not answer, which is a refusal."""
-        required, readiness = required_releases(self._reader.pipelines()), self._readiness()
-        lacks = lacking(required, readiness)
-        self._on_lacking(lacks)
-        if not lacks:
-            return Verdict(True)
-        degraded = not self._strict and lacks.keys() == hopeless(required, readiness).keys()
-        reasons = tuple(f"{name}: {why}" for name, why in lacks.items())
-        return Verdict(ready=degraded, reasons=reasons, degraded=degraded)
+        found = assess(required_releases(self._reader.pipelines()), self._readiness())
+        self._on_lacking(found.lacks)
+        degraded = not self._strict and found.is_hopeless
+        return Verdict(degraded or not found.reasons, found.reasons, degraded)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from blobsync import Readiness, ReleaseRef, SyncProgress
+from blobsync import Readiness, SyncProgress
 from leader import Elector, LeaderError, Phase, Verdict, next_in_line
 from nimbus.api.services import Check, LeaderView, QueuePlace
 from nimbus.domain.catalog import ReleaseOf
@@ -22,11 +22,11 @@ from nimbus.domain.growth import brief
 from nimbus.domain.ids import HostId, PipelineName, WorkerId
 from nimbus.domain.leader_report import LeaderReport
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.schedulers import MissingFile, Role, SchedulerInfo
+from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.schema import NEWEST_SCHEMA
 from nimbus.engine.loop import EngineStatus
 from nimbus.ports import Clock, StoreUnavailableError
-from nimbus.scheduler.readiness import hopeless, lacking
+from nimbus.scheduler.readiness import assess
 from nimbus.scheduler.sync_rate import SyncRate
 
 MISSING_SHOWN = 20
@@ -95,10 +95,7 @@ class SelfReport:
         """The current content of the registration."""
         status = self._election.status()
         engine = self._engine_status()
-        required = self._required()
-        readiness = self._readiness()
-        lacks = {} if required is None else lacking(required, readiness)
-        missing = _missing(required or frozenset(), readiness)
+        found = assess(self._required(), self._readiness())
         leads = engine.epoch is not None and self._election.is_leader()
         return SchedulerInfo(
             newest_schema=NEWEST_SCHEMA,
@@ -112,24 +109,27 @@ class SelfReport:
             version=self._identity.version,
             started_at=self._identity.started_at,
             reported_at=self._clock.now(),
-            role=self._role(leads, status.phase, engine, bool(lacks)),
+            role=self._role(leads, status.phase, engine, bool(found.lacks)),
             epoch=engine.epoch if leads else None,
             leader_since=engine.leader_since if leads else None,
             recovered_at=engine.recovered_at if leads else None,
-            ready=required is not None and not lacks,
-            missing=missing[:MISSING_SHOWN],
-            missing_count=len(missing),
-            missing_bytes=sum(file.size_bytes for file in missing),
-            missing_eta_s=self._rate.left_s(self._progress(), self._clock.elapsed_s()) if lacks else None,
+            ready=not found.reasons,
+            lacks=brief("; ".join(found.reasons)),
+            missing=found.missing[:MISSING_SHOWN],
+            missing_count=len(found.missing),
+            missing_bytes=sum(file.size_bytes for file in found.missing),
+            missing_eta_s=(
+                self._rate.left_s(self._progress(), self._clock.elapsed_s()) if found.lacks else None
+            ),
             guard_said=_guard_said(status.last_verdict),
             last_abdication=status.last_abdication or "",
-            quarantined=_texts(hopeless(required or frozenset(), readiness)) if leads else {},
+            quarantined=_texts(found.hopeless) if leads else {},
             looks=engine.looks if leads else {},
             refusals=_longest(engine.refusals) if leads else {},
             report=engine.report if leads else LeaderReport(),
             load_average=os.getloadavg()[0],
             memory_available_bytes=psutil.virtual_memory().available,
-            disk_free_bytes=shutil.disk_usage(self._identity.state_dir).free,
+            disk_free_bytes=_free_bytes(self._identity.state_dir),
         )
 
     @staticmethod
@@ -201,6 +201,14 @@ class SelfReport:
         )
 
 
+def _free_bytes(folder: Path) -> int:
+    """Free bytes of a folder's disk; 0 if the disk does not answer, which must not stop the reports."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
+
+
 def _url(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -219,18 +227,3 @@ def _texts(reasons: Mapping[PipelineName, str]) -> dict[str, str]:
 
 def _longest(refusals: Mapping[WorkerId, Refusals]) -> dict[WorkerId, Refusals]:
     return dict(nlargest(REFUSING_SHOWN, refusals.items(), key=lambda item: item[1].until))
-
-
-def _missing(required: frozenset[ReleaseOf], readiness: Readiness) -> tuple[MissingFile, ...]:
-    return tuple(
-        MissingFile(
-            pipeline=release.pipeline,
-            path=file.path,
-            role=str(file.role),
-            size_bytes=file.size_bytes,
-            sha256=file.sha256,
-        )
-        for release in sorted(required)
-        if (found := readiness.releases.get(ReleaseRef(release.pipeline, release.digest))) is not None
-        for file in found.missing
-    )

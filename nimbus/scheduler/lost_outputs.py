@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import chain
-from typing import Protocol
 
 import structlog
 
@@ -33,20 +32,12 @@ _PREFIX = re.compile(
 _log = structlog.get_logger(__name__)
 
 
-class Runs(Protocol):
-    """Reads a run through `nimbus.ports.ClusterReader` and `History`."""
-
-    def __call__(self, run: RunId, /) -> Run | None:
-        """A run; None: it is not known."""
-        ...
-
-
 class LostOutputs:
     """Collections of one bucket of outputs. One thread.
 
     Args:
         store: The bucket; its keys are relative to `worker.data`.
-        runs: Reads runs.
+        runs: Reads a run, live or in history; None: it is not known.
         leads: Returns True while we lead. Called right before each request that deletes.
         clock: Measures the grace.
         grace: A prefix is deleted when it is still lost this long after it was first found lost.
@@ -57,7 +48,7 @@ class LostOutputs:
         self,
         *,
         store: ObjectStore,
-        runs: Runs,
+        runs: Callable[[RunId], Run | None],
         leads: Callable[[], bool],
         clock: Clock,
         grace: timedelta,

@@ -64,6 +64,16 @@ def run_until_signal(
     return 0
 
 
+def shutdown_step(name: str, step: Callable[[], object]) -> None:
+    """Stop one part. A failure is logged, not raised: it must not prevent that others are stopped."""
+    try:
+        step()
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("shutdown_step_failed", step=name)
+    else:
+        _log.info("shutdown_step", step=name)
+
+
 @contextmanager
 def _signals(hear: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Receive signals through a pipe, on the thread `nimbus-signals`.

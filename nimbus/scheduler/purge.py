@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -49,7 +50,7 @@ from nimbus.ports import Clock, History
 from nimbus.records import UnreadableRecordError
 from nimbus.scheduler.deleting import delete_below
 from nimbus.scheduler.live_releases import WholeState
-from nimbus.telemetry.artifacts import GarbageMetrics
+from nimbus.telemetry.artifacts import GarbageMetrics, Outcome
 
 ORDERS_EVERY = timedelta(minutes=1)
 """Pause between two looks for purge orders."""
@@ -122,15 +123,15 @@ class RunPurge:
 
     def carry_out_orders(self, stopping: threading.Event) -> None:
         """Carry out purge orders. An order is kept until it is completed."""
-        with _Ended():
+        with _ended():
             for command, order in list(self._purges.orders()):
-                with _Ended():  # an order that fails does not block others
+                with _ended():  # an order that fails does not block others
                     if self._carry_out(order, command, stopping, command=command):
                         self._purges.drop_order(command)
 
     def apply_retention(self, stopping: threading.Event) -> None:
         """Delete parts that are older than the settings allow."""
-        with _Ended(self._metrics):
+        with _ended(self._metrics):
             now = self._clock.now()
             for part, keep in self._retention.by_part().items():
                 reason = f"retention.{part} is {format_duration(keep)}"
@@ -175,14 +176,14 @@ class RunPurge:
         for run in self._runs(order, ids, stopping):
             kept = self._why_kept(run, order.what, used, going)
             tally.kept += kept is not None
-            with _OfOne(run, tally):
+            with _of_one(run, tally):
                 if parts := losing(order.what, kept):
                     noted.append((run, self._note(run, parts, order), parts))
                     going |= {run.id} if Part.OUTPUTS in parts else set()
         used = self._used() if noted else used
         for run, before, parts in noted:
             self._go_on(stopping)
-            with _OfOne(run, tally):
+            with _of_one(run, tally):
                 self._purge(run, before, parts, order, used)
                 tally.purged += 1
 
@@ -259,37 +260,27 @@ class RunPurge:
             raise _NotLeadingError
 
 
-class _OfOne:
-    """Lets a purge go on when one run fails for a reason of its own, such as its folder or its record."""
-
-    def __init__(self, run: Run, tally: _Tally) -> None:
-        self._run, self._tally = run, tally
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, UnreadableRecordError | OSError):
-            return False
-        self._tally.failed += 1
-        _log.warning("purge_failed", run=self._run.id, error=str(error))
-        return True
+@contextmanager
+def _of_one(run: Run, tally: _Tally) -> Iterator[None]:
+    """Let a purge go on when one run fails for a reason of its own, such as its folder or its record."""
+    try:
+        yield
+    except (UnreadableRecordError, OSError) as exc:
+        tally.failed += 1
+        _log.warning("purge_failed", run=run.id, error=str(exc))
 
 
-class _Ended:
-    """Turns the end of a pass into an outcome, and errors into log lines."""
-
-    def __init__(self, metrics: GarbageMetrics | None = None) -> None:
-        self._metrics = metrics
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        stopped = isinstance(error, _NotLeadingError)
-        expected = isinstance(error, BlobSyncError | NimbusError)
-        if self._metrics is not None:
-            self._metrics.ended("history", "done" if error is None else "stopped" if stopped else "failed")
-        if expected:
-            _log.warning("collection_failed", where="history", error=str(error))
-        return stopped or expected
+@contextmanager
+def _ended(metrics: GarbageMetrics | None = None) -> Iterator[None]:
+    """Turn the end of a pass into an outcome, and expected errors into log lines."""
+    outcome: Outcome = "failed"
+    try:
+        yield
+        outcome = "done"
+    except _NotLeadingError:
+        outcome = "stopped"
+    except (BlobSyncError, NimbusError) as exc:
+        _log.warning("collection_failed", where="history", error=str(exc))
+    finally:
+        if metrics is not None:
+            metrics.ended("history", outcome)

@@ -1,51 +1,77 @@
-"""Finds required releases that are missing on this disk, with the reasons. Pure."""
+"""Assesses whether this scheduler may lead, from the required releases and what is on this disk. Pure.
+
+The guard's verdict and the registration follow from the same assessment, so a condition for leadership is
+added here, in `assess`, and nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName
+from nimbus.domain.schedulers import MissingFile
 
 _HOPELESS = (ReleaseState.ABSENT, ReleaseState.CORRUPT)
 """States in which storage does not have the release, so that waiting does not help."""
 
 
-def lacking(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """What keeps this scheduler from leading."""
+
+    reasons: tuple[str, ...]
+    """Why it is not ready; empty: it is ready."""
+    lacks: Mapping[PipelineName, str] = field(default_factory=dict)
     """Pipelines whose active release is not complete and verified here, with what is missing."""
-    return {name: _reason(found) for name, found in _unready(required, readiness).items()}
-
-
-def hopeless(required: Collection[ReleaseOf], readiness: Readiness) -> Mapping[PipelineName, str]:
-    """Pipelines whose active release is missing or corrupt in storage. A leader quarantines them.
+    hopeless: Mapping[PipelineName, str] = field(default_factory=dict)
+    """Those of them whose release is missing or corrupt in storage. A leader quarantines them.
 
     A release that is only not fetched yet is not included: its tasks wait on the worker that fetches it.
     """
-    return {
-        name: _reason(found)
-        for name, found in _unready(required, readiness).items()
-        if found is not None and found.state in _HOPELESS
-    }
+    missing: tuple[MissingFile, ...] = ()
+    """The missing files of all of them, as far as they are known."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True if it is not ready, and waiting would help in nothing."""
+        return bool(self.reasons) and len(self.reasons) == len(self.hopeless)
 
 
-def _unready(
-    required: Collection[ReleaseOf], readiness: Readiness
-) -> Mapping[PipelineName, ReleaseReadiness | None]:
-    return {
-        release.pipeline: found
-        for release in sorted(required)
-        if (found := _of(readiness, release)) is None or found.state is not ReleaseState.READY
-    }
+def assess(required: Collection[ReleaseOf] | None, readiness: Readiness) -> Assessment:
+    """Compare the required releases (None: the catalog was not read yet) with those on this disk."""
+    if required is None:
+        return Assessment(reasons=("the catalog was not read yet",))
+    found = {release: _of(readiness, release) for release in sorted(required)}
+    unready = {release.pipeline: one for release, one in found.items() if one.state is not ReleaseState.READY}
+    lacks = {name: _reason(one) for name, one in unready.items()}
+    return Assessment(
+        reasons=tuple(f"{name}: {why}" for name, why in lacks.items()),
+        lacks=lacks,
+        hopeless={name: lacks[name] for name, one in unready.items() if one.state in _HOPELESS},
+        missing=tuple(
+            MissingFile(
+                pipeline=name,
+                path=file.path,
+                role=str(file.role),
+                size_bytes=file.size_bytes,
+                sha256=file.sha256,
+            )
+            for name, one in unready.items()
+            for file in one.missing
+        ),
+    )
 
 
-def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness | None:
-    return readiness.releases.get(ReleaseRef(release.pipeline, release.digest))
+def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness:
+    ref = ReleaseRef(release.pipeline, release.digest)
+    unseen = ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not looked at yet")
+    return readiness.releases.get(ref, unseen)
 
 
-def _reason(found: ReleaseReadiness | None) -> str:
-    if found is None:
-        return "its release was not looked at yet"
+def _reason(found: ReleaseReadiness) -> str:
     names = ", ".join(missing.path for missing in found.missing[:3])
     more = f" and {len(found.missing) - 3} more" if len(found.missing) > 3 else ""
     files = f"; missing: {names}{more}" if names else ""

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 import structlog
 
+from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.ports import Registrations, StoreUnavailableError
@@ -21,10 +23,15 @@ from nimbus.telemetry.readiness import ReadinessMetrics
 _log = structlog.get_logger(__name__)
 
 REPORT_EVERY_S = 3.0
+QUARANTINED_SHOWN = 500
+"""Limit of quarantined pipelines in the registration, which must fit into one node. The engine gets all."""
 
 
 class Registrar:
-    """Publishes the registration after a change, on a new session, and every few seconds."""
+    """Publishes the registration after a change, on a new session, and every few seconds.
+
+    Election and engine get their part first, so that they need no answer of the store.
+    """
 
     def __init__(
         self,
@@ -41,8 +48,8 @@ class Registrar:
         self._quarantine = quarantine
         self._metrics = metrics
         self._signals = Signals()
-        self._told: tuple[bool, int, int] | None = None  # the readiness that the election has
-        self._quarantined: tuple[int | None, Mapping[str, str]] = (None, {})
+        self._told: tuple[bool, str, int, int] | None = None  # the readiness that the election has
+        self._quarantined: tuple[int, Mapping[str, str]] | None = None  # those that the engine has
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nimbus-registrar", daemon=True)
 
@@ -53,7 +60,8 @@ class Registrar:
     def stop(self, timeout: timedelta) -> None:
         """Withdraw the registration and end the thread."""
         self._signals.end()
-        self._thread.join(timeout.total_seconds())
+        if self._thread.ident is not None:  # else it was not started
+            self._thread.join(timeout.total_seconds())
 
     def changed(self) -> None:
         """Note that a reported fact has changed. Any thread: only enqueues."""
@@ -84,12 +92,14 @@ class Registrar:
         if self._stopping:
             info = replace(info, role=Role.STOPPING)
         self._metrics.reported(info)
-        self._registrations.publish_scheduler(info)
-        readiness = (info.ready, info.missing_count, info.missing_bytes)
+        readiness = (info.ready, info.lacks, info.missing_count, info.missing_bytes)
         if readiness != self._told:  # an unready scheduler yields; becoming ready ends a back-off
             self._told = readiness
             self._publish_readiness(info)
-        quarantined = (info.epoch, info.quarantined)
-        if quarantined != self._quarantined:  # in each term: the guard's answer at its start may be outdated
+        # In each term: the guard's answer at its start may be outdated. Not between terms: the report could
+        # arrive after the next term's guard, and replace what that guard has found.
+        if info.epoch is not None and (quarantined := (info.epoch, info.quarantined)) != self._quarantined:
             self._quarantined = quarantined
             self._quarantine({PipelineName(name): why for name, why in info.quarantined.items()})
+        shown = {name: brief(why) for name, why in islice(info.quarantined.items(), QUARANTINED_SHOWN)}
+        self._registrations.publish_scheduler(replace(info, quarantined=shown))

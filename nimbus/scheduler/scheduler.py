@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-import structlog
-
 from blobsync import Syncer
 from leader import Elector, SessionState
 from nimbus.adapters.store_session import StoreSession
@@ -22,9 +20,8 @@ from nimbus.scheduler.access_follower import AccessFollower
 from nimbus.scheduler.announcer import ReplicaAnnouncer
 from nimbus.scheduler.catalog_follower import CatalogFollower
 from nimbus.scheduler.collector import Collector
+from nimbus.scheduler.process import shutdown_step
 from nimbus.scheduler.registrar import Registrar
-
-_log = structlog.get_logger(__name__)
 
 STEP = timedelta(seconds=5)
 """Longest wait for one part to stop. The whole process has its own limit."""
@@ -125,26 +122,17 @@ class Scheduler:
         parts.announcer.stop_soon()
         worker = parts.worker
         if worker is not None:
-            self._step("worker drained", worker.drain)
-        self._step("lock released", lambda: parts.election.close(STEP))
-        self._step("engine stopped", lambda: parts.engine.stop(STEP))
-        self._step("effects stopped", parts.effects.close)
+            shutdown_step("worker drained", worker.drain)
+        shutdown_step("lock released", lambda: parts.election.close(STEP))
+        shutdown_step("engine stopped", lambda: parts.engine.stop(STEP))
+        shutdown_step("effects stopped", parts.effects.close)
         if worker is not None:
-            self._step("worker closed", lambda: worker.close(STEP))
-        self._step("collector stopped", lambda: parts.collector.stop(STEP))
-        self._step("catalog follower stopped", lambda: parts.follower.stop(STEP))
-        self._step("replicas withdrawn", lambda: parts.announcer.stop(STEP))
-        self._step("registration withdrawn", lambda: parts.registrar.stop(STEP))
-        self._step("syncer stopped", lambda: parts.syncer.close(STEP))
-        self._step("access follower stopped", lambda: parts.access.stop(STEP))
-        self._step("api stopped", lambda: parts.api.stop(STEP))
-        self._step("session closed", lambda: parts.session.close(STEP))
-
-    @staticmethod
-    def _step(name: str, action: object) -> None:
-        try:
-            action()  # type: ignore[operator]  # a lambda or a method without arguments
-        except Exception:  # noqa: BLE001 - a part that cannot stop must not prevent others
-            _log.exception("shutdown_step_failed", step=name)
-        else:
-            _log.info("shutdown_step", step=name)
+            shutdown_step("worker closed", lambda: worker.close(STEP))
+        shutdown_step("collector stopped", lambda: parts.collector.stop(STEP))
+        shutdown_step("catalog follower stopped", lambda: parts.follower.stop(STEP))
+        shutdown_step("replicas withdrawn", lambda: parts.announcer.stop(STEP))
+        shutdown_step("registration withdrawn", lambda: parts.registrar.stop(STEP))
+        shutdown_step("syncer stopped", lambda: parts.syncer.close(STEP))
+        shutdown_step("access follower stopped", lambda: parts.access.stop(STEP))
+        shutdown_step("api stopped", lambda: parts.api.stop(STEP))
+        shutdown_step("session closed", lambda: parts.session.close(STEP))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from blobsync import (
     BlobMissingError,
@@ -18,7 +17,7 @@ from blobsync import (
     fetch_manifest,
 )
 from blobsync.bucket.releases import published
-from nimbus.adapters.storage_error import StorageUnavailableError
+from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.release_files import Holders, Publication, ReleaseFile
@@ -33,7 +32,7 @@ class StoredReleases:
 
     def published(self, pipeline: PipelineName) -> Sequence[Publication]:
         """See the protocol."""
-        with _in_our_words(f"releases of {pipeline} cannot be listed"):
+        with or_unavailable(f"releases of {pipeline} cannot be listed"):
             return [
                 Publication(ReleaseDigest(one.digest), one.at) for one in published(self._store, pipeline)
             ]
@@ -47,11 +46,11 @@ class StoredReleases:
 
     def files(self, release: ReleaseOf) -> Sequence[ReleaseFile] | None:
         """See the protocol."""
-        try:
-            with _in_our_words(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
+        with or_unavailable(f"release {release.digest[:12]} of {release.pipeline} cannot be read"):
+            try:
                 found = self._kept(release) or fetch_manifest(self._store, release.pipeline, release.digest)
-        except BlobNotFoundError:
-            return None
+            except BlobNotFoundError:
+                return None
         return [
             ReleaseFile(item.path, item.size_bytes, item.sha256, item.role.value, item.executable)
             for item in found.artifacts
@@ -59,16 +58,15 @@ class StoredReleases:
 
     def content(self, release: ReleaseOf, path: str) -> bytes | None:
         """See the protocol."""
-        try:
-            return b"".join(self._local.read(_ref(release), path))
-        except (BlobMissingError, ReleaseAbsentError):
-            return None
-        except BlobSyncError as exc:
-            raise StorageUnavailableError(f"{path[:200]} of {_ref(release)} cannot be read: {exc}") from exc
+        with or_unavailable(f"{path[:200]} of {_ref(release)} cannot be read"):
+            try:
+                return b"".join(self._local.read(_ref(release), path))
+            except (BlobMissingError, ReleaseAbsentError):
+                return None
 
     def holders(self, digest: ReleaseDigest) -> Holders:
         """See the protocol."""
-        with _in_our_words("the holders of a release are not known"):
+        with or_unavailable("the holders of a release are not known"):
             found = self._board.look(digest)
         return Holders(holding=found.holders, lacking=found.lacking, silent=found.silent)
 
@@ -79,13 +77,3 @@ class StoredReleases:
 
 def _ref(release: ReleaseOf) -> ReleaseRef:
     return ReleaseRef(release.pipeline, release.digest)
-
-
-@contextmanager
-def _in_our_words(what: str) -> Iterator[None]:
-    try:
-        yield
-    except BlobNotFoundError:
-        raise
-    except BlobSyncError as exc:
-        raise StorageUnavailableError(f"{what}: {exc}") from exc

@@ -107,12 +107,16 @@ def has_variable(pid: int, name: str, value: str) -> bool:
 
 
 def living() -> Iterator[ProcessStat]:
-    """All processes that have not ended."""
+    """All processes that have not ended, without those that /proc hides from this user (`hidepid`)."""
     for entry in _PROC.iterdir():
-        if entry.name.isdecimal():
+        if not entry.name.isdecimal():
+            continue
+        try:
             found = read_stat(int(entry.name))
-            if found is not None and not found.is_dead:
-                yield found
+        except PermissionError:
+            continue
+        if found is not None and not found.is_dead:
+            yield found
 
 
 def with_variable(name: str, value: str) -> list[ProcessId]:

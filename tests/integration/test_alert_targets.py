@@ -112,6 +112,15 @@ def test_mail_that_is_refused_is_an_error() -> None:
         mailbox(server.port).send(WORDS)
 
 
+def test_mail_that_was_accepted_is_no_error_whatever_the_server_says_to_quit() -> None:
+    """An error would send the mail again."""
+    with mail_server() as server:
+        server.farewell = b"421 shutting down"
+        mailbox(server.port).send(WORDS)
+
+    assert len(server.got) == 1
+
+
 class Hanging:
     """A target that does not answer before the test allows it."""
 

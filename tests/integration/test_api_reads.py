@@ -100,7 +100,7 @@ def test_succession_says_who_would_lead_and_what_the_figures_are_made_of(
     world.health.queue = world.health.queue[:1]
     alone = api.get("/cluster/succession").json()
 
-    lacking_one = {"id": "s2", "ready": False, "missing_count": 1, "missing_bytes": 9}
+    lacking_one = {"id": "s2", "ready": False, "lacks": "", "missing_count": 1, "missing_bytes": 9}
     assert lacking["successor"] == {**lacking_one, "missing_eta_s": None}
     assert lacking["gap"] is None
     assert fetching["successor"] == {**lacking_one, "missing_eta_s": 30.0}

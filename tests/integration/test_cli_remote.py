@@ -68,6 +68,18 @@ def test_participants_say_how_long_missing_files_still_take(world: Any, nimbus: 
     assert "left" not in nimbus("cluster", "participants").stdout, "it cannot be estimated"
 
 
+def test_participants_say_why_one_is_not_ready_if_no_missing_file_is_known(
+    world: Any, nimbus: Invoke
+) -> None:
+    absent = replace(world.health.me, id="s2", ready=False, lacks="sums: absent: no such release")
+    world.cluster.put(absent)
+    now = nimbus("cluster", "participants").stdout
+    world.cluster.put(replace(absent, lacks=""))
+
+    assert "sums: absent: no such release" in now
+    assert "not ready" in nimbus("cluster", "participants").stdout, "an older release does not say why"
+
+
 def test_history_says_which_times_are_bounds_and_how_much_was_decided(world: Any, nimbus: Invoke) -> None:
     terms(world, 4)
     table = nimbus("cluster", "history").stdout.splitlines()

@@ -244,7 +244,7 @@ def test_import_is_refused_when_the_bucket_lacks_a_release(stage: Stage) -> None
         assert not ClusterTree(session, settings.cluster.root).exists()
 
 
-@pytest.mark.parametrize("harm", ["changed", "cut", "elsewhere", "newer"])
+@pytest.mark.parametrize("harm", ["changed", "cut", "elsewhere", "unnumbered", "newer"])
 def test_damaged_archive_is_refused_before_anything_is_written(stage: Stage, harm: str) -> None:
     assert stage.call("export", stage.old).exit_code == 0
     damage(stage.archive, harm)
@@ -257,7 +257,7 @@ def test_damaged_archive_is_refused_before_anything_is_written(stage: Stage, har
 
 
 def damage(archive: Path, harm: str) -> None:
-    """Change a record, cut the file, name another node, or claim that a later release wrote it."""
+    """Change a record, cut the file, name another node or command, or claim that a later release wrote it."""
     if harm == "cut":
         archive.write_bytes(archive.read_bytes()[:-200])
         return
@@ -266,11 +266,13 @@ def damage(archive: Path, harm: str) -> None:
     manifest = json.loads(parts["manifest.json"])
     if harm == "newer":
         manifest["schema"] = 99
+    elif harm == "changed":
+        parts["runs.jsonl"] += b'["runs/x", ""]\n'
     else:
-        line = b'["runs/../../elsewhere", ""]\n' if harm == "elsewhere" else b'["runs/x", ""]\n'
-        parts["runs.jsonl"] += line
-    if harm == "elsewhere":
-        manifest["parts"]["runs"]["sha256"] = hashlib.sha256(parts["runs.jsonl"]).hexdigest()
+        path = {"elsewhere": "runs/../../elsewhere", "unnumbered": "commands/first"}[harm]
+        part = path.partition("/")[0]
+        parts[f"{part}.jsonl"] += f'["{path}", ""]\n'.encode()
+        manifest["parts"][part]["sha256"] = hashlib.sha256(parts[f"{part}.jsonl"]).hexdigest()
     parts["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(archive, "w") as new:
         for name, data in parts.items():

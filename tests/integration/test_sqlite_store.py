@@ -43,6 +43,20 @@ while True:
     print(made, flush=True)
 """
 
+WITHOUT_FILES = """
+import resource, sys
+from pathlib import Path
+from nimbus.adapters.sqlite.session import SqliteSession
+from nimbus.ports import StoreUnavailableError
+session = SqliteSession(Path(sys.argv[1]))
+session.start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    session._reap()
+except StoreUnavailableError as exc:
+    print(exc, flush=True)
+"""
+
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[SqliteSession]:
@@ -81,6 +95,18 @@ def test_killed_writers_lose_nothing_acknowledged_and_leave_no_half_of_a_transac
             lambda names=names: not any(calls.exists(f"/alive-{name}") for name in names),
             what="their ephemeral nodes go",
         )
+
+
+def test_a_process_without_free_file_descriptors_takes_no_other_process_for_dead(
+    session: SqliteSession, calls: SqliteCalls
+) -> None:
+    calls.create("/alive", b"", ephemeral=True)
+
+    command = [sys.executable, "-c", WITHOUT_FILES, str(session.file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert calls.exists("/alive")
+    assert "Too many open files" in done.stdout
 
 
 def test_a_watch_is_told_of_what_another_process_does(

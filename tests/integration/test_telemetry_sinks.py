@@ -296,7 +296,7 @@ def test_schedulers_without_a_public_url_send_equal_lineage(
         settings = settings_with(tmp_path, {"lineage": {"url": server.lineage_url}})
         scheduler = settings.scheduler.model_copy(update={"advertise_url": f"http://127.0.0.{number}:8080"})
         foundation: Any = SimpleNamespace(settings=settings.model_copy(update={"scheduler": scheduler}))
-        sink = telemetry._sinks(foundation, Mock(), Mock())["lineage"]
+        sink = telemetry._sinks(foundation, Mock())["lineage"]
         sink.send(None, FAILED)
         sink.close()
 

@@ -607,6 +607,8 @@ def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx
     (two,) = (one for one in world.cluster.schedulers() if one.id == "s2")
     world.cluster.put(replace(two, missing_eta_s=95.0, guard_said="pipeline sums lacks a.py"))
     fetching = web.get("/ui/election").text
+    world.cluster.put(replace(two, missing_count=0, missing=(), lacks="sums: absent: no such release"))
+    absent = web.get("/ui/election").text
     world.health.queue = world.health.queue[:1]
     alone = web.get("/ui/election").text
     world.health.leading = None
@@ -618,6 +620,7 @@ def test_election_page_says_who_is_next_and_what_it_lacks(world: Any, web: httpx
         "which take about 95 s at the present speed. It would adopt 0 open attempts after about" in fetching
     )
     assert "guard: pipeline sums lacks a.py" in fetching
+    assert absent.count("sums: absent: no such release") == 3, "next in the queue, prediction, participants"
     assert "sums/a.py" in lacking
     assert "nobody: without the leader nothing starts" in alone
     assert "Hand over" in alone

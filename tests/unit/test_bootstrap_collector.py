@@ -41,7 +41,7 @@ def test_bucket_is_collected_only_where_it_is_asked_for_and_somebody_may_lead(
         sync=SimpleNamespace(retry_max=Artifacts().gc_interval),
     )
     foundation: Any = SimpleNamespace(
-        settings=settings, session=object(), store=object(), local=object(), clock=SystemClock()
+        settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()
     )
 
     collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)
@@ -73,7 +73,7 @@ def test_lost_outputs_are_collected_in_a_bucket_by_who_may_lead(
         storage=Storage(bucket="artifacts"),
     )
     foundation: Any = SimpleNamespace(
-        settings=settings, session=object(), store=object(), local=object(), clock=SystemClock()
+        settings=settings, session=object(), store=object(), local=object(), run=yes, clock=SystemClock()
     )
 
     collector = build_collector(foundation, GarbageMetrics(CollectorRegistry()), leads=leads)

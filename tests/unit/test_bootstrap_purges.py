@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nimbus.adapters.clock import SystemClock
-from nimbus.bootstrap.purges import add_purges, output_place
+from nimbus.bootstrap.collector import add_purges, output_place
 from nimbus.config.sections import Data, Retention, Storage, Worker
 from nimbus.scheduler.collector import Collector
 from nimbus.scheduler.output_places import BucketOutputs, FolderOutputs

@@ -219,7 +219,7 @@ def test_leader_hands_over_only_to_one_that_may_lead(to: str, code: str) -> None
     bench.cluster.change(
         schedulers=(
             a_scheduler("s1", "b1"),
-            a_scheduler("s2", "b2", ready=False, missing_count=2, missing_bytes=9),
+            a_scheduler("s2", "b2", ready=False, lacks="p: absent"),
             a_scheduler("s3", "b3"),
         )
     )
@@ -234,6 +234,9 @@ def test_leader_hands_over_only_to_one_that_may_lead(to: str, code: str) -> None
         assert bench.cluster.world.abdication == Abdication(epoch=1, reason="move", to="s3", by="ann", at=NOW)
     else:
         assert resigned == []
+    if code == "not_ready":
+        message = bench.cluster.world.outcomes[asked].message
+        assert message == "s2 cannot lead yet (p: absent): wait until it is ready."
 
 
 def test_a_leader_whose_successor_left_the_queue_obeys_the_next_abdication() -> None:
@@ -298,6 +301,9 @@ def test_gap_is_made_of_the_time_to_notice_and_of_the_takeovers_that_were_measur
     assert "it lacks 3 files, 0 B. It would adopt 2 open attempts" in in_words(
         candidate("b", ready=False), None, 2
     )
+    absent = replace(candidate("b", ready=False), missing_count=0, lacks="p: absent")
+    assert "b would be next, but it is not ready (p: absent). It would" in in_words(absent, None, 2)
+    assert "it is not ready. It would" in in_words(replace(absent, lacks=""), None, 2)
     assert "nobody would lead" in in_words(None, None, 0)
     assert in_words(candidate("b"), None, 0, is_led=False) == (
         "Nobody leads now: b, which is ready, would lead and adopt 0 open attempts."

@@ -35,12 +35,16 @@ class World:
         self.leads = True
         self.rounds = self.in_bucket = self.on_disk = 0
         self.fail = False
+        self.defect: Exception | None = None
+        """Raised by the question whether it leads."""
         self.collector = Collector(self.clock, settle=timedelta(minutes=5))
         self.collector.add(self._bucket, 6 * HOUR, self._may)
         self.collector.add(self._disk, timedelta(minutes=1))
 
     def _may(self) -> bool:
         self.rounds += 1
+        if self.defect is not None:
+            raise self.defect
         return self.leads
 
     def _bucket(self, _stopping: threading.Event) -> None:
@@ -119,6 +123,19 @@ def test_collection_that_fails_holds_up_no_other(world: World, eventually: Event
     eventually(lambda: (world.in_bucket, world.on_disk) == (1, 1))
     world.clock.time_s += 6 * 3600
     eventually(lambda: (world.in_bucket, world.on_disk) == (2, 2))
+
+
+def test_election_that_fails_once_does_not_end_collections(world: World, eventually: Eventually) -> None:
+    """The election may be one of the operator's own."""
+    world.defect = RuntimeError("a defect")
+    world.collector.start()
+    rounds(world, eventually)
+    world.defect = None
+
+    world.clock.time_s += 301
+    rounds(world, eventually)
+    world.clock.time_s += 301
+    eventually(lambda: (world.in_bucket, world.on_disk) >= (1, 1))
 
 
 def test_nothing_to_do_needs_no_thread() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,18 @@ import pytest
 
 from blobsync import Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, SyncProgress
 from leader import Card, ElectionStatus, Participant, ParticipantView, Phase, Rank, Verdict
+from nimbus.adapters.memory import MemoryCluster
 from nimbus.domain.catalog import ReleaseOf
+from nimbus.domain.growth import REASON_BYTES
 from nimbus.domain.ids import HostId, PipelineName, ReleaseDigest, WorkerId
 from nimbus.domain.leader_report import LeaderReport, LimitUse
+from nimbus.domain.pipeline import PipelineSpec
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.schedulers import Role, SchedulerInfo, leader_report
 from nimbus.engine.loop import EngineStatus
+from nimbus.scheduler.guard import ReadinessGuard
 from nimbus.scheduler.health import REFUSING_SHOWN, Identity, SelfReport
+from tests.definitions import active
 
 NOTHING_CAME = SyncProgress()
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -56,6 +61,11 @@ class HeldClock:
         return 0.0
 
 
+def found_to_be(state: ReleaseState) -> Readiness:
+    ref = ReleaseRef("p", DIGEST)
+    return Readiness(releases={ref: ReleaseReadiness(ref=ref, state=state, reason="x")})
+
+
 def said(folder: Path, phase: Phase, **given: Any) -> SchedulerInfo:
     return reported(folder, phase, **given).info()
 
@@ -71,11 +81,8 @@ def reported(
     progress: SyncProgress = NOTHING_CAME,
     verdict: Verdict | None = None,
     sentinel: bool = False,
+    required: frozenset[ReleaseOf] | None = REQUIRED,
 ) -> SelfReport:
-    ref = ReleaseRef("p", DIGEST)
-    readiness = Readiness(
-        releases={ref: ReleaseReadiness(ref=ref, state=state, missing=(), missing_bytes=0, reason="x")}
-    )
     election: Any = PlayedElection(phase, leads, verdict)
     return SelfReport(
         identity=Identity(
@@ -90,8 +97,8 @@ def reported(
         ),
         election=election,
         engine_status=lambda: engine or EngineStatus(),
-        required=lambda: REQUIRED,
-        readiness=lambda: readiness,
+        required=lambda: required,
+        readiness=lambda: found_to_be(state),
         progress=lambda: progress,
         connected=lambda: True,
         has_sentinel=lambda: sentinel,
@@ -157,6 +164,13 @@ def test_a_disk_in_trouble_is_told_and_does_not_keep_from_serving(tmp_path: Path
     assert (disk.ok, disk.detail, disk.required) == (not trouble, trouble, False)
 
 
+def test_a_disk_that_is_gone_stops_neither_report_nor_checks(tmp_path: Path) -> None:
+    report = reported(tmp_path / "unmounted", Phase.QUEUED, disk_trouble="it does not answer")
+
+    assert report.info().disk_free_bytes == 0
+    assert [check.name for check in report.readiness() if not check.ok] == ["disk"]
+
+
 def test_the_leader_names_workers_that_back_off_the_longest_first_up_to_a_limit(tmp_path: Path) -> None:
     many = {
         WorkerId(f"w{number}"): Refusals(1, NOW + timedelta(seconds=number))
@@ -214,10 +228,47 @@ def test_queue_marks_the_one_that_would_lead_by_the_rule_of_the_election(tmp_pat
     ]
 
 
-def test_what_a_scheduler_lacks_is_said_in_the_same_words_everywhere(tmp_path: Path) -> None:
-    ready = said(tmp_path, Phase.QUEUED)
-    lacks = replace(ready, ready=False, missing_count=1, missing_bytes=9)
+@pytest.mark.parametrize("state", ReleaseState)
+def test_registration_and_guard_agree_whether_it_is_ready_and_why_not(
+    tmp_path: Path, state: ReleaseState
+) -> None:
+    cluster = MemoryCluster()
+    spec = PipelineSpec(name=PipelineName("p"))
+    digest = ReleaseDigest(DIGEST)
+    cluster.put(active(spec, published=digest, release=digest, updated_at=NOW))
+    guard = ReadinessGuard(
+        reader=cluster, readiness=lambda: found_to_be(state), strict=True, on_lacking=lambda _lacks: None
+    )
+    info, verdict = said(tmp_path, Phase.QUEUED, state=state), guard()
 
-    assert ready.lacks == ""
-    assert lacks.lacks == "1 file missing, 9 bytes"
-    assert replace(lacks, missing_count=0).lacks == "not all required releases were looked at yet"
+    assert (info.ready, info.lacks) == (verdict.ready, "" if verdict.ready else verdict.why())
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        (ReleaseState.ABSENT, "p: absent: x"),
+        (ReleaseState.UNAVAILABLE, "p: unavailable: x"),
+        (ReleaseState.READY, ""),
+    ],
+)
+def test_check_of_artifacts_names_the_cause_also_if_no_missing_file_is_known(
+    tmp_path: Path, state: ReleaseState, cause: str
+) -> None:
+    """A release whose manifest cannot be read has no known files."""
+    checks = {check.name: check.detail for check in reported(tmp_path, Phase.QUEUED, state=state).readiness()}
+
+    assert checks["artifacts"] == cause
+
+
+def test_scheduler_that_has_not_read_the_catalog_is_not_ready_and_says_so(tmp_path: Path) -> None:
+    info = said(tmp_path, Phase.QUEUED, required=None)
+
+    assert (info.ready, info.lacks) == (False, "the catalog was not read yet")
+
+
+def test_reason_of_a_registration_is_bounded(tmp_path: Path) -> None:
+    """The guard's reasons may be thousands, and a registration is one node."""
+    many = frozenset(ReleaseOf(PipelineName(f"p{n}"), ReleaseDigest(DIGEST)) for n in range(5_000))
+
+    assert len(said(tmp_path, Phase.QUEUED, required=many).lacks) <= REASON_BYTES

@@ -516,6 +516,31 @@ def test_purge_passes_over_a_record_that_cannot_be_read(stage: Stage) -> None:
     assert stage.has_logs("broken")
 
 
+def test_half_deleted_run_whose_note_cannot_be_read_holds_up_no_other_run(stage: Stage) -> None:
+    stage.keep(a_run("old", OLD))
+    stage.store.write("history/purging/broken", b"1")
+    stage.store.write("history/purged/runs/broken.json", b"{")
+
+    stage.retain(logs=MONTH)
+
+    assert not stage.has_logs("old")
+    assert stage.keys("purging") == ["history/purging/broken"]
+
+
+def test_object_that_is_no_entry_of_the_index_holds_up_no_run(stage: Stage) -> None:
+    """For example one that a person has put there by mistake."""
+    stage.keep(a_run("old", OLD))
+    for folder in ("history/recent", "history/pipelines/sums"):
+        stage.store.write(f"{folder}/readme.txt", b"?")
+
+    assert [run.id for run in stage.history.recent(None, 10).runs] == ["old"]
+    assert [run.id for run in stage.history.recent(P, 10).runs] == ["old"]
+    stage.order(Part.LOGS, pipeline=P, before=NOW - MONTH)
+
+    assert not stage.has_logs("old")
+    assert stage.keys("purge-orders") == []
+
+
 def is_whole(stage: Stage, run: RunId) -> None:
     """Check that readers see no partial run: it is complete, reported as purged, or not found."""
     gone = stage.history.purged(run)

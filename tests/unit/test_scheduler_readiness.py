@@ -7,7 +7,7 @@ import pytest
 from blobsync import MissingArtifact, Readiness, ReleaseReadiness, ReleaseRef, ReleaseState, Role
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.ids import PipelineName, ReleaseDigest
-from nimbus.scheduler.readiness import hopeless, lacking
+from nimbus.scheduler.readiness import Assessment, assess
 
 P, Q = PipelineName("p"), PipelineName("q")
 DIGEST = ReleaseDigest("a" * 64)
@@ -29,11 +29,13 @@ def readiness(state: ReleaseState | None, missing: int = 0) -> Readiness:
 
 
 def test_the_reason_names_state_cause_and_the_first_files() -> None:
-    found = lacking(REQUIRED, readiness(ReleaseState.ABSENT, missing=5))
+    found = assess(REQUIRED, readiness(ReleaseState.ABSENT, missing=5))
 
-    assert found == {P: "absent: because; missing: f0.py, f1.py, f2.py and 2 more"}
-    assert lacking(REQUIRED, readiness(UNSEEN)) == {P: "its release was not looked at yet"}
-    assert lacking(REQUIRED, readiness(ReleaseState.READY)) == {}
+    assert found.lacks == {P: "absent: because; missing: f0.py, f1.py, f2.py and 2 more"}
+    assert found.reasons == (f"p: {found.lacks[P]}",)
+    assert [(file.pipeline, file.path) for file in found.missing] == [(P, f"f{n}.py") for n in range(5)]
+    assert assess(REQUIRED, readiness(UNSEEN)).lacks == {P: "syncing: its release was not looked at yet"}
+    assert assess(REQUIRED, readiness(ReleaseState.READY)) == Assessment(reasons=())
 
 
 @pytest.mark.parametrize(
@@ -48,4 +50,14 @@ def test_the_reason_names_state_cause_and_the_first_files() -> None:
     ],
 )
 def test_hopeless_is_what_storage_does_not_have(state: ReleaseState | None, expected: set[str]) -> None:
-    assert set(hopeless(REQUIRED, readiness(state))) == expected
+    found = assess(REQUIRED, readiness(state))
+
+    assert set(found.hopeless) == expected
+    assert found.is_hopeless == bool(expected)
+
+
+def test_waiting_helps_while_one_of_several_releases_may_come() -> None:
+    states = {"p": ReleaseState.ABSENT, "q": ReleaseState.SYNCING}
+    found = [release(name, state) for name, state in states.items()]
+
+    assert not assess(REQUIRED, Readiness(releases={one.ref: one for one in found})).is_hopeless

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from nimbus import records
+from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
 from nimbus.domain.ids import HostId, PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
@@ -101,6 +103,16 @@ def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eve
     assert [info.ready for info in board.readiness] == [False, True]
 
 
+def test_election_is_told_when_only_the_reason_has_changed(board: Board, eventually: Eventually) -> None:
+    """Otherwise the card would say for ever why the scheduler was not ready at its start."""
+    board.now(lacks="the catalog was not read yet")
+    eventually(lambda: board.readiness and board.readiness[-1].lacks)
+    seen = board.now(lacks="p: absent: no such release")
+    eventually(lambda: len(board.published) > seen + 1)
+
+    assert board.readiness[-1].lacks == "p: absent: no such release"
+
+
 def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
     board: Board, eventually: Eventually
 ) -> None:
@@ -119,6 +131,33 @@ def test_a_new_leader_tells_what_it_cannot_run_even_if_that_is_nothing(
     assert board.quarantines == [{}, {"p": "x.py is nowhere"}, {}, {}]
 
 
+def test_what_the_guard_of_the_next_term_finds_is_not_replaced_by_a_report_between_the_terms(
+    board: Board, eventually: Eventually
+) -> None:
+    board.info = replace(LEADER, quarantined={"p": "x.py is nowhere"})
+    eventually(lambda: board.quarantines == [{"p": "x.py is nowhere"}])
+    board.info = INFO
+    eventually(lambda: board.published[-1].epoch is None)
+    seen = board.now()
+    eventually(lambda: len(board.published) > seen + 2)
+
+    assert board.quarantines == [{"p": "x.py is nowhere"}]
+
+
+def test_quarantine_of_very_many_pipelines_is_told_whole_and_shown_in_part(
+    board: Board, eventually: Eventually
+) -> None:
+    """The registration is one node of ZooKeeper. If it were too large, it would never be written again."""
+    everything = {f"pipeline-{number}": "absent: " + "é" * 5_000 for number in range(5_000)}
+    board.info = replace(LEADER, quarantined=everything)
+    eventually(lambda: board.quarantines == [everything])
+    eventually(lambda: board.published[-1].epoch == LEADER.epoch)
+
+    shown = board.published[-1]
+    assert len(shown.quarantined) == registrar.QUARANTINED_SHOWN
+    assert len(records.SCHEDULER.encode(shown)) < LARGEST_REQUEST / 2
+
+
 def test_an_outage_ends_nothing_and_the_next_report_goes_through(
     board: Board, eventually: Eventually
 ) -> None:
@@ -126,8 +165,8 @@ def test_an_outage_ends_nothing_and_the_next_report_goes_through(
     board.down = True
     seen = board.now(ready=True)
     eventually(lambda: board.refused > 2)
-    assert [info.ready for info in board.readiness] == [False]
+    assert [info.ready for info in board.readiness] == [False, True], "the election needs no registration"
 
     board.down = False
     eventually(lambda: len(board.published) > seen)
-    eventually(lambda: [info.ready for info in board.readiness] == [False, True])
+    assert board.published[-1].ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -56,6 +57,20 @@ def test_processes_below_are_all_that_a_process_started(
 
     assert len(procfs.below(pid)) == 3
     assert {pid, *procfs.below(pid)} <= set(procfs.below(os.getpid()))
+
+
+def test_processes_that_proc_hides_from_this_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `hidepid=1`, the processes of other users are listed, and cannot be read."""
+    read = procfs.read_stat
+
+    def hiding(pid: int) -> procfs.ProcessStat | None:
+        if pid == 1:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return read(pid)
+
+    monkeypatch.setattr(procfs, "read_stat", hiding)
+
+    assert os.getpid() in {found.id.pid for found in procfs.living()}
 
 
 def test_memory_of_one_process_is_what_it_holds(holder: Callable[..., int]) -> None:

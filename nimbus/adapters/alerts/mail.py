@@ -39,7 +39,7 @@ class Mailbox:
 
     def send(self, message: AlertMessage) -> None:
         """Send one mail to all recipients."""
-        password = self.password()
+        password, accepted = self.password(), False
         try:
             with self._connection() as server:
                 if self.tls == "starttls":
@@ -47,7 +47,10 @@ class Mailbox:
                 if self.username is not None and password is not None:
                     server.login(self.username, password)
                 server.send_message(self._mail(message))
+                accepted = True
         except (OSError, smtplib.SMTPException) as exc:
+            if accepted:  # the server answered QUIT with an error, or not at all
+                return
             text = f"{self.host}:{self.port}: {type(exc).__name__}: {exc}"
             raise AlertNotSentError(text, doubtful=not isinstance(exc, _REFUSALS)) from exc
 

@@ -264,12 +264,18 @@ def prepare(database: sqlite3.Connection) -> None:
 
 
 def _start_of(pid: int) -> str | None:
-    """Start time of a process, and the boot id; None if there is no such process, or it has ended."""
-    with suppress(OSError):
+    """Start time of a process, and the boot id; None if there is no such process, or it has ended.
+
+    Raises:
+        OSError: it is not known, for example because this process has no file descriptor left.
+    """
+    try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
-        if state not in "ZXx":
-            return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {rest[18]}"
-    return None
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if state in "ZXx":
+        return None
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {rest[18]}"
 
 
 @contextmanager

@@ -141,11 +141,11 @@ class ZooKeeperLeaderStore:
 
     def read_workers(self) -> tuple[WorkerInfo, ...]:
         """Registered workers."""
-        return tuple(_readable(self._calls, self._paths.workers, records.WORKER, self._on_workers))
+        return read_all(self._calls, self._paths.workers, records.WORKER, self._on_workers)
 
     def read_schedulers(self) -> tuple[SchedulerInfo, ...]:
         """Registered schedulers."""
-        return tuple(_readable(self._calls, self._paths.schedulers, records.SCHEDULER))
+        return read_all(self._calls, self._paths.schedulers, records.SCHEDULER)
 
     def read_slots(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, Slots]:
         """The slots of some attempts."""
@@ -358,21 +358,6 @@ class ZooKeeperLeaderStore:
                 assert_never(write)
 
 
-def _readable(
-    calls: Calls,
-    parent: str,
-    codec: records.Codec[records.T],
-    changed: Enqueue | None = None,
-) -> Iterator[records.T]:
-    """All records below `parent`; an unreadable one is logged and left out."""
-    yield from readable(codec, calls.records(parent, changed), parent)
-
-
-def read_commands(calls: Calls, paths: Paths) -> tuple[QueuedCommand, ...]:
-    """Waiting commands in the order of their numbers, including unreadable ones."""
-    return queued_commands(paths, calls.records(paths.commands))
-
-
 def queued_commands(paths: Paths, found: Iterable[tuple[str, bytes]]) -> tuple[QueuedCommand, ...]:
     """Commands from their nodes, including unreadable ones."""
     return tuple(_queued(CommandId(name), data, f"{paths.commands}/{name}") for name, data in found)
@@ -410,6 +395,8 @@ def read_settings(calls: Calls, paths: Paths, changed: Enqueue | None = None) ->
     return next(readable(records.SETTINGS, found, paths.root), ClusterSettings())
 
 
-def read_all(calls: Calls, parent: str, codec: records.Codec[records.T]) -> tuple[records.T, ...]:
-    """All readable records below `parent`."""
-    return tuple(_readable(calls, parent, codec))
+def read_all(
+    calls: Calls, parent: str, codec: records.Codec[records.T], changed: Enqueue | None = None
+) -> tuple[records.T, ...]:
+    """All records below `parent`; an unreadable one is logged and left out."""
+    return tuple(readable(codec, calls.records(parent, changed), parent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.catalog import all_pipelines
-from nimbus.adapters.zookeeper.leader_store import read_commands
+from nimbus.adapters.zookeeper.leader_store import queued_commands
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.runs import all_runs
 from nimbus.domain.catalog import PipelineRecord
@@ -22,8 +22,8 @@ class ZooKeeperWholeState:
         self._calls, self._paths = calls_on(session), Paths(root)
 
     def all_commands(self) -> tuple[QueuedCommand, ...]:
-        """Waiting commands, without unreadable ones, which will be refused."""
-        return read_commands(self._calls, self._paths)
+        """Waiting commands; an unreadable one, which will be refused, is `Unreadable`."""
+        return queued_commands(self._paths, self._calls.records(self._paths.commands))
 
     def all_pipelines(self) -> tuple[PipelineRecord, ...]:
         """The catalog."""

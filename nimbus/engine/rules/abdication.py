@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nimbus.domain.counted import counted
 from nimbus.domain.errors import RefusedError
 from nimbus.engine.decision import Answer, Decision, Nothing, ResignLeadership
 from nimbus.engine.state import State
@@ -33,6 +32,5 @@ def check_successor(state: State, name: str) -> None:
     if not found.ready:
         raise RefusedError(
             "not_ready",
-            f"{name} lacks {counted(found.missing_count, 'file')}, {counted(found.missing_bytes, 'byte')}: "
-            "wait until it is ready.",
+            f"{name} cannot lead yet{f' ({found.lacks})' if found.lacks else ''}: wait until it is ready.",
         )

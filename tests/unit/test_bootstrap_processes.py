@@ -1,0 +1,138 @@
+"""The start and the stop of both daemons, when a part of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from nimbus.adapters.clock import SystemClock
+from nimbus.api.server import PortInUseError
+from nimbus.bootstrap import processes
+from nimbus.config import load_settings
+from nimbus.engine.loop import Engine
+from nimbus.engine.policy import Policy
+from nimbus.ports import StoreUnavailableError
+from nimbus.scheduler.catalog_follower import CatalogFollower
+from nimbus.scheduler.registrar import Registrar
+from nimbus.scheduler.scheduler import Parts, Scheduler
+from nimbus.telemetry.engine import EngineMetrics
+from nimbus.telemetry.readiness import ReadinessMetrics
+
+WORKER = """\
+zookeeper: {hosts: "zk1:2181"}
+storage: {bucket: nimbus}
+scheduler: {state_dir: /var/lib/nimbus}
+worker: {data_dir: /srv/data}
+"""
+
+
+class Stub:
+    """A part of a daemon: it notes which of its methods are called. `failing` ones raise."""
+
+    def __init__(self, name: str, called: list[str], failing: Exception | None = None) -> None:
+        self._name, self._called, self._failing = name, called, failing
+        self.failure = None
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        def note(*_given: object) -> None:
+            self._called.append(f"{self._name}.{method}")
+            if self._failing is not None and method in ("withdraw", "start"):
+                raise self._failing
+
+        return note
+
+
+def test_worker_that_is_stopped_while_zookeeper_is_away_stops_all_its_parts_without_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "nimbus.yaml"
+    file.write_text(WORKER)
+    called: list[str] = []
+    made: dict[str, Any] = {
+        "lay_foundation": SimpleNamespace(
+            settings=load_settings(file, {}), session=Stub("session", called), local=Stub("local", called)
+        ),
+        "build_syncer": Stub("syncer", called),
+        "build_worker": Stub("worker", called),
+        "build_collector": Stub("collector", called),
+        "build_metrics_server": Stub("metrics", called),
+        "ZooKeeperRegistrations": Stub("registrations", called, StoreUnavailableError("no answer")),
+    }
+    for name, part in made.items():
+        monkeypatch.setattr(processes, name, lambda *_given, part=part, **_named: part)
+    for name in ("configure", "give_back_large_blocks", "tell_build", "tell_sync", "_look_for_java"):
+        monkeypatch.setattr(processes, name, lambda *_given: None)
+    monkeypatch.setattr(processes, "_keep_what_is_loaded", lambda: None)
+
+    def until_signal(start: Callable[[], None], stop: Callable[[], None], _limit: timedelta) -> int:
+        start()
+        called.clear()
+        stop()
+        return 0
+
+    monkeypatch.setattr(processes, "run_until_signal", until_signal)
+
+    assert processes.run_worker(made["lay_foundation"].settings) == 0
+    assert called == [
+        "collector.stop_soon",
+        "worker.drain",
+        "worker.close",
+        "registrations.withdraw",
+        "syncer.close",
+        "collector.stop",
+        "metrics.stop",
+        "session.close",
+    ]
+
+
+def test_scheduler_that_cannot_listen_stops_without_further_errors() -> None:
+    called: list[str] = []
+
+    def part(name: str, failing: Exception | None = None) -> Any:
+        return Stub(name, called, failing)
+
+    busy = PortInUseError("127.0.0.1", 8470, "scheduler.port")
+    parts = Parts(
+        session=part("session"),
+        syncer=part("syncer"),
+        follower=CatalogFollower(part("catalog"), lambda _refs: None, lambda: None),
+        access=part("access"),
+        registrar=Registrar(
+            registrations=part("registrations"),
+            info=part("report").info,
+            publish_readiness=lambda _info: None,
+            quarantine=lambda _found: None,
+            metrics=ReadinessMetrics(CollectorRegistry()),
+        ),
+        announcer=part("announcer"),
+        engine=Engine(
+            store_for=part("store").open,
+            still_leads=lambda: False,
+            start_effect=lambda _effect: None,
+            policy=Policy(),
+            clock=SystemClock(),
+            metrics=EngineMetrics(CollectorRegistry()),
+            on_status=lambda: None,
+        ),
+        effects=part("effects"),
+        election=part("election"),
+        collector=part("collector"),
+        api=part("api", busy),
+        worker=None,
+    )
+    scheduler = Scheduler(parts)
+
+    with pytest.raises(PortInUseError):
+        scheduler.start()
+    with capture_logs() as lines:
+        scheduler.stop()
+
+    assert [line for line in lines if line["log_level"] == "error"] == []
+    assert called[-2:] == ["api.stop", "session.close"]
