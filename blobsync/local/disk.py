@@ -73,6 +73,23 @@ def make_folder(path: Path) -> None:
         fsync_folder(path.parent)
 
 
+def replace_file(path: Path, data: bytes, part: Path) -> None:
+    """Write a small file anew, without flushing it: after a power cut its content may be lost.
+
+    Args:
+        path: The file. If this fails, it is unchanged.
+        data: Its new content.
+        part: A path on the same file system, for the unfinished file. If this fails, it does not exist.
+    """
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder with its content, also sealed folders. Links are not followed. It need not exist."""
     with contextlib.suppress(FileNotFoundError):

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from blobsync.errors import GcRefusedError
-from blobsync.local.disk import FOLDER, locked, remove_tree
+from blobsync.local.disk import FOLDER, locked, remove_tree, replace_file
 from blobsync.local.releases import RELEASE_FILES
 from blobsync.local.store import LocalStore
 
@@ -136,9 +136,7 @@ def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
             if free:
                 path.rename(trash / str(number))
     store.context.step("gc-mark")
-    part = store.context.session.new_path()
-    part.write_text(json.dumps(plan.marks))
-    part.replace(store.root / "gc.json")
+    replace_file(store.root / "gc.json", json.dumps(plan.marks).encode(), store.context.session.new_path())
 
 
 def _marks(path: Path) -> dict[str, float]:
@@ -146,7 +144,7 @@ def _marks(path: Path) -> dict[str, float]:
     try:
         document = json.loads(path.read_bytes())
         return {str(place): float(since) for place, since in document.items()}
-    except (FileNotFoundError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
 

@@ -26,7 +26,7 @@ from blobsync.errors import (
     InvalidPackError,
     ReleaseAbsentError,
 )
-from blobsync.local.disk import UNREADABLE, FileIdentity, FileReader, identity, opened, regular
+from blobsync.local.disk import FileIdentity, FileReader, identity, regular
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
@@ -143,7 +143,7 @@ class ObjectFiles:
         """
         path = self.path(item)
         try:
-            with opened(path) as fd:
+            with self.base.reading(path) as fd:
                 before = identity(os.fstat(fd))
                 named = _as_named(item, before.size_bytes)
                 if from_disk:
@@ -164,15 +164,10 @@ class ObjectFiles:
                     sha256 = self.verify(fd, named, on_progress)
                     os.fdatasync(fd)  # the process that wrote it may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
-        except FileNotFoundError:  # another process has just collected or quarantined it
+        except BlobMissingError:  # it cannot be read, or another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
             self.base.quarantine(path, str(exc))
-            return False
-        except OSError as exc:
-            if exc.errno not in UNREADABLE:
-                raise
-            self.base.quarantine(path, f"it cannot be read: {exc}")
             return False
         if unchanged:  # otherwise a process wrote to it meanwhile
             self.note_verified(item, before, sha256)
@@ -266,9 +261,9 @@ def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, i
     if not isinstance(item, Pack):
         return [(item.sha256, item.size_bytes)]
     try:
-        with opened(objects.path(item)) as fd:
+        with objects.base.reading(objects.path(item)) as fd:
             table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
-    except (FileNotFoundError, InvalidPackError):  # it has just been removed or changed
+    except (BlobMissingError, InvalidPackError):  # it has just been removed or changed, or cannot be read
         return None
     return zip(table.sha256s, table.sizes, strict=True)
 
@@ -279,7 +274,7 @@ def read_file(objects: ObjectFiles, manifest: Manifest, layout: Layout, path: st
     if blob is None:
         raise ReleaseAbsentError(f"{manifest.ref} has no file {path[:200]!r}")
     if not blob.is_packed:
-        yield from _pieces(objects, blob)
+        yield from pieces(objects, blob)
         return
     packs = [pack for pack in layout.packs if objects.has(pack)]
     for _, data in packed(objects, packs, {blob.sha256}):
@@ -289,10 +284,16 @@ def read_file(objects: ObjectFiles, manifest: Manifest, layout: Layout, path: st
     raise BlobMissingError(f"{path} of {manifest.ref} is not here any more; sync the release again")
 
 
-def _pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
+def pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
+    """Yield a large blob. It is not hashed if it was verified before.
+
+    Raises:
+        BlobMissingError: it is not here any more, or cannot be read.
+        OSError: the disk failed.
+    """
     if not objects.sound(blob):
         raise BlobMissingError(f"blob {blob.name} is not here any more; sync the release again")
-    with opened(objects.path(blob)) as fd:
+    with objects.base.reading(objects.path(blob)) as fd:
         at = 0
         while piece := os.pread(fd, _PIECE_BYTES, at):
             at += len(piece)
@@ -308,13 +309,14 @@ def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Ite
         wanted: SHA-256 digests. Each digest is removed from the set when its blob is yielded.
 
     Raises:
-        CorruptPackError: a pack was damaged since it was verified.
-        OSError: the disk failed, or a pack does not exist any more.
+        CorruptPackError, InvalidPackError: a pack was damaged since it was verified.
+        BlobMissingError: a pack does not exist any more, or cannot be read.
+        OSError: the disk failed.
     """
     for pack in packs:
         if not wanted:
             return
-        with opened(objects.path(pack)) as fd:
+        with objects.base.reading(objects.path(pack)) as fd:
             table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
             frames = table.frames_with(wanted)
             needed = sum(frame.stored_bytes for frame in frames)

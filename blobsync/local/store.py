@@ -65,7 +65,11 @@ class LocalStore:
             for name in FOLDERS:
                 make_folder(root / name)
             session = StoreSession(root / "sessions", root / "LOCK")
-            index = VerifiedIndex(root / "verified", session.new_path())
+            try:
+                index = VerifiedIndex(root / "verified", session.new_path())
+            except BaseException:
+                session.close()
+                raise
             self._base = StoreContext(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
         self._releases = ReleaseFiles(self._base)
@@ -252,7 +256,8 @@ class LocalStore:
         Raises:
             CorruptPackError, InvalidPackError: a pack is damaged. It goes to quarantine at the next scrub, or
                 when a tree is made from it.
-            BlobMissingError: the release is not kept, or not complete any more.
+            BlobMissingError: the release is not kept, or not complete any more, or the disk cannot read the
+                file, which is in quarantine now.
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.
         """

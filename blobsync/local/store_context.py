@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blobsync.local.disk import READ_ONLY, fsync_folder, locked, make_folder, remove_tree
+from blobsync.errors import BlobMissingError
+from blobsync.local.disk import (
+    READ_ONLY,
+    UNREADABLE,
+    fsync_folder,
+    locked,
+    make_folder,
+    opened,
+    remove_tree,
+)
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
 from blobsync.log import Log
@@ -193,15 +202,41 @@ class StoreContext:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def reading(self, path: Path) -> Iterator[int]:
+        """Open a file of the store for reading; yields its descriptor. Only reads belong into the `with`.
+
+        A file that cannot be read, as on a bad sector, is damaged: it goes to quarantine.
+
+        Raises:
+            BlobMissingError: there is no such file, or it cannot be read.
+            OSError: another failure of the disk.
+        """
+        try:
+            with opened(path) as fd:
+                yield fd
+        except FileNotFoundError as exc:
+            raise BlobMissingError(f"{path} is not here any more; sync its release again") from exc
+        except OSError as exc:
+            if exc.errno not in UNREADABLE:
+                raise
+            self.quarantine(path, f"it cannot be read: {exc}")
+            raise BlobMissingError(
+                f"{path} cannot be read ({exc}), so it is in quarantine now; check that the disk is sound "
+                f"(`dmesg`), and sync its release again"
+            ) from exc
+
     def quarantine(self, path: Path, reason: str) -> None:
         """Move a damaged file to quarantine, so that it does not count any more and is fetched again."""
         self.index.forget(self.place(path))
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            # Changes the time of the file, so that its hard links in trees are verified again, too.
-            with contextlib.suppress(PermissionError):
-                os.utime(path, follow_symlinks=False)
-            path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
-            fsync_folder(path.parent)
+            # Opened before the move: on a disk that refuses every call, files are not damaged, and stay.
+            with opened(path.parent) as folder:
+                # Changes the time of the file, so that its hard links in trees are verified again, too.
+                with contextlib.suppress(PermissionError):
+                    os.utime(path, follow_symlinks=False)
+                path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
+                os.fsync(folder)
             _log.error("file_quarantined", path=str(path), reason=reason)
             self._limit_quarantine()
 

@@ -31,6 +31,7 @@ from blobsync.errors import CorruptBlobError
 from blobsync.local.disk import (
     READ_ONLY,
     READ_ONLY_EXECUTABLE,
+    UNREADABLE,
     FileIdentity,
     FileReader,
     identity,
@@ -223,6 +224,8 @@ def _fault(
     except CorruptBlobError as exc:
         return str(exc)
     except OSError as exc:
+        if exc.errno not in UNREADABLE:  # such as too many open files
+            raise
         return f"it cannot be read: {exc}"
     return None
 

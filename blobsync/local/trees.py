@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -28,9 +27,10 @@ from blobsync.local.disk import (
     opened,
     regular,
     remove_tree,
+    replace_file,
     sync_file_system,
 )
-from blobsync.local.objects import ObjectFiles, packed
+from blobsync.local.objects import ObjectFiles, packed, pieces
 from blobsync.local.store_context import StoreContext
 from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord, damaged_files, verified_record
 from blobsync.release.layout import Layout, Pack, StoredObject
@@ -164,10 +164,8 @@ class Trees:
     def _remember(self, digest: str, record: TreeRecord) -> None:
         """Write the record without flushing it: if it is lost, the tree is hashed."""
         self._base.step("tree-record")
-        part = self._base.session.new_path()
         with contextlib.suppress(OSError):
-            part.write_bytes(record.encode())
-            part.replace(self._record_path(digest))
+            replace_file(self._record_path(digest), record.encode(), self._base.session.new_path())
 
 
 class _Build:
@@ -262,8 +260,8 @@ class _Build:
             found = _link(str(source), None, item.path, self._fd)
             if found is not None:
                 return identity(found)
-        with opened(source) as fd:
-            made = _copy_blob(fd, target, READ_ONLY_EXECUTABLE if item.executable else READ_ONLY)
+        mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
+        made = _write_large(target, pieces(self._objects, item.blob), mode)
         self._written.append(item.path)
         with opened(target) as fd:
             verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
@@ -342,11 +340,11 @@ def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.
     return os.stat(path, dir_fd=folder, follow_symlinks=False)
 
 
-def _copy_blob(fd: int, target: Path, mode: int) -> FileIdentity:
-    """Copy a large file. Does not flush it."""
-    with os.fdopen(os.dup(fd), "rb") as source, os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
-        source.seek(0)
-        shutil.copyfileobj(source, file, 1 << 20)
+def _write_large(target: Path, data: Iterable[bytes], mode: int) -> FileIdentity:
+    """Write a new large file. Does not flush it."""
+    with os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
+        for piece in data:
+            file.write(piece)
         file.flush()
         os.fchmod(file.fileno(), mode)
         return identity(os.fstat(file.fileno()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -50,6 +51,21 @@ def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, 
     blob = next(item for item in release.objects if release.objects[item] == LARGE)
     assert (tree / "data/large").stat().st_ino == local.object_path(blob).stat().st_ino
     assert (tree / "data/tool").stat().st_ino != local.object_path(blob).stat().st_ino
+
+
+def test_record_of_a_tree_that_cannot_be_written_leaves_no_file(
+    local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(path: Path, data: bytes) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", no_room)
+    for _ in range(3):
+        local.materialise(release.manifest.ref)
+
+    session = local.context.session.new_path().parent
+    assert [path.name for path in session.iterdir()] == ["lock"]
 
 
 def test_modes_do_not_depend_on_the_umask(local: LocalStore, release: Sample) -> None:
