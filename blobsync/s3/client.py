@@ -184,7 +184,7 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
     if isinstance(exc, _NO_CREDENTIALS):
         return without_credentials(str(exc), config, key)
     if isinstance(exc, NotS3AnswerError):
-        return not_s3(exc, config, key)
+        return not_s3(str(exc), config, key)
     return unreachable(exc, config, key)
 
 
