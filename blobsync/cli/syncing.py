@@ -20,6 +20,7 @@ from blobsync.retry import call_retrying
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
 
 if TYPE_CHECKING:
+    from blobsync.local.disk_state import DiskState
     from blobsync.local.store import LocalStore
     from blobsync.sync.syncer import Syncer
 
@@ -76,7 +77,7 @@ def sync(
     lines += [f"{ref} is at {path}" for ref, path in trees.items()]
     data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.OK if found.all_ready else _worst(states)
+    return Exit.OK if found.all_ready else _worst(states, found.disk)
 
 
 @command_of(main)
@@ -127,11 +128,14 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
 
 
 def _tell(found: Readiness, told: set[str]) -> None:
-    """Print each reason for which the bucket cannot be used, once."""
+    """Print each reason for which the bucket or the disk cannot be used, once."""
     for release in found.releases.values():
         if release.state is ReleaseState.UNAVAILABLE and release.reason not in told:
             told.add(release.reason)
             click.echo(f"{release.ref}: {release.reason}; retrying", err=True)
+    if not found.disk.ok and found.disk.condition not in told:  # its reason names one of many objects
+        told.add(found.disk.condition)
+        click.echo(found.disk.reason, err=True)
 
 
 def _hopeless(found: Readiness) -> bool:
@@ -140,11 +144,13 @@ def _hopeless(found: Readiness) -> bool:
     return all(release.state in lost for release in found.releases.values())
 
 
-def _worst(states: list[ReleaseReadiness]) -> int:
+def _worst(states: list[ReleaseReadiness], disk: DiskState) -> int:
     kinds = {state.state for state in states}
     if ReleaseState.UNAVAILABLE in kinds:
         return Exit.UNREACHABLE
-    return Exit.NOT_FOUND if ReleaseState.ABSENT in kinds else Exit.PROBLEM
+    if ReleaseState.ABSENT in kinds:
+        return Exit.NOT_FOUND
+    return Exit.PROBLEM if disk.ok or ReleaseState.CORRUPT in kinds else Exit.DISK
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:
