@@ -69,15 +69,16 @@ def sync(
         try:
             syncer.want(wanted)
             found = _await(syncer, wanted, changed, until)
-            trees = _trees(local, wanted) if tree and found.all_ready else {}
+            states = [found.releases.get(ref) or _not_begun(ref) for ref in wanted]
+            is_ready = all(state.state is ReleaseState.READY for state in states)
+            trees = _trees(local, wanted) if tree and is_ready else {}
         finally:
             syncer.close(_CLOSE)
-    states = [found.releases[ref] for ref in wanted]
     lines = [line for state in states for line in _lines(state)]
     lines += [f"{ref} is at {path}" for ref, path in trees.items()]
     data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.OK if found.all_ready else _worst(states, found.disk)
+    return Exit.OK if is_ready else _worst(states, found.disk)
 
 
 @command_of(main)
@@ -118,13 +119,18 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
             changed.clear()
             found = syncer.readiness()
             known = all(ref in found.releases for ref in wanted)
-            if known and (found.all_ready or _hopeless(found) or time.monotonic() >= until):
+            if (known and (found.all_ready or _hopeless(found))) or time.monotonic() >= until:
                 return found
             _tell(found, told)
             progress = syncer.progress()
             show("syncing", progress.done_bytes, progress.total_bytes)
             left_s = until - time.monotonic()
             changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if is_watched() else left_s)))
+
+
+def _not_begun(ref: ReleaseRef) -> ReleaseReadiness:
+    reason = "nothing was done in time; find out whether the disk hangs, or a stopped process uses the store"
+    return ReleaseReadiness(ref, ReleaseState.SYNCING, reason=reason)
 
 
 def _tell(found: Readiness, told: set[str]) -> None:
