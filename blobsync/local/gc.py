@@ -134,7 +134,8 @@ def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
             path.chmod(FOLDER)
         with _unused(store.root, path) as free:
             if free:
-                path.rename(trash / str(number))
+                with contextlib.suppress(FileNotFoundError):  # another process has moved or deleted it
+                    path.rename(trash / str(number))
     store.context.step("gc-mark")
     replace_file(store.root / "gc.json", json.dumps(plan.marks).encode(), store.context.session.new_path())
 

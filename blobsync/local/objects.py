@@ -167,7 +167,8 @@ class ObjectFiles:
         except BlobMissingError:  # it cannot be read, or another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
-            self.base.quarantine(path, str(exc))
+            if self.look(item) == before:  # otherwise it was replaced meanwhile, perhaps by a good file
+                self.base.quarantine(path, str(exc))
             return False
         if unchanged:  # otherwise a process wrote to it meanwhile
             self.note_verified(item, before, sha256)

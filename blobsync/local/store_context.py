@@ -35,6 +35,8 @@ Step = Callable[[str], None]
 FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sessions")
 
 _ASKED_BYTES = 4096
+_QUARANTINED_NAME_BYTES = 200
+"""A file of a tree may have a name of 255 bytes, which leaves no room for the time."""
 _QUARANTINED_FILES = 20
 _QUARANTINED_BYTES = 1 << 30
 """Limits of the quarantine: the newest damaged files are kept so that people can examine them."""
@@ -235,7 +237,8 @@ class StoreContext:
                 # Changes the time of the file, so that its hard links in trees are verified again, too.
                 with contextlib.suppress(PermissionError):
                     os.utime(path, follow_symlinks=False)
-                path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
+                name = os.fsdecode(os.fsencode(path.name)[:_QUARANTINED_NAME_BYTES])
+                path.replace(self.root / "quarantine" / f"{name}.{time.time_ns()}")
                 os.fsync(folder)
             _log.error("file_quarantined", path=str(path), reason=reason)
             self._limit_quarantine()

@@ -94,8 +94,10 @@ class Trees:
         if _inode(folder) is not None:
             for path, reason in damaged_files(self._objects, manifest, folder, on_progress):
                 path.parent.chmod(FOLDER)
-                self._base.quarantine(path, reason)
-                path.parent.chmod(SEALED_FOLDER)
+                try:
+                    self._base.quarantine(path, reason)
+                finally:
+                    path.parent.chmod(SEALED_FOLDER)
 
     def _intact(self, manifest: Manifest, folder: Path) -> bool:
         """True if the tree has exactly its verified files: by its record, or by hashing it."""

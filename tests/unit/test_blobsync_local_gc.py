@@ -247,3 +247,24 @@ def test_quarantine_is_collected(local: LocalStore) -> None:
         gc(local, {mine.manifest.digest}, grace=NOW)
     assert list((local.root / "quarantine").iterdir()) == []
     assert lacking(local, mine) == []
+
+
+def test_file_that_disappears_before_it_is_removed_does_not_end_the_collection(tmp_path: Path) -> None:
+    meddle = [False]
+
+    def step(name: str) -> None:
+        """Another process removes the oldest file of the quarantine."""
+        if meddle[0] and name == "gc-move":
+            (tmp_path / "quarantine" / "old").unlink(missing_ok=True)
+
+    with LocalStore(tmp_path, on_step=step) as local:
+        kept = fill(local, sample({"a": b"1"}))
+        for name in ("new", "old"):
+            (tmp_path / "quarantine" / name).write_bytes(b"damaged")
+        keep = {kept.manifest.digest}
+        gc(local, keep, grace=timedelta(0))
+        meddle[0] = True
+
+        gc(local, keep, grace=timedelta(0))
+
+        assert list((tmp_path / "quarantine").iterdir()) == []

@@ -567,3 +567,23 @@ def test_members_are_hashed_once_and_then_the_pack_as_a_whole_unless_sha256_is_a
         hashed.clear()
         assert fresh.has(pack)
         assert hashed == ["members"]
+
+
+def test_object_that_is_fetched_again_while_the_damaged_one_is_hashed_stays(local: LocalStore) -> None:
+    release = fill(local, sample({"a": b"data"}))
+    (pack,) = release.packs
+    flip_a_byte_unseen(local.object_path(pack))
+
+    def heal(_size_bytes: int) -> None:
+        """Another process finds the damage first, and fetches the object again."""
+        if not healed:
+            healed.append(True)
+            with LocalStore(local.root) as other:
+                assert not other.scrub_object(pack)
+                bring(other, pack, release.objects[pack])
+
+    healed: list[bool] = []
+    assert not local.scrub_object(pack, on_progress=heal)
+
+    assert local.has(pack)
+    assert len(list((local.root / "quarantine").iterdir())) == 1

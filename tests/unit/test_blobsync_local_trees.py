@@ -332,3 +332,17 @@ def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalSt
     with pytest.raises(BlobMissingError):
         local.materialise(release.manifest.ref)
     assert local.missing(release.known).objects == (pack,)
+
+
+def test_damaged_file_with_the_longest_name_goes_to_quarantine(local: LocalStore) -> None:
+    names = ["n" * 255, "ö" * 127, "other"]
+    release = fill(local, sample({name: name.encode() for name in names}))
+    tree = local.materialise(release.manifest.ref)
+    for name in names:
+        flip_a_byte_unseen(tree / name)
+
+    local.scrub_tree(release.manifest)
+
+    assert len(list((local.root / "quarantine").iterdir())) == len(names)
+    assert stat.S_IMODE(tree.stat().st_mode) == 0o555
+    assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
