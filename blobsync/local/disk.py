@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -88,6 +89,40 @@ def replace_file(path: Path, data: bytes, part: Path) -> None:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
+    """Write a new small file below an open folder. Does not flush it."""
+    fd = os.open(path, _NEW_FILE, mode, dir_fd=folder)
+    try:
+        left = data
+        while left:
+            left = left[os.write(fd, left) :]
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != mode:  # a umask
+            os.fchmod(fd, mode)
+        return identity(found)
+    finally:
+        os.close(fd)
+
+
+def link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
+    """Hard-link a file to a path below an open folder. None: it does not exist, or can have no more links."""
+    try:
+        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return os.stat(path, dir_fd=folder, follow_symlinks=False)
+
+
+def write_new_large(target: Path, data: Iterable[bytes], mode: int) -> FileIdentity:
+    """Write a new large file. Does not flush it."""
+    with os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
+        for piece in data:
+            file.write(piece)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        return identity(os.fstat(file.fileno()))
 
 
 def remove_tree(path: Path) -> None:

@@ -34,7 +34,8 @@ from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects, read_file
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
+from blobsync.local.reading import read_file
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
