@@ -9,15 +9,21 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from blobsync.errors import LocalStoreError
+
+LOCKED_AT_MOST_S = 30.0
+"""How long a process waits for the lock of a store. A collection may hold it for seconds."""
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_POLL_S = 0.01
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -74,16 +80,21 @@ def make_folder(path: Path) -> None:
         fsync_folder(path.parent)
 
 
-def replace_file(path: Path, data: bytes, part: Path) -> None:
-    """Write a small file anew, without flushing it: after a power cut its content may be lost.
+def replace_file(path: Path, data: bytes, part: Path, *, flush: bool = False) -> None:
+    """Write a small file anew. If this fails, the old file is unchanged, and `part` does not exist.
 
     Args:
-        path: The file. If this fails, it is unchanged.
+        path: The file.
         data: Its new content.
-        part: A path on the same file system, for the unfinished file. If this fails, it does not exist.
+        part: A path on the same file system, for the unfinished file.
+        flush: Flush the content first; otherwise a power cut may lose it. The name is not flushed.
     """
     try:
-        part.write_bytes(data)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if flush:
+                os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -142,13 +153,31 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` exclusively among threads and processes of this host. Waits for it.
 
     Hold it only for moments: do not fetch or hash meanwhile. The kernel releases it when the process ends.
+
+    Raises:
+        LocalStoreError: another process holds it for longer than `LOCKED_AT_MOST_S`.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        until_s = time.monotonic() + LOCKED_AT_MOST_S
+        while not _try_to_lock(fd):
+            if time.monotonic() > until_s:
+                raise LocalStoreError(
+                    f"another process has locked {path} for {LOCKED_AT_MOST_S:g} s, so it is stopped or "
+                    f"hangs: find it (`fuser {path}`), and continue or end it"
+                )
+            time.sleep(_LOCK_POLL_S)
         yield
     finally:
         os.close(fd)
+
+
+def _try_to_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def free_bytes(path: Path) -> int:

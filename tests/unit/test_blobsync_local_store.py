@@ -23,6 +23,7 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
+from blobsync.local import disk
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import Release
 from blobsync.local.store import Digests, LocalStore
@@ -587,3 +588,18 @@ def test_object_that_is_fetched_again_while_the_damaged_one_is_hashed_stays(loca
 
     assert local.has(pack)
     assert len(list((local.root / "quarantine").iterdir())) == 1
+
+
+def test_lock_of_a_stopped_process_ends_the_wait_with_an_error_that_says_so(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "LOCKED_AT_MOST_S", 0.1)
+    with (local.root / "LOCK").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for call in (lambda: LocalStore(local.root), lambda: local.hold({"a"})):
+            with pytest.raises(LocalStoreError, match=r"stopped or hangs.*fuser"):
+                call()
+        assert local.disk_state().ok
+
+    local.hold({"a"})
+    LocalStore(local.root).close()
