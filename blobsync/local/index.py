@@ -26,15 +26,11 @@ class VerifiedIndex:
 
     Args:
         path: The index file; its folder exists.
-        part: Path for an unfinished file, on the same file system and used by no other process. The next
-            process that opens the store removes it if this one is killed. Default: in the folder of the
-            index, where it would stay.
+        part: Path for an unfinished file, on the same file system and used by no other process.
     """
 
-    def __init__(self, path: Path, part: Path | None = None) -> None:
-        self._path = path
-        own = f"{path.name}.{os.getpid()}.{threading.get_ident()}.part"
-        self._part = part if part is not None else path.with_name(own)
+    def __init__(self, path: Path, part: Path) -> None:
+        self._path, self._part = path, part
         self._lock = threading.Lock()
         self._known: dict[str, tuple[FileIdentity, str]] = {}
         self._fd: int | None = None

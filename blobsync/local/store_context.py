@@ -22,6 +22,7 @@ from blobsync.local.disk import (
     make_folder,
     opened,
     remove_tree,
+    replace_file,
 )
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
@@ -74,18 +75,9 @@ class StoreSession:
 
         While the manifest of one of them is not here, no blob is collected: it may need any of them.
         """
-        part = self.new_path()
+        data = json.dumps(sorted(releases)).encode()
         with locked(self._store_lock):
-            try:
-                with part.open("w") as file:
-                    json.dump(sorted(releases), file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(self._own / "holds.json")
-            except OSError:  # the caller repeats this while the disk is full, so leave no file
-                with contextlib.suppress(OSError):
-                    part.unlink(missing_ok=True)
-                raise
+            replace_file(self._own / "holds.json", data, self.new_path(), flush=True)
 
     def all_holds(self) -> frozenset[str] | None:
         """Releases that live sessions, with this one, protect. None: the list of a session cannot be read.

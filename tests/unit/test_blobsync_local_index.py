@@ -41,7 +41,7 @@ def _killed_at_the_first_rename(root: Path) -> None:
 
 
 def test_index_that_cannot_be_opened_again_writes_to_no_other_file(tmp_path: Path) -> None:
-    index = VerifiedIndex(tmp_path / "verified")
+    index = VerifiedIndex(tmp_path / "verified", tmp_path / "part")
     (tmp_path / "verified").unlink()
     (tmp_path / "verified").mkdir()  # somebody has damaged the store
     index.verified("packs/aa/1", FileIdentity(1, 2, 3), "1")

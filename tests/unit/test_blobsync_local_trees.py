@@ -58,11 +58,14 @@ def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, 
 def test_record_of_a_tree_that_cannot_be_written_leaves_no_file(
     local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(path: Path, data: bytes) -> None:
-        path.touch()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    real = Path.replace
 
-    monkeypatch.setattr(Path, "write_bytes", no_room)
+    def no_room(path: Path, target: Path) -> Path:
+        if target.suffix == ".files":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", no_room)
     for _ in range(3):
         local.materialise(release.manifest.ref)
 
