@@ -142,13 +142,13 @@ def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
         os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def make_unreadable(patch: pytest.MonkeyPatch, path: Path) -> None:
+def make_unreadable(patch: pytest.MonkeyPatch, path: Path, error: int = errno.EIO) -> None:
     """Make this file fail like one on a bad sector, also after a move. A new file in its place is sound."""
     bad, pread, preadv = path.stat().st_ino, os.pread, os.preadv
 
     def check(fd: int) -> None:
         if os.fstat(fd).st_ino == bad:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(error, os.strerror(error))
 
     def checked_pread(fd: int, size: int, at: int) -> bytes:
         check(fd)

@@ -27,8 +27,9 @@ _LOCK_POLL_S = 0.01
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-UNREADABLE = frozenset({errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP})
-"""Errors of a file that cannot be read, such as a bad sector. Such a file counts as damaged."""
+UNREADABLE = frozenset({errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP, errno.EUCLEAN, errno.EBADMSG})
+"""Errors of a file that cannot be read, as on a bad sector or (EUCLEAN, EBADMSG) in a damaged file system.
+Such a file counts as damaged."""
 
 
 class FileIdentity(NamedTuple):

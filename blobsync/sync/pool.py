@@ -69,23 +69,18 @@ class DaemonPool:
     """Runs calls on up to `size` daemon threads, which are started when they are needed.
 
     Args:
-        size: Number of threads.
+        size: Limit of threads.
         name: Threads are named `<name>-<number>`.
     """
 
     def __init__(self, size: int, name: str) -> None:
-        self._size = size
+        self.size = size
         self._name = name
         self._changed = threading.Condition()
         self._calls: Lanes[tuple[Future[Any], Callable[[], Any]]] = Lanes()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._closed = False
-
-    @property
-    def size(self) -> int:
-        """Number of threads."""
-        return self._size
 
     def submit(
         self, call: Callable[[], Result], *, lane: Lane = Lane.SMALL, rank: tuple[int, int] = (0, 0)
@@ -100,7 +95,7 @@ class DaemonPool:
             if self._closed:
                 raise SyncerClosedError("this syncer was closed; make a new one")
             try:
-                if self._idle <= len(self._calls) and len(self._threads) < self._size:
+                if self._idle <= len(self._calls) and len(self._threads) < self.size:
                     self._start_thread()
             except RuntimeError as exc:  # the system allows no more threads
                 if not self._threads:

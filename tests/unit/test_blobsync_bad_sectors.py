@@ -72,13 +72,14 @@ def test_tree_of_an_unreadable_object_names_the_disk_and_the_object_is_missing_f
     assert contents(local.materialise(release.manifest.ref)) == dict(release.files)
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.EUCLEAN, errno.EBADMSG])
 @pytest.mark.parametrize("large", [False, True])
 def test_file_of_an_unreadable_object_is_missing_from_now_on(
-    local: LocalStore, monkeypatch: pytest.MonkeyPatch, large: bool
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, large: bool, error: int
 ) -> None:
     release = fill(local, sample({"a": b"1" * 5000, "tool": LARGE}))
     item = the_object(release, large=large)
-    make_unreadable(monkeypatch, local.object_path(item))
+    make_unreadable(monkeypatch, local.object_path(item), error)
 
     with pytest.raises(BlobMissingError, match="cannot be read"):
         b"".join(local.read(release.manifest.ref, "tool" if large else "a"))
