@@ -18,7 +18,7 @@ from typing import NamedTuple
 from blobsync.errors import LocalStoreError
 
 LOCKED_AT_MOST_S = 30.0
-"""How long a process waits for the lock of a store. A collection may hold it for seconds."""
+"""How long a process waits for the lock of a store."""
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20

@@ -61,10 +61,17 @@ class StoreSession:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         with locked(lock):  # so that no other process sees the session before it is locked
-            self._sweep()
+            dead = [path for path in folder.iterdir() if not _alive(path)]
             make_folder(self._own)
             self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
+            trash: list[Path] = []
+            for path in dead:
+                with contextlib.suppress(PermissionError):  # of another user, who removes it
+                    trash.append(path.rename(self.new_path()))
+            fsync_folder(folder)
+        for path in trash:  # outside of the lock: a tree may be in it
+            remove_tree(path)
 
     def new_path(self) -> Path:
         """A new path for an unfinished file or folder of this session."""
@@ -102,16 +109,6 @@ class StoreSession:
             remove_tree(self._own)
             os.close(self._fd)
             self._fd = None
-
-    def _sweep(self) -> None:
-        for path in self._dead():
-            remove_tree(path)
-        fsync_folder(self._folder)
-
-    def _dead(self) -> Iterator[Path]:
-        for path in self._folder.iterdir():
-            if not _alive(path):
-                yield path
 
 
 @dataclass(frozen=True)
