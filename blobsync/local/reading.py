@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from blobsync.bucket.verification import read_table, verify_pack_bytes
-from blobsync.errors import BlobMissingError, CorruptPackError, ReleaseAbsentError
+from blobsync.errors import BlobMissingError, CorruptPackError, InvalidPackError, ReleaseAbsentError
 from blobsync.local.disk import FileReader
 from blobsync.local.objects import ObjectFiles
 from blobsync.release.layout import Layout, Pack
@@ -63,29 +63,35 @@ def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Ite
         wanted: SHA-256 digests. Each digest is removed from the set when its blob is yielded.
 
     Raises:
-        CorruptPackError, InvalidPackError: a pack was damaged since it was verified.
+        CorruptPackError, InvalidPackError: a pack was damaged since it was verified. It is in quarantine now.
         BlobMissingError: a pack does not exist any more, or cannot be read.
         OSError: the disk failed.
     """
     for pack in packs:
         if not wanted:
             return
-        with objects.base.reading(objects.path(pack)) as fd:
-            table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
-            frames = table.frames_with(wanted)
-            needed = sum(frame.stored_bytes for frame in frames)
-            whole = needed > _WHOLE_PACK_SHARE * pack.size_bytes
-            if whole:  # its members were verified before; if the bytes are the same, so are the members
-                verify_pack_bytes(FileReader(fd), pack)
-            for frame, raw in _read_ahead(fd, frames):
-                for sha256, data in members_of(table, frame, raw):
-                    if sha256 in wanted:
-                        if not whole and hashlib.sha256(data).hexdigest() != sha256:
-                            raise CorruptPackError(
-                                f"pack {pack.name} was damaged: member {sha256} is another"
-                            )
-                        wanted.discard(sha256)
-                        yield sha256, data
+        try:
+            yield from _members(objects, pack, wanted)
+        except (CorruptPackError, InvalidPackError):
+            objects.check(pack)
+            raise
+
+
+def _members(objects: ObjectFiles, pack: Pack, wanted: set[str]) -> Iterator[tuple[str, memoryview]]:
+    with objects.base.reading(objects.path(pack)) as fd:
+        table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
+        frames = table.frames_with(wanted)
+        needed = sum(frame.stored_bytes for frame in frames)
+        whole = needed > _WHOLE_PACK_SHARE * pack.size_bytes
+        if whole:  # its members were verified before; if the bytes are the same, so are the members
+            verify_pack_bytes(FileReader(fd), pack)
+        for frame, raw in _read_ahead(fd, frames):
+            for sha256, data in members_of(table, frame, raw):
+                if sha256 in wanted:
+                    if not whole and hashlib.sha256(data).hexdigest() != sha256:
+                        raise CorruptPackError(f"pack {pack.name} was damaged: member {sha256} is another")
+                    wanted.discard(sha256)
+                    yield sha256, data
 
 
 def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | memoryview]]:

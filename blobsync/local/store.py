@@ -255,8 +255,7 @@ class LocalStore:
         (see `has`), so a byte that has flipped on the disk since the last scrub is returned.
 
         Raises:
-            CorruptPackError, InvalidPackError: a pack is damaged. It goes to quarantine at the next scrub, or
-                when a tree is made from it.
+            CorruptPackError, InvalidPackError: a pack is damaged. It is in quarantine now.
             BlobMissingError: the release is not kept, or not complete any more, or the disk cannot read the
                 file, which is in quarantine now.
             ReleaseAbsentError: it has no such file.

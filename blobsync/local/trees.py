@@ -37,7 +37,7 @@ from blobsync.local.objects import ObjectFiles
 from blobsync.local.reading import packed, pieces
 from blobsync.local.store_context import StoreContext
 from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord, damaged_files, verified_record
-from blobsync.release.layout import Layout, Pack, StoredObject
+from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest
 
 _TRIES = 3
@@ -117,11 +117,7 @@ class Trees:
             return _Build(self._base, self._objects, manifest, part).make(
                 self._donors(manifest), layout.packs
             )
-        except (CorruptBlobError, InvalidPackError, FileNotFoundError) as exc:
-            copied = {item.blob for item in manifest.artifacts if item.executable and not item.blob.is_packed}
-            read: list[StoredObject] = [*layout.packs, *copied]
-            for item in read:
-                self._objects.check(item)  # a damaged one goes to quarantine
+        except (CorruptBlobError, InvalidPackError) as exc:
             raise BlobMissingError(f"{manifest.ref} changed while it was materialised: {exc}") from exc
 
     def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
@@ -267,8 +263,12 @@ class _Build:
         mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
         made = write_new_large(target, pieces(self._objects, item.blob), mode)
         self._written.append(item.path)
-        with opened(target) as fd:
-            verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
+        try:
+            with opened(target) as fd:
+                verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
+        except CorruptBlobError:
+            self._objects.check(item.blob)  # a damaged one goes to quarantine
+            raise
         return made
 
     def _add_packed(self, packs: Iterable[Pack]) -> None:

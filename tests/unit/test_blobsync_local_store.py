@@ -20,6 +20,7 @@ from blobsync.errors import (
     CorruptPackError,
     InvalidLayoutError,
     InvalidManifestError,
+    InvalidPackError,
     LocalStoreError,
     ReleaseAbsentError,
 )
@@ -603,3 +604,16 @@ def test_lock_of_a_stopped_process_ends_the_wait_with_an_error_that_says_so(
 
     local.hold({"a"})
     LocalStore(local.root).close()
+
+
+@pytest.mark.parametrize("at", [20, -2])  # in a member, and in the tables
+def test_reading_from_a_damaged_pack_puts_it_into_quarantine_and_no_other(local: LocalStore, at: int) -> None:
+    release = fill(local, sample({"a": os.urandom(5000), "b": os.urandom(5000)}, members=1))
+    damaged = next(pack for pack in release.packs if release.files["a"] in release.objects[pack])
+    flip_a_byte_unseen(local.object_path(damaged), local.object_path(damaged).stat().st_size * (at < 0) + at)
+
+    with pytest.raises((CorruptPackError, InvalidPackError)):
+        b"".join(local.read(release.manifest.ref, "a"))
+
+    assert local.missing(release.known).objects == (damaged,)
+    assert len(list((local.root / "quarantine").iterdir())) == 1
