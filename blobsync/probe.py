@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from blobsync.errors import BlobSyncError
 from blobsync.s3.client import S3Clients, translated, translating_errors
 from blobsync.s3.config import LEAST_PART_BYTES, S3Config
 
@@ -54,10 +53,7 @@ _MEANINGS = {
         "refuses a write with If-None-Match: * if the object exists",
         "No effect: content names the objects, so two writers of one key write the same bytes.",
     ),
-    Capability.PUT_IF_MATCH: (
-        "refuses a write with If-Match if the ETag differs",
-        _NO_COMPARE_AND_SET,
-    ),
+    Capability.PUT_IF_MATCH: ("refuses a write with If-Match if the ETag differs", _NO_COMPARE_AND_SET),
     Capability.PUT_IF_MATCH_MISSING: (
         "refuses a write with If-Match if there is no object",
         _NO_COMPARE_AND_SET,
@@ -281,11 +277,8 @@ class _Probe:
     def _paging(self) -> _Answer:
         paged = self._listed(PaginationConfig={"PageSize": _PAGE})
         after = self._listed(StartAfter=f"{self._at}l/{_LISTED[2]}")
-        right = sorted(paged) == sorted(_LISTED) and sorted(after) == sorted(_LISTED[3:])
-        return (
-            right,
-            f"{len(paged)} of {len(_LISTED)} in pages of {_PAGE}, {len(after)} of {len(_LISTED) - 3} after",
-        )
+        seen = f"{len(paged)} of {len(_LISTED)} in pages of {_PAGE}, {len(after)} of {len(_LISTED) - 3} after"
+        return sorted(paged) == sorted(_LISTED) and sorted(after) == sorted(_LISTED[3:]), seen
 
     def _listed(self, **more: Any) -> list[str]:
         pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -342,8 +335,7 @@ class _Probe:
             try:
                 self._client.delete_object(Bucket=self._config.bucket, Key=key)
             except (BotoCoreError, ClientError) as exc:
-                error: BlobSyncError = translated(exc, self._config, key)
-                if error.code != "blob_not_found":
+                if translated(exc, self._config, key).code != "blob_not_found":
                     left.append(key)
         return tuple(left)
 

@@ -19,6 +19,7 @@ from blobsync.errors import (
     InvalidLayoutError,
     InvalidManifestError,
     InvalidPackError,
+    PublishLapsedError,
 )
 from blobsync.log import Log
 
@@ -100,6 +101,8 @@ def call_retrying(
     def may_heal(exc: BaseException) -> bool:
         nonlocal wrong_bytes
         wrong_bytes += isinstance(exc, CorruptBlobError)
+        if isinstance(exc, PublishLapsedError):  # only a new publish has a new lease
+            return False
         return isinstance(exc, BlobSyncError) and exc.retryable and wrong_bytes < WRONG_BYTES_TRIES
 
     def log(state: RetryCallState) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -139,6 +140,26 @@ def flip_a_byte_unseen(path: Path, at: int | None = None) -> None:
         os.pwrite(file.fileno(), bytes([old[0] ^ 1]), at)
         # By its descriptor, because a scrub may have moved it by now.
         os.utime(file.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def make_unreadable(patch: pytest.MonkeyPatch, path: Path, error: int = errno.EIO) -> None:
+    """Make this file fail like one on a bad sector, also after a move. A new file in its place is sound."""
+    bad, pread, preadv = path.stat().st_ino, os.pread, os.preadv
+
+    def check(fd: int) -> None:
+        if os.fstat(fd).st_ino == bad:
+            raise OSError(error, os.strerror(error))
+
+    def checked_pread(fd: int, size: int, at: int) -> bytes:
+        check(fd)
+        return pread(fd, size, at)
+
+    def checked_preadv(fd: int, buffers: Sequence[memoryview], at: int) -> int:
+        check(fd)
+        return preadv(fd, buffers, at)
+
+    patch.setattr(os, "pread", checked_pread)
+    patch.setattr(os, "preadv", checked_preadv)
 
 
 def leftover(local: LocalStore, item: StoredObject, data: bytes, *, reserved: bool = True) -> Path:

@@ -67,6 +67,14 @@ class ObjectStore(Protocol):
     A store does not verify what it reads; the caller knows the digest and does.
     """
 
+    def check(self) -> None:
+        """Check that the store answers and lets this caller in. Makes one small request, changes nothing."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections, after the last call. Safe to repeat."""
+        ...
+
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """Stream an object, or a range of it, in pieces of at most `PIECE_BYTES`.
 

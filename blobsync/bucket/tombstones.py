@@ -77,7 +77,7 @@ class Tombstone:
             if not isinstance(document, dict) or document["schema"] != SCHEMA:
                 return None
             return cls(_time(document["written"]), tuple(_entry(item) for item in document["condemned"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
 

@@ -24,7 +24,7 @@ def in_bucket(store: ObjectStore, text: str) -> ReleaseRef:
     name, digits = _parts(text)
     if is_digest(digits):
         return ReleaseRef(name, digits)
-    visible = list_releases(store, name)
+    visible = set(list_releases(store, name))
     if not digits:
         newest = next((entry.digest for entry in published(store, name) if entry.digest in visible), None)
         if newest is None:

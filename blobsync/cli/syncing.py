@@ -20,6 +20,7 @@ from blobsync.retry import call_retrying
 from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState
 
 if TYPE_CHECKING:
+    from blobsync.local.disk_state import DiskState
     from blobsync.local.store import LocalStore
     from blobsync.sync.syncer import Syncer
 
@@ -68,15 +69,16 @@ def sync(
         try:
             syncer.want(wanted)
             found = _await(syncer, wanted, changed, until)
-            trees = _trees(local, wanted) if tree and found.all_ready else {}
+            states = [found.releases.get(ref) or _not_begun(ref) for ref in wanted]
+            is_ready = all(state.state is ReleaseState.READY for state in states)
+            trees = _trees(local, wanted) if tree and is_ready else {}
         finally:
             syncer.close(_CLOSE)
-    states = [found.releases[ref] for ref in wanted]
     lines = [line for state in states for line in _lines(state)]
     lines += [f"{ref} is at {path}" for ref, path in trees.items()]
     data = [_data(state) | ({"tree": trees[str(state.ref)]} if trees else {}) for state in states]
     setting.say({"releases": data}, "\n".join(lines))
-    return Exit.OK if found.all_ready else _worst(states)
+    return Exit.OK if is_ready else _worst(states, found.disk)
 
 
 @command_of(main)
@@ -117,7 +119,7 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
             changed.clear()
             found = syncer.readiness()
             known = all(ref in found.releases for ref in wanted)
-            if known and (found.all_ready or _hopeless(found) or time.monotonic() >= until):
+            if (known and (found.all_ready or _hopeless(found))) or time.monotonic() >= until:
                 return found
             _tell(found, told)
             progress = syncer.progress()
@@ -126,12 +128,20 @@ def _await(syncer: Syncer, wanted: list[ReleaseRef], changed: threading.Event, u
             changed.wait(max(0.01, min(left_s, _SHOW_EVERY_S if is_watched() else left_s)))
 
 
+def _not_begun(ref: ReleaseRef) -> ReleaseReadiness:
+    reason = "nothing was done in time; find out whether the disk hangs, or a stopped process uses the store"
+    return ReleaseReadiness(ref, ReleaseState.SYNCING, reason=reason)
+
+
 def _tell(found: Readiness, told: set[str]) -> None:
-    """Print each reason for which the bucket cannot be used, once."""
+    """Print each reason for which the bucket or the disk cannot be used, once."""
     for release in found.releases.values():
         if release.state is ReleaseState.UNAVAILABLE and release.reason not in told:
             told.add(release.reason)
             click.echo(f"{release.ref}: {release.reason}; retrying", err=True)
+    if not found.disk.ok and found.disk.condition not in told:  # its reason names one of many objects
+        told.add(found.disk.condition)
+        click.echo(found.disk.reason, err=True)
 
 
 def _hopeless(found: Readiness) -> bool:
@@ -140,11 +150,13 @@ def _hopeless(found: Readiness) -> bool:
     return all(release.state in lost for release in found.releases.values())
 
 
-def _worst(states: list[ReleaseReadiness]) -> int:
+def _worst(states: list[ReleaseReadiness], disk: DiskState) -> int:
     kinds = {state.state for state in states}
     if ReleaseState.UNAVAILABLE in kinds:
         return Exit.UNREACHABLE
-    return Exit.NOT_FOUND if ReleaseState.ABSENT in kinds else Exit.PROBLEM
+    if ReleaseState.ABSENT in kinds:
+        return Exit.NOT_FOUND
+    return Exit.PROBLEM if disk.ok or ReleaseState.CORRUPT in kinds else Exit.DISK
 
 
 def _trees(local: LocalStore, wanted: list[ReleaseRef]) -> dict[str, str]:

@@ -9,19 +9,27 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from blobsync.errors import LocalStoreError
+
+LOCKED_AT_MOST_S = 30.0
+"""How long a process waits for the lock of a store."""
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_POLL_S = 0.01
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-UNREADABLE = frozenset({errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP})
-"""Errors of a file that cannot be read, such as a bad sector. Such a file counts as damaged."""
+UNREADABLE = frozenset({errno.EACCES, errno.EIO, errno.EPERM, errno.ELOOP, errno.EUCLEAN, errno.EBADMSG})
+"""Errors of a file that cannot be read, as on a bad sector or (EUCLEAN, EBADMSG) in a damaged file system.
+Such a file counts as damaged."""
 
 
 class FileIdentity(NamedTuple):
@@ -73,6 +81,62 @@ def make_folder(path: Path) -> None:
         fsync_folder(path.parent)
 
 
+def replace_file(path: Path, data: bytes, part: Path, *, flush: bool = False) -> None:
+    """Write a small file anew. If this fails, the old file is unchanged, and `part` does not exist.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        part: A path on the same file system, for the unfinished file.
+        flush: Flush the content first; otherwise a power cut may lose it. The name is not flushed.
+    """
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if flush:
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
+    """Write a new small file below an open folder. Does not flush it."""
+    fd = os.open(path, _NEW_FILE, mode, dir_fd=folder)
+    try:
+        left = data
+        while left:
+            left = left[os.write(fd, left) :]
+        found = os.fstat(fd)
+        if found.st_mode & 0o777 != mode:  # a umask
+            os.fchmod(fd, mode)
+        return identity(found)
+    finally:
+        os.close(fd)
+
+
+def link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
+    """Hard-link a file to a path below an open folder. None: it does not exist, or can have no more links."""
+    try:
+        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return os.stat(path, dir_fd=folder, follow_symlinks=False)
+
+
+def write_new_large(target: Path, data: Iterable[bytes], mode: int) -> FileIdentity:
+    """Write a new large file. Does not flush it."""
+    with os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
+        for piece in data:
+            file.write(piece)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        return identity(os.fstat(file.fileno()))
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder with its content, also sealed folders. Links are not followed. It need not exist."""
     with contextlib.suppress(FileNotFoundError):
@@ -90,13 +154,31 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` exclusively among threads and processes of this host. Waits for it.
 
     Hold it only for moments: do not fetch or hash meanwhile. The kernel releases it when the process ends.
+
+    Raises:
+        LocalStoreError: another process holds it for longer than `LOCKED_AT_MOST_S`.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        until_s = time.monotonic() + LOCKED_AT_MOST_S
+        while not _try_to_lock(fd):
+            if time.monotonic() > until_s:
+                raise LocalStoreError(
+                    f"another process has locked {path} for {LOCKED_AT_MOST_S:g} s, so it is stopped or "
+                    f"hangs: find it (`fuser {path}`), and continue or end it"
+                )
+            time.sleep(_LOCK_POLL_S)
         yield
     finally:
         os.close(fd)
+
+
+def _try_to_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def free_bytes(path: Path) -> int:

@@ -83,6 +83,10 @@ _VAIN_QUESTIONS = 3
 _LAST_WORDS = "It is tried again; the files that were there are unchanged"
 
 
+class _NotedError(LocalStoreError):
+    """An error that is in the state of the disk already."""
+
+
 class DiskHealth:
     """Translates errors of the disk into errors of this package, and keeps the last one. Thread-safe.
 
@@ -111,11 +115,13 @@ class DiskHealth:
             yield
         except OSError as exc:
             raise self.failed(what, exc) from exc
-        except LocalStoreError as exc:
+        except _NotedError:
+            raise
+        except LocalStoreError as exc:  # raised by a download, which does not know this store
             cause = disk_error_in(exc)
-            if cause is None or str(exc).endswith(_LAST_WORDS):
+            if cause is None:
                 raise
-            raise self.failed(what, cause) from exc  # raised by a download, which does not know this store
+            raise self.failed(what, cause) from exc
         if writes:
             self.wrote()
 
@@ -131,8 +137,8 @@ class DiskHealth:
         unless the whole store is missing.
         """
         if isinstance(exc, FileNotFoundError) and (self._root / "sessions").is_dir():
-            return LocalStoreError(f"{what} failed: {exc}; another process removed it. {_LAST_WORDS}")
-        return LocalStoreError(self._note(what, exc))
+            return _NotedError(f"{what} failed: {exc}; another process removed it. {_LAST_WORDS}")
+        return _NotedError(self._note(what, exc))
 
     def need_room(self, size_bytes: int, what: str) -> None:
         """Refuse an operation without enough space, before anything is fetched or written.

@@ -11,15 +11,14 @@ import contextlib
 import fcntl
 import json
 import os
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from blobsync.errors import GcRefusedError
-from blobsync.local.disk import FOLDER, locked, remove_tree
+from blobsync.local.disk import FOLDER, locked, remove_tree, replace_file
 from blobsync.local.releases import RELEASE_FILES
 from blobsync.local.store import LocalStore
 
@@ -75,13 +74,14 @@ def gc(
         )
     trash = store.context.session.new_path()
     with store.context.disk.errors(f"collecting in {store.root}"):
+        tree_bytes = _tree_sizes(store.root)  # outside of the lock: it may take long
         with locked(store.context.lock_file):
-            plan = _plan(store, keep, grace, now_s())
+            plan = _plan(store, keep, grace, now_s(), tree_bytes)
             if keep:
                 _refuse_too_much(plan, max_share)
             if not dry_run:
                 _carry_out(store, plan, trash)
-        remove_tree(trash)  # outside of the lock: it may take long
+        remove_tree(trash)  # outside of the lock, too
     return GcReport(
         tuple(item.place for item in plan.due),
         tuple(item.place for item in plan.waiting),
@@ -101,11 +101,13 @@ class _Plan:
     why: str
 
 
-def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float) -> _Plan:
+def _plan(
+    store: LocalStore, keep: Set[str], grace: timedelta, now: float, tree_bytes: Mapping[str, int]
+) -> _Plan:
     holds = store.context.session.all_holds()
     if holds is None:
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
-    unreachable, total_bytes, why = _collectables(store, frozenset(keep) | holds)
+    unreachable, total_bytes, why = _collectables(store, frozenset(keep) | holds, tree_bytes)
     former = _marks(store.root / "gc.json")
     # A mark from the future means that the clock was set back: the grace starts again.
     marks = {item.state: min(former.get(item.state, now), now) for item in unreachable}
@@ -134,11 +136,10 @@ def _carry_out(store: LocalStore, plan: _Plan, trash: Path) -> None:
             path.chmod(FOLDER)
         with _unused(store.root, path) as free:
             if free:
-                path.rename(trash / str(number))
+                with contextlib.suppress(FileNotFoundError):  # another process has moved or deleted it
+                    path.rename(trash / str(number))
     store.context.step("gc-mark")
-    part = store.context.session.new_path()
-    part.write_text(json.dumps(plan.marks))
-    part.replace(store.root / "gc.json")
+    replace_file(store.root / "gc.json", json.dumps(plan.marks).encode(), store.context.session.new_path())
 
 
 def _marks(path: Path) -> dict[str, float]:
@@ -146,7 +147,7 @@ def _marks(path: Path) -> dict[str, float]:
     try:
         document = json.loads(path.read_bytes())
         return {str(place): float(since) for place, since in document.items()}
-    except (FileNotFoundError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
 
@@ -165,12 +166,15 @@ class _Collectable:
     state: str
 
 
-def _collectables(store: LocalStore, wanted: Set[str]) -> tuple[list[_Collectable], int, str]:
+def _collectables(
+    store: LocalStore, wanted: Set[str], tree_bytes: Mapping[str, int]
+) -> tuple[list[_Collectable], int, str]:
     """Compare the files with those that the wanted releases need. The caller must hold the store's lock.
 
     Args:
         store: The local store.
         wanted: Digests of manifests.
+        tree_bytes: See `_tree_sizes`.
 
     Returns:
         The unreachable files in the order of removal: releases, then trees, then objects; the bytes of all
@@ -185,7 +189,10 @@ def _collectables(store: LocalStore, wanted: Set[str]) -> tuple[list[_Collectabl
                 needed |= {item.name for item in kept.objects}
     records = [path for kind in RELEASE_FILES for path in sorted((root / "releases").glob(f"*/*{kind}"))]
     unreachable += _all(root, (path for path in records if path.stem not in wanted))
-    trees = _all(root, sorted((root / "trees").iterdir()))
+    trees = [
+        replace(item, size_bytes=tree_bytes.get(item.place, item.size_bytes))
+        for item in _all(root, sorted((root / "trees").iterdir()))
+    ]
     unreachable += [item for item in trees if Path(item.place).name.removesuffix(".files") not in wanted]
     objects = _all(root, _objects(root))
     if not unknown:
@@ -240,9 +247,7 @@ def _found(root: Path, path: Path) -> _Collectable | None:
     except FileNotFoundError:  # a download that has just been finished
         return None
     place, size_bytes = path.relative_to(root).as_posix(), found.st_size
-    if stat.S_ISDIR(found.st_mode):
-        size_bytes = _tree_size(path)
-    elif _is_partial(root, path):  # it may have reserved space beyond its length
+    if _is_partial(root, path):  # it may have reserved space beyond its length
         size_bytes = max(size_bytes, found.st_blocks * 512)
     return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
 
@@ -252,11 +257,20 @@ def _is_partial(root: Path, path: Path) -> bool:
     return path.parent == root / "partial"
 
 
+def _tree_sizes(root: Path) -> dict[str, int]:
+    """Bytes that the removal of each tree frees, by its place: without files that have other hard links."""
+    return {
+        path.relative_to(root).as_posix(): _tree_size(path)
+        for path in (root / "trees").iterdir()
+        if path.is_dir() and not path.is_symlink()
+    }
+
+
 def _tree_size(folder: Path) -> int:
-    """Bytes that the removal of a tree frees: without files that have other hard links."""
     total = 0
     for below, _, names in os.walk(folder):
         for name in names:
-            found = Path(below, name).lstat()
-            total += found.st_size if found.st_nlink == 1 else 0
+            with contextlib.suppress(FileNotFoundError):  # another process replaces the tree
+                found = Path(below, name).lstat()
+                total += found.st_size if found.st_nlink == 1 else 0
     return total

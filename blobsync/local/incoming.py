@@ -20,6 +20,7 @@ from blobsync.bucket.verification import hash_range, verify_chunk
 from blobsync.errors import CorruptBlobError, InvalidPackError, LocalStoreError
 from blobsync.local.disk import (
     READ_ONLY,
+    UNREADABLE,
     FileReader,
     fsync_folder,
     identity,
@@ -110,16 +111,19 @@ class Incoming:
         """Ranges to fetch, `(start, size)`: those of the missing chunks, or the rest of the object.
 
         Raises:
-            LocalStoreError: the disk failed.
+            LocalStoreError: the disk failed. A file that cannot be read is deleted, so the next try begins
+                again.
         """
         with self._objects.base.disk.errors(f"resuming {self.item.name}"):
             length = os.fstat(self.fd).st_size
             if self._chunks is None:
                 return [] if length == self.item.size_bytes else [(length, self.item.size_bytes - length)]
-            for number in self._chunks.missing:
-                if sum(self._chunks.range(number)) <= length:
-                    with contextlib.suppress(CorruptBlobError):
-                        self._chunks.verify(number)
+            try:
+                self._chunks.verify_up_to(length)
+            except OSError as exc:
+                if exc.errno in UNREADABLE:
+                    self._path.unlink(missing_ok=True)
+                raise
             return [self._chunks.range(number) for number in self._chunks.missing]
 
     def took(self, start: int, size_bytes: int) -> None:
@@ -244,6 +248,17 @@ class _ChunkHashes:
         finally:
             if in_order:
                 self._hashing.release()
+
+    def verify_up_to(self, length: int) -> None:
+        """Verify the chunks of an earlier try in a file of that length. Those with wrong bytes stay missing.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for number in self.missing:
+            if sum(self.range(number)) <= length:
+                with contextlib.suppress(CorruptBlobError):
+                    self.verify(number)
 
     def finish(self) -> str | None:
         """Verify the remaining chunks. Returns the SHA-256 of the whole blob, if required.

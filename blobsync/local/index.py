@@ -14,7 +14,7 @@ import threading
 import zlib
 from pathlib import Path
 
-from blobsync.local.disk import FileIdentity
+from blobsync.local.disk import UNREADABLE, FileIdentity, replace_file
 
 _COMPACT_ABOVE = 1000
 """The file is rewritten if it has more lines than twice its entries plus this number."""
@@ -26,15 +26,11 @@ class VerifiedIndex:
 
     Args:
         path: The index file; its folder exists.
-        part: Path for an unfinished file, on the same file system and used by no other process. The next
-            process that opens the store removes it if this one is killed. Default: in the folder of the
-            index, where it would stay.
+        part: Path for an unfinished file, on the same file system and used by no other process.
     """
 
-    def __init__(self, path: Path, part: Path | None = None) -> None:
-        self._path = path
-        own = f"{path.name}.{os.getpid()}.{threading.get_ident()}.part"
-        self._part = part if part is not None else path.with_name(own)
+    def __init__(self, path: Path, part: Path) -> None:
+        self._path, self._part = path, part
         self._lock = threading.Lock()
         self._known: dict[str, tuple[FileIdentity, str]] = {}
         self._fd: int | None = None
@@ -75,9 +71,10 @@ class VerifiedIndex:
                 self._fd = None
 
     def _open(self) -> None:
-        if self._fd is not None:
+        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if self._fd is not None:  # closed only now: if the file cannot be opened, this one is still used
             os.close(self._fd)
-        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = fd
         self._read_to = self._lines = 0
         self._catch_up()
 
@@ -88,7 +85,13 @@ class VerifiedIndex:
         size = os.fstat(self._fd).st_size
         if size <= self._read_to:
             return
-        data = os.pread(self._fd, size - self._read_to, self._read_to)
+        try:
+            data = os.pread(self._fd, size - self._read_to, self._read_to)
+        except OSError as exc:
+            if exc.errno not in UNREADABLE:
+                raise
+            self._read_to, self._torn = size, True  # the files of these lines are hashed again
+            return
         whole, _, rest = data.rpartition(b"\n")
         self._torn = bool(rest)
         self._read_to += len(data) - len(rest)
@@ -117,12 +120,8 @@ class VerifiedIndex:
 
     def _compact(self) -> None:
         """Rewrite the index. Lines that other processes append to the old file meanwhile are lost."""
-        part = self._part
-        try:
-            part.write_bytes(b"".join(_line(place, *entry) for place, entry in self._known.items()))
-            part.replace(self._path)
-        finally:
-            part.unlink(missing_ok=True)
+        lines = (_line(place, *entry) for place, entry in self._known.items())
+        replace_file(self._path, b"".join(lines), self._part)
         self._open()
 
 

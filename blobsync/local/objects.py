@@ -6,12 +6,9 @@ Thread-safe.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,23 +17,15 @@ from blobsync.bucket.verification import read_table, verify_object, verify_pack_
 from blobsync.errors import (
     BlobMissingError,
     CorruptBlobError,
-    CorruptPackError,
     InvalidLayoutError,
     InvalidManifestError,
     InvalidPackError,
-    ReleaseAbsentError,
 )
-from blobsync.local.disk import UNREADABLE, FileIdentity, FileReader, identity, opened, regular
+from blobsync.local.disk import FileIdentity, FileReader, identity, regular
 from blobsync.local.partials import Partials
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
 from blobsync.release.manifest import PACKED_BYTES, Artifact, Blob, Manifest, chunk_count
-from blobsync.release.pack import Frame, FrameReader, members_of
-
-_PIECE_BYTES = 1 << 20
-_WHOLE_PACK_SHARE = 0.25
-"""If more than this share of a pack's stored bytes is needed, the whole pack is hashed, which is cheaper."""
-_HELPER_FROM_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +132,7 @@ class ObjectFiles:
         """
         path = self.path(item)
         try:
-            with opened(path) as fd:
+            with self.base.reading(path) as fd:
                 before = identity(os.fstat(fd))
                 named = _as_named(item, before.size_bytes)
                 if from_disk:
@@ -164,15 +153,11 @@ class ObjectFiles:
                     sha256 = self.verify(fd, named, on_progress)
                     os.fdatasync(fd)  # the process that wrote it may not have waited for the disk
                 unchanged = identity(os.fstat(fd)) == before
-        except FileNotFoundError:  # another process has just collected or quarantined it
+        except BlobMissingError:  # it cannot be read, or another process has just collected or quarantined it
             return False
         except (CorruptBlobError, InvalidPackError) as exc:
-            self.base.quarantine(path, str(exc))
-            return False
-        except OSError as exc:
-            if exc.errno not in UNREADABLE:
-                raise
-            self.base.quarantine(path, f"it cannot be read: {exc}")
+            if self.look(item) == before:  # otherwise it was replaced meanwhile, perhaps by a good file
+                self.base.quarantine(path, str(exc))
             return False
         if unchanged:  # otherwise a process wrote to it meanwhile
             self.note_verified(item, before, sha256)
@@ -266,89 +251,8 @@ def _contents(objects: ObjectFiles, item: StoredObject) -> Iterable[tuple[str, i
     if not isinstance(item, Pack):
         return [(item.sha256, item.size_bytes)]
     try:
-        with opened(objects.path(item)) as fd:
+        with objects.base.reading(objects.path(item)) as fd:
             table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
-    except (FileNotFoundError, InvalidPackError):  # it has just been removed or changed
+    except (BlobMissingError, InvalidPackError):  # it has just been removed or changed, or cannot be read
         return None
     return zip(table.sha256s, table.sizes, strict=True)
-
-
-def read_file(objects: ObjectFiles, manifest: Manifest, layout: Layout, path: str) -> Iterator[bytes]:
-    """See `blobsync.LocalStore.read`. OSError passes through."""
-    blob = next((item.blob for item in manifest.artifacts if item.path == path), None)
-    if blob is None:
-        raise ReleaseAbsentError(f"{manifest.ref} has no file {path[:200]!r}")
-    if not blob.is_packed:
-        yield from _pieces(objects, blob)
-        return
-    packs = [pack for pack in layout.packs if objects.has(pack)]
-    for _, data in packed(objects, packs, {blob.sha256}):
-        for start in range(0, len(data), _PIECE_BYTES):
-            yield bytes(data[start : start + _PIECE_BYTES])
-        return
-    raise BlobMissingError(f"{path} of {manifest.ref} is not here any more; sync the release again")
-
-
-def _pieces(objects: ObjectFiles, blob: Blob) -> Iterator[bytes]:
-    if not objects.sound(blob):
-        raise BlobMissingError(f"blob {blob.name} is not here any more; sync the release again")
-    with opened(objects.path(blob)) as fd:
-        at = 0
-        while piece := os.pread(fd, _PIECE_BYTES, at):
-            at += len(piece)
-            yield piece
-
-
-def packed(objects: ObjectFiles, packs: Iterable[Pack], wanted: set[str]) -> Iterator[tuple[str, memoryview]]:
-    """Yield the wanted blobs with their SHA-256, each once and verified now. Reads only the needed frames.
-
-    Args:
-        objects: The objects of the store.
-        packs: Packs that were verified.
-        wanted: SHA-256 digests. Each digest is removed from the set when its blob is yielded.
-
-    Raises:
-        CorruptPackError: a pack was damaged since it was verified.
-        OSError: the disk failed, or a pack does not exist any more.
-    """
-    for pack in packs:
-        if not wanted:
-            return
-        with opened(objects.path(pack)) as fd:
-            table = read_table(FileReader(fd).whole, os.fstat(fd).st_size)
-            frames = table.frames_with(wanted)
-            needed = sum(frame.stored_bytes for frame in frames)
-            whole = needed > _WHOLE_PACK_SHARE * pack.size_bytes
-            if whole:  # its members were verified before; if the bytes are the same, so are the members
-                verify_pack_bytes(FileReader(fd), pack)
-            for frame, raw in _read_ahead(fd, frames):
-                for sha256, data in members_of(table, frame, raw):
-                    if sha256 in wanted:
-                        if not whole and hashlib.sha256(data).hexdigest() != sha256:
-                            raise CorruptPackError(
-                                f"pack {pack.name} was damaged: member {sha256} is another"
-                            )
-                        wanted.discard(sha256)
-                        yield sha256, data
-
-
-def _read_ahead(fd: int, frames: list[Frame]) -> Iterator[tuple[Frame, bytes | memoryview]]:
-    """Yield frames in order. While one is used, the next is decompressed on a second thread."""
-    stored, frame_reader = FileReader(fd), FrameReader()
-
-    def raw_of(frame: Frame) -> bytes | memoryview:
-        return frame_reader.raw(frame, stored.whole(frame.start, frame.stored_bytes))
-
-    if len(frames) < _HELPER_FROM_FRAMES or not any(frame.is_zstd for frame in frames):
-        for frame in frames:
-            yield frame, raw_of(frame)
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="blobsync-frames") as helper:
-        ahead = deque[tuple[Frame, Future[bytes | memoryview]]]()
-        for frame in frames:
-            ahead.append((frame, helper.submit(raw_of, frame)))
-            if len(ahead) > 1:
-                ready, raw = ahead.popleft()
-                yield ready, raw.result()
-        for ready, raw in ahead:
-            yield ready, raw.result()

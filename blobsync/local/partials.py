@@ -74,6 +74,8 @@ class Partials:
                     return Claim(path, fd)
                 runs = not self._is_stalled(path, fd)
             except BaseException:
+                with self._changed:
+                    self._ours.discard(fd)
                 with contextlib.suppress(OSError):
                     os.close(fd)
                 raise
@@ -138,8 +140,9 @@ class Partials:
         with self._changed:
             self._ours.add(fd)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="blobsync-partials", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="blobsync-partials", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         with self._changed:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from blobsync.bucket.releases import verified_manifest
 from blobsync.errors import BlobMissingError, CorruptBlobError, InvalidLayoutError, InvalidManifestError
-from blobsync.local.disk import UNREADABLE, FileIdentity, identity, regular
+from blobsync.local.disk import FileIdentity, FileReader, identity, regular
 from blobsync.local.objects import objects_of
 from blobsync.local.store_context import StoreContext
 from blobsync.release.layout import Layout, Pack, StoredObject
@@ -292,12 +292,8 @@ class ReleaseFiles:
         if regular(path) is None:
             return None
         try:
-            with path.open("rb") as file:
-                return file.read(), identity(os.fstat(file.fileno()))
-        except FileNotFoundError:  # it has just been collected
-            return None
-        except OSError as exc:
-            if exc.errno not in UNREADABLE:
-                raise
-            self._base.quarantine(path, f"it cannot be read: {exc}")
+            with self._base.reading(path) as fd:
+                found = identity(os.fstat(fd))
+                return FileReader(fd).whole(0, found.size_bytes), found
+        except BlobMissingError:  # it cannot be read, or has just been collected
             return None

@@ -34,7 +34,8 @@ from blobsync.local.disk import make_folder
 from blobsync.local.disk_state import DiskHealth, DiskState
 from blobsync.local.incoming import Incoming
 from blobsync.local.index import VerifiedIndex
-from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects, read_file
+from blobsync.local.objects import MissingObjects, ObjectFiles, missing_objects
+from blobsync.local.reading import read_file
 from blobsync.local.releases import Release, ReleaseFiles
 from blobsync.local.store_context import FOLDERS, Step, StoreContext, StoreSession
 from blobsync.local.trees import Trees
@@ -65,7 +66,11 @@ class LocalStore:
             for name in FOLDERS:
                 make_folder(root / name)
             session = StoreSession(root / "sessions", root / "LOCK")
-            index = VerifiedIndex(root / "verified", session.new_path())
+            try:
+                index = VerifiedIndex(root / "verified", session.new_path())
+            except BaseException:
+                session.close()
+                raise
             self._base = StoreContext(root, session, index, disk, on_step)
         self._objects = ObjectFiles(self._base, also_sha256=verify == "sha256")
         self._releases = ReleaseFiles(self._base)
@@ -250,9 +255,9 @@ class LocalStore:
         (see `has`), so a byte that has flipped on the disk since the last scrub is returned.
 
         Raises:
-            CorruptPackError, InvalidPackError: a pack is damaged. It goes to quarantine at the next scrub, or
-                when a tree is made from it.
-            BlobMissingError: the release is not kept, or not complete any more.
+            CorruptPackError, InvalidPackError: a pack is damaged. It is in quarantine now.
+            BlobMissingError: the release is not kept, or not complete any more, or the disk cannot read the
+                file, which is in quarantine now.
             ReleaseAbsentError: it has no such file.
             LocalStoreError: the disk failed.
         """

@@ -13,7 +13,17 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blobsync.local.disk import READ_ONLY, fsync_folder, locked, make_folder, remove_tree
+from blobsync.errors import BlobMissingError
+from blobsync.local.disk import (
+    READ_ONLY,
+    UNREADABLE,
+    fsync_folder,
+    locked,
+    make_folder,
+    opened,
+    remove_tree,
+    replace_file,
+)
 from blobsync.local.disk_state import DiskHealth
 from blobsync.local.index import VerifiedIndex
 from blobsync.log import Log
@@ -26,6 +36,8 @@ Step = Callable[[str], None]
 FOLDERS = ("packs", "blobs", "releases", "trees", "partial", "quarantine", "sessions")
 
 _ASKED_BYTES = 4096
+_QUARANTINED_NAME_BYTES = 200
+"""A file of a tree may have a name of 255 bytes, which leaves no room for the time."""
 _QUARANTINED_FILES = 20
 _QUARANTINED_BYTES = 1 << 30
 """Limits of the quarantine: the newest damaged files are kept so that people can examine them."""
@@ -49,10 +61,17 @@ class StoreSession:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         with locked(lock):  # so that no other process sees the session before it is locked
-            self._sweep()
+            dead = [path for path in folder.iterdir() if not _alive(path)]
             make_folder(self._own)
             self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
+            trash: list[Path] = []
+            for path in dead:
+                with contextlib.suppress(PermissionError):  # of another user, who removes it
+                    trash.append(path.rename(self.new_path()))
+            fsync_folder(folder)
+        for path in trash:  # outside of the lock: a tree may be in it
+            remove_tree(path)
 
     def new_path(self) -> Path:
         """A new path for an unfinished file or folder of this session."""
@@ -63,18 +82,9 @@ class StoreSession:
 
         While the manifest of one of them is not here, no blob is collected: it may need any of them.
         """
-        part = self.new_path()
+        data = json.dumps(sorted(releases)).encode()
         with locked(self._store_lock):
-            try:
-                with part.open("w") as file:
-                    json.dump(sorted(releases), file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(self._own / "holds.json")
-            except OSError:  # the caller repeats this while the disk is full, so leave no file
-                with contextlib.suppress(OSError):
-                    part.unlink(missing_ok=True)
-                raise
+            replace_file(self._own / "holds.json", data, self.new_path(), flush=True)
 
     def all_holds(self) -> frozenset[str] | None:
         """Releases that live sessions, with this one, protect. None: the list of a session cannot be read.
@@ -99,16 +109,6 @@ class StoreSession:
             remove_tree(self._own)
             os.close(self._fd)
             self._fd = None
-
-    def _sweep(self) -> None:
-        for path in self._dead():
-            remove_tree(path)
-        fsync_folder(self._folder)
-
-    def _dead(self) -> Iterator[Path]:
-        for path in self._folder.iterdir():
-            if not _alive(path):
-                yield path
 
 
 @dataclass(frozen=True)
@@ -193,15 +193,42 @@ class StoreContext:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def reading(self, path: Path) -> Iterator[int]:
+        """Open a file of the store for reading; yields its descriptor. Only reads belong into the `with`.
+
+        A file that cannot be read, as on a bad sector, is damaged: it goes to quarantine.
+
+        Raises:
+            BlobMissingError: there is no such file, or it cannot be read.
+            OSError: another failure of the disk.
+        """
+        try:
+            with opened(path) as fd:
+                yield fd
+        except FileNotFoundError as exc:
+            raise BlobMissingError(f"{path} is not here any more; sync its release again") from exc
+        except OSError as exc:
+            if exc.errno not in UNREADABLE:
+                raise
+            self.quarantine(path, f"it cannot be read: {exc}")
+            raise BlobMissingError(
+                f"{path} cannot be read ({exc}), so it is in quarantine now; check that the disk is sound "
+                f"(`dmesg`), and sync its release again"
+            ) from exc
+
     def quarantine(self, path: Path, reason: str) -> None:
         """Move a damaged file to quarantine, so that it does not count any more and is fetched again."""
         self.index.forget(self.place(path))
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            # Changes the time of the file, so that its hard links in trees are verified again, too.
-            with contextlib.suppress(PermissionError):
-                os.utime(path, follow_symlinks=False)
-            path.replace(self.root / "quarantine" / f"{path.name}.{time.time_ns()}")
-            fsync_folder(path.parent)
+            # Opened before the move: on a disk that refuses every call, files are not damaged, and stay.
+            with opened(path.parent) as folder:
+                # Changes the time of the file, so that its hard links in trees are verified again, too.
+                with contextlib.suppress(PermissionError):
+                    os.utime(path, follow_symlinks=False)
+                name = os.fsdecode(os.fsencode(path.name)[:_QUARANTINED_NAME_BYTES])
+                path.replace(self.root / "quarantine" / f"{name}.{time.time_ns()}")
+                os.fsync(folder)
             _log.error("file_quarantined", path=str(path), reason=reason)
             self._limit_quarantine()
 

@@ -31,6 +31,7 @@ from blobsync.errors import CorruptBlobError
 from blobsync.local.disk import (
     READ_ONLY,
     READ_ONLY_EXECUTABLE,
+    UNREADABLE,
     FileIdentity,
     FileReader,
     identity,
@@ -176,6 +177,13 @@ class TreeRecord:
 
 def verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
     """Hash the tree and make its record. None: a file is missing or wrong, or there is an extra file."""
+    try:
+        return _verified_record(objects, manifest, folder)
+    except FileNotFoundError:  # another process replaces the tree
+        return None
+
+
+def _verified_record(objects: ObjectFiles, manifest: Manifest, folder: Path) -> TreeRecord | None:
     wanted = {item.path: item for item in manifest.artifacts}
     folders: list[TreeFolder] = []
     made: dict[str, FileIdentity] = {}
@@ -223,6 +231,8 @@ def _fault(
     except CorruptBlobError as exc:
         return str(exc)
     except OSError as exc:
+        if exc.errno not in UNREADABLE:  # such as too many open files
+            raise
         return f"it cannot be read: {exc}"
     return None
 

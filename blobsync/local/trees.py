@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,16 +23,21 @@ from blobsync.local.disk import (
     FileReader,
     fsync_folder,
     identity,
+    link,
     locked,
     opened,
     regular,
     remove_tree,
+    replace_file,
     sync_file_system,
+    write_new,
+    write_new_large,
 )
-from blobsync.local.objects import ObjectFiles, packed
+from blobsync.local.objects import ObjectFiles
+from blobsync.local.reading import packed, pieces
 from blobsync.local.store_context import StoreContext
 from blobsync.local.tree_check import MODES, TreeFolder, TreeRecord, damaged_files, verified_record
-from blobsync.release.layout import Layout, Pack, StoredObject
+from blobsync.release.layout import Layout, Pack
 from blobsync.release.manifest import Artifact, Manifest
 
 _TRIES = 3
@@ -42,7 +46,6 @@ _DONORS = 4
 _FSYNC_UP_TO = 64
 """Up to this number, files and folders are flushed one by one; for more, one syncfs is cheaper."""
 _BLOCK_BYTES = 4096
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Trees:
@@ -94,8 +97,10 @@ class Trees:
         if _inode(folder) is not None:
             for path, reason in damaged_files(self._objects, manifest, folder, on_progress):
                 path.parent.chmod(FOLDER)
-                self._base.quarantine(path, reason)
-                path.parent.chmod(SEALED_FOLDER)
+                try:
+                    self._base.quarantine(path, reason)
+                finally:
+                    path.parent.chmod(SEALED_FOLDER)
 
     def _intact(self, manifest: Manifest, folder: Path) -> bool:
         """True if the tree has exactly its verified files: by its record, or by hashing it."""
@@ -112,22 +117,17 @@ class Trees:
             return _Build(self._base, self._objects, manifest, part).make(
                 self._donors(manifest), layout.packs
             )
-        except (CorruptBlobError, InvalidPackError, FileNotFoundError) as exc:
-            copied = {item.blob for item in manifest.artifacts if item.executable and not item.blob.is_packed}
-            read: list[StoredObject] = [*layout.packs, *copied]
-            for item in read:
-                self._objects.check(item)  # a damaged one goes to quarantine
+        except (CorruptBlobError, InvalidPackError) as exc:
             raise BlobMissingError(f"{manifest.ref} changed while it was materialised: {exc}") from exc
 
     def _donors(self, manifest: Manifest) -> Iterator[tuple[Path, TreeRecord]]:
         """Other trees with their records: those of the same release name first, each newest first."""
         same = {path.stem for path in (self._base.root / "releases" / manifest.name).glob("*.json")}
-        found = [
-            (entry.name.removesuffix(".files") in same, entry.stat().st_mtime_ns, entry.name)
-            for entry in os.scandir(self._base.root / "trees")
-            if entry.name.endswith(".files")
-        ]
-        names = (name.removesuffix(".files") for _, _, name in sorted(found, reverse=True))
+        found: list[tuple[bool, int, str]] = []
+        for path in (self._base.root / "trees").glob("*.files"):
+            with contextlib.suppress(FileNotFoundError):  # it has just been collected
+                found.append((path.stem in same, path.stat().st_mtime_ns, path.stem))
+        names = (digest for _, _, digest in sorted(found, reverse=True))
         for digest in [name for name in names if name != manifest.digest][:_DONORS]:
             record = self._record(digest)
             if record is not None:
@@ -164,10 +164,8 @@ class Trees:
     def _remember(self, digest: str, record: TreeRecord) -> None:
         """Write the record without flushing it: if it is lost, the tree is hashed."""
         self._base.step("tree-record")
-        part = self._base.session.new_path()
         with contextlib.suppress(OSError):
-            part.write_bytes(record.encode())
-            part.replace(self._record_path(digest))
+            replace_file(self._record_path(digest), record.encode(), self._base.session.new_path())
 
 
 class _Build:
@@ -240,7 +238,7 @@ class _Build:
     def _link_all(self, path: str, other: int, items: list[Artifact], verified: FileIdentity) -> None:
         """Link missing files with the same content. Each file that was linked is removed from the list."""
         for item in list(items):
-            found = _link(path, other, item.path, self._fd)
+            found = link(path, other, item.path, self._fd)
             if found is None:
                 return
             if identity(found) != verified or found.st_mode != MODES[item.executable]:
@@ -259,14 +257,18 @@ class _Build:
     def _add_blob(self, item: Artifact) -> FileIdentity:
         source, target = self._objects.path(item.blob), Path(self._top + item.path)
         if not item.executable and regular(source) is not None:
-            found = _link(str(source), None, item.path, self._fd)
+            found = link(str(source), None, item.path, self._fd)
             if found is not None:
                 return identity(found)
-        with opened(source) as fd:
-            made = _copy_blob(fd, target, READ_ONLY_EXECUTABLE if item.executable else READ_ONLY)
+        mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
+        made = write_new_large(target, pieces(self._objects, item.blob), mode)
         self._written.append(item.path)
-        with opened(target) as fd:
-            verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
+        try:
+            with opened(target) as fd:
+                verify_object(FileReader(fd), os.fstat(fd).st_size, item.blob)
+        except CorruptBlobError:
+            self._objects.check(item.blob)  # a damaged one goes to quarantine
+            raise
         return made
 
     def _add_packed(self, packs: Iterable[Pack]) -> None:
@@ -280,7 +282,7 @@ class _Build:
                 self._base.step("tree-file")
                 self._written.append(item.path)
                 mode = READ_ONLY_EXECUTABLE if item.executable else READ_ONLY
-                self._made[item.path] = _write_new(self._fd, item.path, data, mode)
+                self._made[item.path] = write_new(self._fd, item.path, data, mode)
         if self._todo:
             raise BlobMissingError(f"{self._manifest.ref} lacks {next(iter(self._todo))} here; sync it first")
 
@@ -316,37 +318,3 @@ def _folders(paths: Iterable[str]) -> list[str]:
 def _recorded(top: str, folder: str) -> TreeFolder:
     found = os.lstat(top + folder)
     return TreeFolder(folder, found.st_ino, found.st_mtime_ns)
-
-
-def _write_new(folder: int, path: str, data: memoryview, mode: int) -> FileIdentity:
-    """Write a new small file below an open folder. Does not flush it."""
-    fd = os.open(path, _NEW_FILE, mode, dir_fd=folder)
-    try:
-        left = data
-        while left:
-            left = left[os.write(fd, left) :]
-        found = os.fstat(fd)
-        if found.st_mode & 0o777 != mode:  # a umask
-            os.fchmod(fd, mode)
-        return identity(found)
-    finally:
-        os.close(fd)
-
-
-def _link(source: str, source_folder: int | None, path: str, folder: int) -> os.stat_result | None:
-    """Hard-link a file to a path below an open folder. None: it does not exist, or can have no more links."""
-    try:
-        os.link(source, path, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return None
-    return os.stat(path, dir_fd=folder, follow_symlinks=False)
-
-
-def _copy_blob(fd: int, target: Path, mode: int) -> FileIdentity:
-    """Copy a large file. Does not flush it."""
-    with os.fdopen(os.dup(fd), "rb") as source, os.fdopen(os.open(target, _NEW_FILE, mode), "wb") as file:
-        source.seek(0)
-        shutil.copyfileobj(source, file, 1 << 20)
-        file.flush()
-        os.fchmod(file.fileno(), mode)
-        return identity(os.fstat(file.fileno()))

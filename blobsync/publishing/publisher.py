@@ -21,6 +21,7 @@ from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExec
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -221,7 +222,7 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, leas
         manifest: Manifest of the release.
         layout: Layout of the release.
         bucket: The bucket to write to.
-        lease: Must be held before each write; None: a dry run, which writes nothing.
+        lease: Must be held at each try of each write; None: a dry run, which writes nothing.
     """
     name, digest = manifest.name, manifest.digest
     last = [
@@ -229,11 +230,15 @@ def _make_visible(manifest: Manifest, layout: Layout, bucket: PublishStore, leas
         (keys.history(name, layout.published_at, digest), b""),
         (keys.manifest(name, digest), stored_manifest(manifest)),
     ]
-    for key, data in last:
-        if lease is not None:
-            lease.check()
-        bucket.write(key, data)
+    if lease is not None:
+        for key, data in last:
+            bucket.call(partial(_write_while_held, lease, key, data), "write document")
     return sum(len(data) for _, data in last)
+
+
+def _write_while_held(lease: BucketLease, key: str, data: bytes, store: ObjectStore) -> None:
+    lease.check()
+    store.write(key, data)
 
 
 def _whoever() -> str:

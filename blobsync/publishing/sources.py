@@ -69,12 +69,12 @@ def collect(
         BlobSyncConfigError: a pattern is not valid.
         LocalStoreError: the disk could not be read.
     """
-    if not root.is_dir():
-        raise LocalStoreError(f"{root} is not a folder; there is nothing to publish from")
     by_role = ((Role.CODE, include), (Role.CONFIGURATION, configuration), (Role.DEPENDENCY, dependencies))
     hidden = any(_wants_hidden(pattern) for _, patterns in by_role for pattern in patterns)
     allowed = [_compiled(pattern) for pattern in allow_secrets]
     try:
+        if not root.is_dir():
+            raise LocalStoreError(f"{root} is not a folder; there is nothing to publish from")
         candidates = _candidates(root, hidden)
         roles: dict[str, Role] = {}
         for role, patterns in by_role:

@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 _REQUIRED_FIELDS = {
-    "CompleteMultipartUpload": "ETag",
-    "CreateMultipartUpload": "UploadId",
-    "HeadObject": "ETag",
-    "ListMultipartUploads": "Bucket",
-    "ListObjectsV2": "IsTruncated",
-    "ListParts": "Bucket",
-    "PutObject": "ETag",
-    "UploadPart": "ETag",
+    "CompleteMultipartUpload": ("ETag",),
+    "CreateMultipartUpload": ("UploadId",),
+    "HeadObject": ("ETag", "ContentLength"),
+    "ListMultipartUploads": ("Bucket",),
+    "ListObjectsV2": ("IsTruncated",),
+    "ListParts": ("Bucket",),
+    "PutObject": ("ETag",),
+    "UploadPart": ("ETag",),
 }
-"""A field that every valid answer to an operation has. Some servers omit IsTruncated in lists of uploads."""
+"""Fields that every valid answer to an operation has. Some servers omit IsTruncated in lists of uploads."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
@@ -184,16 +184,16 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
     if isinstance(exc, _NO_CREDENTIALS):
         return without_credentials(str(exc), config, key)
     if isinstance(exc, NotS3AnswerError):
-        return not_s3(exc, config, key)
+        return not_s3(str(exc), config, key)
     return unreachable(exc, config, key)
 
 
 def _refuse_foreign_answer(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
     """Raise NotS3AnswerError if the answer cannot come from S3."""
     status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    field = _REQUIRED_FIELDS[model.name]
-    if status < 300 and field not in parsed:
-        raise NotS3AnswerError(operation=model.name, field=field)
+    lacks = [field for field in _REQUIRED_FIELDS[model.name] if field not in parsed]
+    if status < 300 and lacks:
+        raise NotS3AnswerError(operation=model.name, field=lacks[0])
     # boto3 sets the status as the code if there is no code. Then it is not known what is missing.
     if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
         raise NotS3AnswerError(operation=model.name, field="Code")

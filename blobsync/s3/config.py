@@ -142,13 +142,17 @@ class S3Config:
 
     @staticmethod
     def _check_endpoint(url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BlobSyncConfigError(f"endpoint_url {url!r} is not http(s)://host[:port]")
-        if parts.username is not None or parts.password is not None:
+        if "@" in url:  # so that no message has them
             raise BlobSyncConfigError(
                 "endpoint_url must not hold credentials; use access_key_id and secret_access_key"
             )
+        try:
+            parts = urlsplit(url)
+            is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:  # the port is no number, or too large
+            is_valid = False
+        if not is_valid:
+            raise BlobSyncConfigError(f"endpoint_url {url!r} is not http(s)://host[:port]")
 
     @property
     def where(self) -> str:

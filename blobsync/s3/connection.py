@@ -132,8 +132,8 @@ class Connection:
         _write_at(fd, room[:size], offset)
         return size
 
-    def take_error(self, head: Head, most: int, on_progress: OnProgress) -> bytes:
-        """Read the body of an answer that is an error, up to about `most` bytes.
+    def take_short(self, head: Head, most: int, on_progress: OnProgress) -> bytes:
+        """Read a short body, such as that of an error: up to about `most` bytes.
 
         Raises:
             HttpError: it broke off.

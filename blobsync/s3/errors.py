@@ -59,10 +59,10 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
     )
 
 
-def not_s3(exc: Exception, config: S3Config, key: str | None) -> StoreUnavailableError:
-    """The error for an answer that does not come from S3. For the arguments see `unreachable`."""
+def not_s3(why: str, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """The error for an answer that does not come from S3. For the other arguments see `unreachable`."""
     return StoreUnavailableError(
-        f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {exc}. "
+        f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} did not answer as S3 does: {why}. "
         f"If that stays so, look for a gateway or a proxy on the way"
     )
 

@@ -22,7 +22,7 @@ from blobsync.retry import RetryPolicy
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import endpoint_at, host_header
-from blobsync.s3.errors import answered, unreachable, without_credentials
+from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
 from blobsync.s3.messages import (
     NO_SUCH_RANGE,
     BodySlice,
@@ -38,7 +38,7 @@ from blobsync.s3.messages import (
 )
 
 _OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
-_ERROR_BYTES = 64 << 10
+_SHORT_BYTES = 64 << 10
 _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
 _PLAIN_BUCKET = re.compile(r"(?!.*--)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -160,8 +160,9 @@ class S3Reader:
     def _let_in(self, connection: Connection, head: Head) -> None:
         if head.status != _OK:
             raise self._refusal(connection, head, None, ignore_progress)
-        while 0 < connection.left <= _ERROR_BYTES:  # a longer body is not read; then the connection is closed
-            connection.take(connection.left, ignore_progress)
+        told = connection.take_short(head, _SHORT_BYTES, ignore_progress)
+        if b"ListBucketResult" not in told:
+            raise not_s3(f"it is no listing of the bucket: {told[:80]!r}", self._config, None)
 
     def _answer_once(
         self,
@@ -217,7 +218,7 @@ class S3Reader:
         self, connection: Connection, head: Head, key: str | None, on_progress: OnProgress
     ) -> BlobSyncError:
         """Turn an answer into an error. Reads its body, so that the connection can be used again."""
-        code, message = code_and_message(connection.take_error(head, _ERROR_BYTES, on_progress))
+        code, message = code_and_message(connection.take_short(head, _SHORT_BYTES, on_progress))
         region = head.headers.get("x-amz-bucket-region", "")[:_REGION_LETTERS]
         if head.status in _REDIRECTS and region:
             message = f"the bucket is in region {region!r}: set `region` to it. {message}"

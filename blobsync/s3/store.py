@@ -62,13 +62,7 @@ class S3ObjectStore:
         self._making = threading.RLock()
 
     def check(self) -> None:
-        """Check that the bucket exists and can be listed.
-
-        Raises:
-            BucketMissingError: it does not exist.
-            StoreAccessDeniedError: it may not be listed.
-            StoreUnavailableError: no answer.
-        """
+        """See `ObjectStore.check`. Asks for the first name in the bucket, so the keys must permit that."""
         # Not HEAD: its answers have no body, so a wrong secret and a missing permission look alike.
         self._reader.check()
 
@@ -207,7 +201,7 @@ class S3ObjectStore:
             )
 
     def close(self) -> None:
-        """Close the idle connections; those in use are closed when their call ends. Calls of boto3 fail."""
+        """See `ObjectStore.close`. Connections that are in use are closed when their call ends."""
         with self._making:
             if self._made_reader is not None:
                 self._made_reader.close()

@@ -151,14 +151,15 @@ class Transfers:
                 self.arrivals.end(job.item.name, good=result is Arrival.FETCHED)
             ended(result)
 
-        def cancelled(call: Future[None]) -> None:
-            if call.cancelled():
-                finish(_closed())
+        def not_begun(call: Future[None]) -> None:
+            error = _closed() if call.cancelled() else call.exception()
+            if error is not None:
+                finish(error)
 
         is_large = job.item.size_bytes > PACKED_BYTES and isinstance(job.item, Blob)
         begin = partial(self._begin, job, finish)
         call = self.pool.submit(begin, lane=Lane.LARGE if is_large else Lane.SMALL, rank=(job.order, 1))
-        call.add_done_callback(cancelled)
+        call.add_done_callback(not_begun)
 
     def _begin(self, job: Fetch, ended: Ended) -> None:
         """Run on a thread of the pool. A blob with chunks ends with its last chunk, others with this call."""

@@ -22,7 +22,7 @@ from blobsync.retry import RetryPolicy
 from blobsync.sync.agenda import DiskWatch
 from blobsync.sync.jobs import Arrival, Inspection, Transfers
 from blobsync.sync.pool import DaemonPool
-from blobsync.sync.readiness import Readiness, ReleaseState, failure_of
+from blobsync.sync.readiness import Readiness, ReleaseReadiness, ReleaseState, failure_of
 from blobsync.sync.table import Fetch, Job, Look, ObjectCounts, SyncTable
 from blobsync.sync.waits import Holds, Waits
 
@@ -34,6 +34,8 @@ _LOOKS = LOOK_THREADS - 1
 _PUBLISH_EVERY_S = 0.1
 """Shortest time between two reports of counts. Computing them takes at most a tenth of the time. If a release
 becomes ready, or stops being ready, listeners are called at once."""
+
+_FAILED = "this syncer failed, as its log says; make a new one"
 
 Step = Callable[[float], None]
 """A change of the loop's state, with the time as its argument. It runs on the loop's thread."""
@@ -137,8 +139,11 @@ class SyncLoop:
         except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
             # Readiness is not updated any more, so from now on no release is ready.
             _log.exception("syncer_failed")
-            self._tell(Readiness())
-            self._waits.close("this syncer failed, as its log says; make a new one")
+            lost = (
+                ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in self.readiness.releases
+            )
+            self._tell(Readiness({release.ref: release for release in lost}))
+            self._waits.close(_FAILED)
 
     def _turn(self) -> bool:
         """Run the steps of the inbox, start due jobs, report changes. False: `stop` was called."""

@@ -69,12 +69,12 @@ class DaemonPool:
     """Runs calls on up to `size` daemon threads, which are started when they are needed.
 
     Args:
-        size: Number of threads.
+        size: Limit of threads.
         name: Threads are named `<name>-<number>`.
     """
 
     def __init__(self, size: int, name: str) -> None:
-        self._size = size
+        self.size = size
         self._name = name
         self._changed = threading.Condition()
         self._calls: Lanes[tuple[Future[Any], Callable[[], Any]]] = Lanes()
@@ -82,15 +82,10 @@ class DaemonPool:
         self._idle = 0
         self._closed = False
 
-    @property
-    def size(self) -> int:
-        """Number of threads."""
-        return self._size
-
     def submit(
         self, call: Callable[[], Result], *, lane: Lane = Lane.SMALL, rank: tuple[int, int] = (0, 0)
     ) -> Future[Result]:
-        """Run `call` soon; see `Lanes`.
+        """Run `call` soon; see `Lanes`. If no thread can be started, the future has the RuntimeError.
 
         Raises:
             SyncerClosedError: the pool was closed.
@@ -99,14 +94,21 @@ class DaemonPool:
         with self._changed:
             if self._closed:
                 raise SyncerClosedError("this syncer was closed; make a new one")
+            try:
+                if self._idle <= len(self._calls) and len(self._threads) < self.size:
+                    self._start_thread()
+            except RuntimeError as exc:  # the system allows no more threads
+                if not self._threads:
+                    future.set_exception(exc)
+                    return future
             self._calls.put((future, call), lane, rank)
-            if self._idle >= len(self._calls):
-                self._changed.notify()
-            elif len(self._threads) < self._size:
-                name = f"{self._name}-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+            self._changed.notify()
         return future
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def close(self, timeout_s: float) -> bool:
         """Cancel calls that have not begun, and wait for the others. False: some run beyond the timeout."""

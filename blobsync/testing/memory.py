@@ -111,6 +111,13 @@ class MemoryObjectStore:
         if fault is not None:
             fault.healed.set()
 
+    def check(self) -> None:
+        """See `blobsync.bucket.ports.ObjectStore.check`."""
+        self._may(None)
+
+    def close(self) -> None:
+        """See `blobsync.bucket.ports.ObjectStore.close`. There is nothing to close."""
+
     def read(self, key: str, *, start: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         """See `blobsync.bucket.ports.ObjectStore.read`."""
         for _, piece in self._pieces(key, start, size_bytes):

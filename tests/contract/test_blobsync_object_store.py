@@ -102,6 +102,20 @@ def content(store: ObjectStore, key: str) -> bytes:
     return b"".join(store.read(key))
 
 
+def test_usable_store_is_checked_without_a_change(store: ObjectStore) -> None:
+    store.check()
+
+    assert list(store.list("")) == []
+
+
+def test_closing_may_be_repeated(store: ObjectStore) -> None:
+    store.write("k", b"1")
+    content(store, "k")
+
+    store.close()
+    store.close()
+
+
 @pytest.mark.parametrize("size", [0, 1, 100, PIECE_BYTES, 3 * PIECE_BYTES + 17])
 def test_object_comes_back_as_it_was_written(store: ObjectStore, size: int) -> None:
     data = bytes(index % 251 for index in range(size))
@@ -495,6 +509,14 @@ def test_prefixes_keep_stores_of_one_bucket_apart(
     assert other.size("k") is None
     assert list(other.list("")) == []
     assert [info.key for info in one.list("", start_after="a")] == ["k"]
+
+
+def test_fake_that_is_unavailable_does_not_pass_its_check() -> None:
+    fake = MemoryObjectStore()
+    fake.unavailable = True
+
+    with pytest.raises(StoreUnavailableError):
+        fake.check()
 
 
 def test_fake_breaks_off_a_truncated_read_as_a_dropped_connection_does() -> None:

@@ -145,6 +145,7 @@ def test_answer_that_is_not_of_s3_is_no_empty_listing_and_no_object_written(
     proxy.rule = lambda request: fault if request.method != "HEAD" else None
 
     for ask in (
+        store.check,
         lambda: list(store.list("")),
         lambda: list(store.unfinished_uploads("")),
         lambda: store.write("in-parts", bytes(11 * MIB)),

@@ -25,7 +25,7 @@ ENTRIES = {
 
 
 def written(path: Path) -> bytes:
-    index = VerifiedIndex(path)
+    index = VerifiedIndex(path, path.with_name("part"))
     for place, (found, digest) in ENTRIES.items():
         index.verified(place, found, digest)
     index.close()
@@ -34,14 +34,14 @@ def written(path: Path) -> bytes:
 
 def check(path: Path) -> int:
     """Check that its remaining entries are right, and that it still works. Returns how many remain."""
-    index = VerifiedIndex(path)
+    index = VerifiedIndex(path, path.with_name("part"))
     known = [index.digest(place, found) for place, (found, _) in ENTRIES.items()]
     for place, (found, digest) in ENTRIES.items():
         assert index.digest(place, found) in {None, digest}
         assert index.digest(place, found._replace(inode=7)) is None
     index.verified("new", FileIdentity(1, 2, 3), "ab")
     index.close()
-    again = VerifiedIndex(path)
+    again = VerifiedIndex(path, path.with_name("part"))
     assert again.digest("new", FileIdentity(1, 2, 3)) == "ab"
     again.close()
     return sum(digest is not None for digest in known)
@@ -77,7 +77,10 @@ def test_index_with_foreign_bytes_inside_tells_no_lie(
 def test_two_indexes_of_one_file_read_what_the_other_appends_even_after_it_was_written_anew(
     tmp_path: Path,
 ) -> None:
-    one, two = VerifiedIndex(tmp_path / "index"), VerifiedIndex(tmp_path / "index")
+    one, two = (
+        VerifiedIndex(tmp_path / "index", tmp_path / "part"),
+        VerifiedIndex(tmp_path / "index", tmp_path / "part"),
+    )
     found = FileIdentity(1, 2, 3)
     one.verified("a", found, "aa")
     assert two.digest("a", found) == "aa"
@@ -89,7 +92,7 @@ def test_two_indexes_of_one_file_read_what_the_other_appends_even_after_it_was_w
     (tmp_path / "old").unlink()
     one.verified("c", found, "cc")
     two.close()
-    three = VerifiedIndex(tmp_path / "index")
+    three = VerifiedIndex(tmp_path / "index", tmp_path / "part")
     assert [three.digest(place, found) for place in "abc"] == [None, "bb", "cc"]
     one.close()
     three.close()
@@ -161,13 +164,17 @@ def test_store_with_damage_anywhere_gives_the_right_files_or_says_what_it_lacks(
 
 
 def test_line_after_a_torn_one_is_not_lost_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, found, write = VerifiedIndex(tmp_path / "index"), FileIdentity(1, 2, 3), os.write
+    index, found, write = (
+        VerifiedIndex(tmp_path / "index", tmp_path / "part"),
+        FileIdentity(1, 2, 3),
+        os.write,
+    )
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda fd, data: write(fd, data[: len(data) // 2]))
         index.verified("torn", found, "aa")
     index.verified("next", found, "bb")
     index.close()
 
-    again = VerifiedIndex(tmp_path / "index")
+    again = VerifiedIndex(tmp_path / "index", tmp_path / "part")
     assert (again.digest("torn", found), again.digest("next", found)) == (None, "bb")
     again.close()

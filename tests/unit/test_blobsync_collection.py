@@ -568,13 +568,21 @@ def test_clocks_that_moved_against_each_other_restart_the_grace(jump: timedelta)
     assert world.collect().deleted == {Kind.BLOB: Tally(1, 1)}
 
 
-def test_unreadable_tombstone_condemns_nothing_and_is_left_and_told() -> None:
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"rubbish",
+        b'{"condemned":[],"schema":1,"written":"0001-01-01T00:00:00+23:00"}',
+        b'{"condemned":[7],"schema":1,"written":"2026-01-01T00:00:00+00:00"}',
+    ],
+)
+def test_unreadable_tombstone_condemns_nothing_and_is_left_and_told(rubbish: bytes) -> None:
     world = World()
     world.store.write(keys.blob(digest("x")), b"x")
     world.clock.forward(2 * DAY)
     world.collect()
     (key,) = world.tombstones()
-    world.store.write(key, b"rubbish")
+    world.store.write(key, rubbish)
     world.clock.forward(2 * DAY)
     report = world.collect()
     assert report.unreadable_tombstones == (key,)

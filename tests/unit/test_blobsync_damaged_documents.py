@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +15,14 @@ from click.testing import CliRunner
 from blobsync import LocalStore, ReleaseRef
 from blobsync.cli.main import Exit, main
 from blobsync.local.store_context import StoreContext
-from tests.local_store_samples import contents, fill, flip_a_byte_unseen, overwrite, sample
+from tests.local_store_samples import (
+    contents,
+    fill,
+    flip_a_byte_unseen,
+    make_unreadable,
+    overwrite,
+    sample,
+)
 from tests.sync_samples import SOON, Rig
 
 Eventually = Callable[..., None]
@@ -32,20 +38,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def document(root: Path, ref: ReleaseRef, suffix: str) -> Path:
     return root / "releases" / ref.name / f"{ref.digest}{suffix}"
-
-
-def make_unreadable(patch: pytest.MonkeyPatch, path: Path) -> None:
-    """Make this file fail like one on a bad sector, also after a move. A new file in its place is sound."""
-    bad, real = path.stat().st_ino, Path.open
-
-    def opened(self: Path, *args: Any, **named: Any) -> Any:
-        file = real(self, *args, **named)
-        if os.fstat(file.fileno()).st_ino == bad:
-            file.close()
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self))
-        return file
-
-    patch.setattr(Path, "open", opened)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".layout", ".record"])

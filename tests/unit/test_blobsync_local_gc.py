@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from blobsync.errors import GcRefusedError
+from blobsync.local import gc as collection
+from blobsync.local import store_context
+from blobsync.local.disk import remove_tree
 from blobsync.local.gc import gc
 from blobsync.local.store import LocalStore
 from tests.local_store_samples import Sample, bring, fill, flip_a_byte_unseen, leftover, packed, sample
@@ -247,3 +250,74 @@ def test_quarantine_is_collected(local: LocalStore) -> None:
         gc(local, {mine.manifest.digest}, grace=NOW)
     assert list((local.root / "quarantine").iterdir()) == []
     assert lacking(local, mine) == []
+
+
+def test_file_that_disappears_before_it_is_removed_does_not_end_the_collection(tmp_path: Path) -> None:
+    meddle = [False]
+
+    def step(name: str) -> None:
+        """Another process removes the oldest file of the quarantine."""
+        if meddle[0] and name == "gc-move":
+            (tmp_path / "quarantine" / "old").unlink(missing_ok=True)
+
+    with LocalStore(tmp_path, on_step=step) as local:
+        kept = fill(local, sample({"a": b"1"}))
+        for name in ("new", "old"):
+            (tmp_path / "quarantine" / name).write_bytes(b"damaged")
+        keep = {kept.manifest.digest}
+        gc(local, keep, grace=timedelta(0))
+        meddle[0] = True
+
+        gc(local, keep, grace=timedelta(0))
+
+        assert list((tmp_path / "quarantine").iterdir()) == []
+
+
+def is_free(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_trees_are_measured_and_removed_while_other_processes_may_use_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalStore(tmp_path) as local:
+        wanted, gone = fill(local, sample({"a": b"1"})), fill(local, sample({"b": b"2"}, name="q"))
+        local.materialise(gone.manifest.ref)
+        measured, removed = collection._tree_size, collection.remove_tree
+        free: list[bool] = []
+        monkeypatch.setattr(
+            collection, "_tree_size", lambda path: free.append(is_free(tmp_path / "LOCK")) or measured(path)
+        )
+        monkeypatch.setattr(
+            collection, "remove_tree", lambda path: free.append(is_free(tmp_path / "LOCK")) or removed(path)
+        )
+        for _ in range(2):
+            gc(local, {wanted.manifest.digest}, grace=timedelta(0), max_share=1.0)
+
+    assert len(free) == 4
+    assert all(free)
+
+
+def test_files_of_dead_processes_are_removed_while_other_processes_may_use_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LocalStore(tmp_path).close()
+    for name in ("one", "other"):
+        (tmp_path / "sessions" / name / "part-0").mkdir(parents=True)
+    free: list[bool] = []
+    monkeypatch.setattr(
+        store_context,
+        "remove_tree",
+        lambda path: free.append(is_free(tmp_path / "LOCK")) or remove_tree(path),
+    )
+
+    with LocalStore(tmp_path) as local:
+        own = local.context.session.new_path().parent
+        assert list((tmp_path / "sessions").iterdir()) == [own]
+        assert [path.name for path in own.iterdir()] == ["lock"]
+        assert free == [True, True]

@@ -176,3 +176,28 @@ def test_files_that_come_and_go_on_many_threads_wait_for_nothing(
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(come_and_go, "abcd"))
     ours.close()
+
+
+def test_file_is_let_go_when_no_thread_can_be_started_to_touch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(partials, "BEAT_S", 0.01)
+    ours = Partials(tmp_path)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            ours.claim("object")
+
+    with (tmp_path / "other").open("wb") as other:  # may get the number of the closed descriptor
+        before = os.fstat(other.fileno()).st_mtime_ns
+        claimed = ours.claim("object")
+        assert claimed is not None
+        os.utime(claimed.fd, (1, 1))
+        eventually(lambda: os.fstat(claimed.fd).st_mtime > 1)
+        assert os.fstat(other.fileno()).st_mtime_ns == before
+    ours.release(claimed.fd)
+    os.close(claimed.fd)

@@ -20,9 +20,11 @@ from blobsync.errors import (
     CorruptPackError,
     InvalidLayoutError,
     InvalidManifestError,
+    InvalidPackError,
     LocalStoreError,
     ReleaseAbsentError,
 )
+from blobsync.local import disk
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import Release
 from blobsync.local.store import Digests, LocalStore
@@ -567,3 +569,51 @@ def test_members_are_hashed_once_and_then_the_pack_as_a_whole_unless_sha256_is_a
         hashed.clear()
         assert fresh.has(pack)
         assert hashed == ["members"]
+
+
+def test_object_that_is_fetched_again_while_the_damaged_one_is_hashed_stays(local: LocalStore) -> None:
+    release = fill(local, sample({"a": b"data"}))
+    (pack,) = release.packs
+    flip_a_byte_unseen(local.object_path(pack))
+
+    def heal(_size_bytes: int) -> None:
+        """Another process finds the damage first, and fetches the object again."""
+        if not healed:
+            healed.append(True)
+            with LocalStore(local.root) as other:
+                assert not other.scrub_object(pack)
+                bring(other, pack, release.objects[pack])
+
+    healed: list[bool] = []
+    assert not local.scrub_object(pack, on_progress=heal)
+
+    assert local.has(pack)
+    assert len(list((local.root / "quarantine").iterdir())) == 1
+
+
+def test_lock_of_a_stopped_process_ends_the_wait_with_an_error_that_says_so(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "LOCKED_AT_MOST_S", 0.1)
+    with (local.root / "LOCK").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for call in (lambda: LocalStore(local.root), lambda: local.hold({"a"})):
+            with pytest.raises(LocalStoreError, match=r"stopped or hangs.*fuser"):
+                call()
+        assert local.disk_state().ok
+
+    local.hold({"a"})
+    LocalStore(local.root).close()
+
+
+@pytest.mark.parametrize("at", [20, -2])  # in a member, and in the tables
+def test_reading_from_a_damaged_pack_puts_it_into_quarantine_and_no_other(local: LocalStore, at: int) -> None:
+    release = fill(local, sample({"a": os.urandom(5000), "b": os.urandom(5000)}, members=1))
+    damaged = next(pack for pack in release.packs if release.files["a"] in release.objects[pack])
+    flip_a_byte_unseen(local.object_path(damaged), local.object_path(damaged).stat().st_size * (at < 0) + at)
+
+    with pytest.raises((CorruptPackError, InvalidPackError)):
+        b"".join(local.read(release.manifest.ref, "a"))
+
+    assert local.missing(release.known).objects == (damaged,)
+    assert len(list((local.root / "quarantine").iterdir())) == 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from blobsync.errors import BlobMissingError
+from blobsync.local import tree_check
 from blobsync.local.disk import sync_file_system
 from blobsync.local.store import LocalStore
 from tests.local_store_samples import Sample, contents, fill, flip_a_byte_unseen, overwrite, sample
@@ -50,6 +53,24 @@ def test_tree_has_the_files_read_only_and_executable_as_told(local: LocalStore, 
     blob = next(item for item in release.objects if release.objects[item] == LARGE)
     assert (tree / "data/large").stat().st_ino == local.object_path(blob).stat().st_ino
     assert (tree / "data/tool").stat().st_ino != local.object_path(blob).stat().st_ino
+
+
+def test_record_of_a_tree_that_cannot_be_written_leaves_no_file(
+    local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.replace
+
+    def no_room(path: Path, target: Path) -> Path:
+        if target.suffix == ".files":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", no_room)
+    for _ in range(3):
+        local.materialise(release.manifest.ref)
+
+    session = local.context.session.new_path().parent
+    assert [path.name for path in session.iterdir()] == ["lock"]
 
 
 def test_modes_do_not_depend_on_the_umask(local: LocalStore, release: Sample) -> None:
@@ -316,3 +337,54 @@ def test_damage_in_a_pack_that_is_needed_as_a_whole_makes_no_tree(local: LocalSt
     with pytest.raises(BlobMissingError):
         local.materialise(release.manifest.ref)
     assert local.missing(release.known).objects == (pack,)
+
+
+def test_tree_that_another_process_replaces_while_it_is_hashed_is_no_error(
+    local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = local.materialise(release.manifest.ref)
+    (local.root / "trees" / f"{release.manifest.digest}.files").unlink()
+    real = tree_check.verify_object
+
+    def verify(*args: Any, **named: Any) -> str | None:
+        """The other process has moved this tree away, and not yet put the new one in its place."""
+        if tree.exists():
+            tree.chmod(0o755)
+            tree.rename(local.root / "aside")
+        return real(*args, **named)
+
+    monkeypatch.setattr(tree_check, "verify_object", verify)
+
+    assert contents(local.materialise(release.manifest.ref)) == FILES
+
+
+def test_other_tree_that_is_collected_while_files_to_link_are_searched_is_no_error(
+    local: LocalStore, release: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = fill(local, sample({"other": b"1"}, name="q"))
+    local.materialise(other.manifest.ref)
+    record = local.root / "trees" / f"{other.manifest.digest}.files"
+    real = Path.stat
+
+    def stat_of(path: Path, **named: Any) -> os.stat_result:
+        if path == record:
+            record.unlink(missing_ok=True)
+        return real(path, **named)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+
+    assert contents(local.materialise(release.manifest.ref)) == FILES
+
+
+def test_damaged_file_with_the_longest_name_goes_to_quarantine(local: LocalStore) -> None:
+    names = ["n" * 255, "ö" * 127, "other"]
+    release = fill(local, sample({name: name.encode() for name in names}))
+    tree = local.materialise(release.manifest.ref)
+    for name in names:
+        flip_a_byte_unseen(tree / name)
+
+    local.scrub_tree(release.manifest)
+
+    assert len(list((local.root / "quarantine").iterdir())) == len(names)
+    assert stat.S_IMODE(tree.stat().st_mode) == 0o555
+    assert contents(local.materialise(release.manifest.ref)) == dict(release.files)

@@ -10,6 +10,7 @@ import pytest
 
 from blobsync import (
     BlobSyncConfigError,
+    LocalStoreError,
     Role,
     SourceFile,
     UnmatchedPatternError,
@@ -60,6 +61,12 @@ def names(files: Sequence[SourceFile]) -> list[str]:
 )
 def test_patterns_mean_what_a_shell_means(root: Path, pattern: str, expected: list[str]) -> None:
     assert names(collect(root, include=[pattern])) == expected
+
+
+@pytest.mark.parametrize("name", ["nothing-here", "n" * 300])
+def test_folder_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LocalStoreError, match=name):
+        collect(tmp_path / name, include=["*"])
 
 
 def test_most_special_role_wins(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,29 @@ def test_publish_whose_lease_lapsed_shows_nothing(tmp_path: Path, monkeypatch: p
     with pytest.raises(PublishLapsedError):
         publish(store, name="p", files=collect(tmp_path, include=["*"]), retry=QUICK)
     assert list(store.list("releases/")) == []
+
+
+def test_publish_whose_lease_lapses_between_two_tries_of_the_last_write_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("a")
+    slept = 0.0
+    monkeypatch.setattr(publisher, "publish_lease", partial(publish_lease, clock_s=lambda: slept))
+
+    class Unlucky(MemoryObjectStore):
+        def write(self, key: str, data: bytes | Path, *, on_progress: OnProgress = ignore_progress) -> None:
+            nonlocal slept
+            if key.startswith(keys.RELEASES) and not slept:
+                slept = 3_600.0
+                raise StoreUnavailableError("it does not answer for an hour")
+            super().write(key, data, on_progress=on_progress)
+
+    store = Unlucky()
+    began_s = time.monotonic()
+    with pytest.raises(PublishLapsedError):
+        publish(store, name="p", files=collect(tmp_path, include=["*"]), retry=QUICK)
+    assert list(store.list("releases/")) == []
+    assert time.monotonic() - began_s < QUICK.deadline.total_seconds() / 2  # it is not tried again
 
 
 def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..., None]) -> None:

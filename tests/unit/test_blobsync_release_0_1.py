@@ -168,7 +168,7 @@ def test_local_store_is_opened_with_its_releases_and_without_a_download(root: Pa
 
 def test_notes_about_verified_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "verified").write_bytes(VERIFIED)
-    index = VerifiedIndex(tmp_path / "verified")
+    index = VerifiedIndex(tmp_path / "verified", tmp_path / "part")
     found = FileIdentity(167, 1795525823875753300, 2377276)
 
     assert index.digest(f"packs/16/{PACK_NAME}", found) == PACK_NAME

@@ -36,6 +36,9 @@ def config(**more: Any) -> S3Config:
         ("part_bytes", MIB),
         ("multipart_bytes", 6 << 30),
         ("endpoint_url", "ftp://host"),
+        ("endpoint_url", "http://host:99999"),
+        ("endpoint_url", "http://host:port"),
+        ("endpoint_url", "http://[::1"),
         ("endpoint_url", "http://user:word@host"),
         ("bucket", "a/b"),
         ("prefix", "../up"),
@@ -44,6 +47,14 @@ def config(**more: Any) -> S3Config:
 def test_setting_that_cannot_work_is_refused_by_name(setting: str, value: object) -> None:
     with pytest.raises(BlobSyncConfigError, match=setting.partition("_")[0]):
         config(**{setting: value})
+
+
+@pytest.mark.parametrize("endpoint", ["http://me:word@host", "ftp://me:word@host", "me:word@host:9000"])
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) -> None:
+    with pytest.raises(BlobSyncConfigError, match="must not hold credentials") as refused:
+        config(endpoint_url=endpoint)
+
+    assert "word" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from blobsync.progress import Arrivals, Throttle
 from blobsync.sync.pool import DaemonPool, Lane, Lanes
 from blobsync.sync.scrubber import ScrubTurn
 from blobsync.testing.memory import MemoryObjectStore
+from tests.sync_samples import Rig
 
 Eventually = Callable[..., None]
 
@@ -78,6 +79,59 @@ def test_pool_runs_all_calls_on_no_more_threads_than_it_has_and_hands_errors_on(
         assert pool.close(20)
     with pytest.raises(SyncerClosedError):
         pool.submit(lambda: None)
+
+
+def no_more_threads(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_pool_without_any_thread_fails_the_call_and_works_when_threads_are_allowed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = DaemonPool(2, "blobsync-test")
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", no_more_threads)
+        assert isinstance(pool.submit(lambda: 1).exception(0), RuntimeError)
+
+    assert pool.submit(lambda: 2).result(20) == 2
+    assert pool.close(20)
+
+
+def test_pool_that_may_start_no_second_thread_uses_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, gate = DaemonPool(2, "blobsync-test"), threading.Event()
+    first = pool.submit(lambda: gate.wait(20))
+    monkeypatch.setattr(threading.Thread, "start", no_more_threads)
+
+    second = pool.submit(lambda: 2)
+
+    gate.set()
+    assert first.result(20)
+    assert second.result(20) == 2
+    assert pool.close(20)
+
+
+def test_syncer_outlives_a_moment_without_threads(
+    tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failed = threading.Thread.start, set[str]()
+
+    def start(thread: threading.Thread) -> None:
+        kind = thread.name.rpartition("-")[0]
+        if kind in {"blobsync-look", "blobsync-fetch"} and kind not in failed:
+            failed.add(kind)
+            no_more_threads(thread)
+        real(thread)
+
+    rig = Rig(tmp_path)
+    try:
+        p = rig.publish("p", a="some data")
+        monkeypatch.setattr(threading.Thread, "start", start)
+        syncer = rig.syncer(p)
+
+        eventually(lambda: syncer.readiness().is_ready(p))
+        assert failed == {"blobsync-look", "blobsync-fetch"}
+    finally:
+        rig.stop()
 
 
 def test_closed_pool_cancels_what_has_not_begun() -> None:

@@ -27,6 +27,7 @@ from blobsync import (
 from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
 from blobsync.sync import jobs
+from blobsync.sync.table import SyncTable
 from blobsync.testing.memory import MemoryObjectStore
 from tests.local_store_samples import sample
 from tests.sync_samples import SOON, Rig, lacks, state_of
@@ -310,6 +311,26 @@ def test_close_interrupts_a_transfer_under_way_and_ends_every_thread(
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("blobsync-")]
     assert list((rig.folder / "local").glob("sessions/*/part-*")) == []
     with pytest.raises(SyncerClosedError):
+        syncer.ensure(p, SOON)
+
+
+def test_syncer_that_fails_says_of_each_release_that_it_is_not_ready_and_why(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    syncer = rig.syncer(p)
+    eventually(lambda: syncer.readiness().is_ready(p))
+
+    def fail(*_args: object) -> None:
+        raise AssertionError("a defect of this package")
+
+    monkeypatch.setattr(SyncTable, "want", fail)
+    syncer.want([p, q])
+
+    eventually(lambda: not syncer.readiness().is_ready(p))
+    assert not syncer.readiness().all_ready
+    assert "failed" in syncer.readiness().releases[p].reason
+    with pytest.raises(SyncerClosedError, match="failed"):
         syncer.ensure(p, SOON)
 
 
