@@ -81,7 +81,10 @@ def abdicate(election: Election, reason: str, wait: float) -> None:
 
 @main.command()
 @click.option(
-    "--reason", default="asked by an operator", show_default=True, help="Shown by every participant."
+    "--reason",
+    default="asked by an operator",
+    show_default=True,
+    help="Shown by the leader and the next in line.",
 )
 @on_election
 def pause(election: Election, reason: str) -> None:

@@ -62,6 +62,10 @@ class ElectionPaths:
         """Path of the card of one participant."""
         return f"{self.members}/{participant_id}"
 
+    def cards(self, participant_ids: Iterable[str]) -> list[str]:
+        """Paths of their cards. Leaves out ids that no card can have, for example of Curator's latches."""
+        return [self.card(one) for one in participant_ids if is_node_name(one)]
+
     def component(self, name: str) -> str:
         """Path of the leader information of one component."""
         return f"{self.components}/{name}"
@@ -80,11 +84,18 @@ def checked_root(root: str, what: str = "root") -> str:
 
 def checked_name(name: str, what: str) -> str:
     """Return `name` if it can be the name of one node. ElectionConfigError otherwise."""
-    if not name or "/" in name or name in {".", ".."} or not name.isprintable() or len(name) > 200:
+    if not is_node_name(name):
         raise ElectionConfigError(
             f"{what} {name!r} cannot name a ZooKeeper node: 1 to 200 printable characters without a slash"
         )
     return name
+
+
+def is_node_name(name: str) -> bool:
+    """True if `name` can be the name of one node."""
+    return (
+        bool(name) and "/" not in name and name not in {".", ".."} and name.isprintable() and len(name) <= 200
+    )
 
 
 def new_latch_prefix() -> str:

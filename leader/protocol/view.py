@@ -99,7 +99,7 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
         return []  # no participant has queued yet
     latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
     ids = dict(_participant_ids(latches))
-    cards = yield from get_each([paths.card(participant_id) for participant_id in ids.values()])
+    cards = yield from get_each(paths.cards(ids.values()))
     views: list[ParticipantView] = []
     for path, participant_id in ids.items():
         owner = latches[path][1].owner

@@ -63,13 +63,13 @@ class ParticipantCore:
         self._card = CardKeeper(
             self.paths, session, participant, clock, reserve=-config.priority, nofailover=config.nofailover
         )
-        self._eligibility = Eligibility(self.paths, lambda: self._card.card)
+        self._declines = DeclineTracker(self.paths, participant, config.forced_takeover_after, clock)
+        self._eligibility = Eligibility(self.paths, lambda: self._card.card, self._declines)
         self._calls = PendingCalls(callbacks, config, clock)
         self._claimant = EpochClaimant(
             self.paths, participant, self._eligibility, config.newest_schema, self._calls.hanging
         )
         self._publisher = Publisher(self.paths, self._claimant, self._eligibility)
-        self._declines = DeclineTracker(self.paths, participant, config.forced_takeover_after, clock)
         self._lease = LeadershipLease(session.liveness, clock, config.step_down_margin)
         self.term = ConfirmedTerm(self._lease, callbacks, self._calls, journal, clock)
         self._latch: LatchCore | None = None
@@ -100,7 +100,7 @@ class ParticipantCore:
             or self._card.trouble
             or (None if latch is None else latch.trouble)
             or self._trouble,
-            paused=self._eligibility.paused,
+            paused=None if latch is None else self._eligibility.paused,
             everybody_declines=self._declines.everybody_declines,
             leading_for=self.term.age(),
             proof_age=self._lease.proof_age(),
@@ -330,7 +330,6 @@ class ParticipantCore:
             return m.LatchLost("the lock was lost while the guard was asked")
         self._last_abdication = None
         self._eligibility.settled()
-        self._declines.reset()
         return None
 
     def _revoke(self, reason: str) -> None:
