@@ -171,17 +171,21 @@ class LeaderRetrievalService:
                 self._failures = 0
                 self._look()
             case SessionState.SUSPENDED:
-                self._cut_off_at, self._retry_at = at, None  # nothing can be read until there is a connection
+                self._cut_off_at = at
+                self._heal_later()
                 self._learn(self._known.doubted(_CUT_OFF))
             case SessionState.LOST:
-                self._cut_off_at = self._retry_at = None
+                self._cut_off_at = None
+                self._heal_later()
                 self._learn(self._known.forgot(_OVER, at))
 
     def _look(self) -> None:
         """Read the node, watch it, and update the view."""
         self._retry_at = None
-        if not self._session.is_connected:
-            return  # `_link` reads when there is a connection
+        if not self._session.is_connected:  # `_link` reads when there is a connection
+            self._session.heal()
+            self._heal_later()
+            return
         at = self._clock()
         # In case a watch got lost. Otherwise the watch fires before.
         self._retry_at = at + self._session.negotiated_timeout * 3
@@ -234,6 +238,10 @@ class LeaderRetrievalService:
     def _notify(self, listener: LeaderRetrievalListener, view: LeaderView) -> None:
         if not self._stopped:
             listener.leader_changed(view)
+
+    def _heal_later(self) -> None:
+        """Look again after a time: if kazoo's connection thread has ended, only a look starts it again."""
+        self._retry_at = self._clock() + self._session.negotiated_timeout
 
     def _again_later(self) -> None:
         self._failures += 1
