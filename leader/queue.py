@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
 from typing import TypeVar
 
 import structlog
 
-from leader.clock import Clock, Countdown, boottime
+from leader.clock import Clock, Countdown, boottime, jittered
 from leader.config import ElectionConfig
 from leader.core.lease import check_margin
 from leader.elector import Electable, Guard
-from leader.errors import LeaderError
+from leader.errors import LeaderError, in_words
 from leader.journal import Journal
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
@@ -28,6 +31,8 @@ T = TypeVar("T")
 
 _MAX_LOGGED = 5
 """Limit of the corrected nodes that the log line names."""
+
+_RETRY_FIRST, _RETRY_MAX = timedelta(seconds=2), timedelta(minutes=1)
 
 
 class LeaderLockQueue(BaseElector):
@@ -95,14 +100,19 @@ class LeaderLockQueue(BaseElector):
 
 
 def _enforcer(session: ZooKeeperSession, root: str, closing: threading.Event) -> threading.Thread:
-    """Return the thread that corrects the access lists below `root`."""
+    """Return the thread that corrects the access lists below `root`, once ZooKeeper answers."""
 
     def enforce() -> None:
-        try:
-            mended = AclEnforcement(session, root, stopping=closing).fix()
-        except LeaderError as exc:
-            _log.warning("access_lists_not_enforced", root=root, error=str(exc))
-            return
+        for tries in count(1):
+            try:
+                mended = AclEnforcement(session, root, stopping=closing).fix()
+                break
+            except Exception as exc:  # noqa: BLE001 - top of a thread: no end without a log line
+                _log.warning("access_lists_not_enforced", root=root, error=in_words(exc))
+                pause = jittered(_RETRY_FIRST, _RETRY_MAX, tries, random.uniform)
+                retryable = isinstance(exc, LeaderError) and exc.retryable
+                if not retryable or closing.wait(pause.total_seconds()):
+                    return
         if mended:
             first = [str(difference) for difference in mended[:_MAX_LOGGED]]
             _log.warning("access_lists_mended", root=root, nodes=len(mended), first=first)
