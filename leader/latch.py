@@ -305,11 +305,14 @@ class _Mailbox:
                 self._executor.submit(self._deliver)
             else:
                 threading.Thread(target=self._deliver, name="leader-latch-listeners", daemon=True).start()
-        except RuntimeError:  # the executor was shut down: its owner wants no more calls
-            _log.warning("listener_executor_closed")
+        except RuntimeError as exc:
             with self._condition:
-                self._calls.clear()
                 self._busy = False
+                if self._executor is None:  # the calls stay, in order, for the thread of the next call
+                    _log.warning("listener_thread_not_started", error=str(exc))
+                else:  # it was shut down: its owner wants no more calls
+                    _log.warning("listener_executor_closed")
+                    self._calls.clear()
 
     def close(self, timeout: timedelta) -> None:
         """Wait until all calls have returned, `timeout` at most. Does not wait within such a call."""
