@@ -37,7 +37,7 @@ def decode(data: bytes, path: str, *, any_schema: bool = False) -> Mapping[str, 
     """Read a node. RecordError names `path` if it contains no record, or one of another schema."""
     try:
         fields = json.loads(data)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:  # the latter for brackets nested thousands deep
         raise RecordError(f"{path} contains no JSON; delete the node if it is not needed") from exc
     schema = fields.get("schema") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or (schema != SCHEMA and not any_schema):

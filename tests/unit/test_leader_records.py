@@ -121,6 +121,7 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
     [
         (b"", "/e contains no JSON"),
         (b"\xff", "/e contains no JSON"),
+        (b"[" * 100_000, "/e contains no JSON"),
         (b"[]", "/e has schema None"),
         (b'{"schema": "2", "epoch": 3}', "field 'schema' is '2', expected int"),
         (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', expected int"),
