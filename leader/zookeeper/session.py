@@ -80,7 +80,7 @@ class ZooKeeperSession:
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
-            self._send_first_request(timeout)
+            self._send_first_request(left, timeout)
         except LeaderError:
             self.close(self.config.call_timeout)
             raise
@@ -100,11 +100,12 @@ class ZooKeeperSession:
             if self._connector.has_stopped or not left.remaining():
                 raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
 
-    def _send_first_request(self, timeout: timedelta) -> None:
+    def _send_first_request(self, left: Countdown, timeout: timedelta) -> None:
         try:
             # kazoo reports a connection before it has sent the credential, so check with one request.
-            if self.call(self.client.exists_async, "/", timeout=timeout) is None:
-                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # creates the chroot
+            if self.call(self.client.exists_async, "/", timeout=left.remaining()) is None:
+                # Creates the chroot.
+                self.call(self.client.ensure_path_async, "/", timeout=left.remaining())
         except ZooKeeperUnavailableError as exc:
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config) from exc
