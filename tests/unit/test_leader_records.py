@@ -130,8 +130,10 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
     ],
 )
 def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> None:
-    with pytest.raises(RecordError, match=words):
+    with pytest.raises(RecordError, match=words) as refused:
         decode_epoch(data, "/e")
+    assert "delete" not in str(refused.value), "without the node, epochs would begin again at 1"
+    assert "above every epoch ever used" in str(refused.value)
 
 
 @pytest.mark.parametrize("wrong", [{"port": 99_999}, {"id": "a/b"}, {"id": ""}])
