@@ -42,7 +42,7 @@ class LeaderContender(Protocol):
 
     @property
     def description(self) -> str:
-        """Name of the contender, for logs."""
+        """Name of the contender, for error messages."""
         ...
 
     def grant(self, session: UUID) -> None:
@@ -119,7 +119,7 @@ class Component:
         try:
             contender.grant(term.session)
         except BaseException as exc:  # noqa: BLE001 - foreign code
-            _log.exception("grant_raised", component=self.name, contender=contender.description)
+            _log.exception("grant_raised", component=self.name)
             if self._present() is term:
                 self._abdicate(f"component {self.name} cannot lead: {in_words(exc)}")
 
@@ -132,7 +132,7 @@ class Component:
         try:
             contender.revoke()
         except BaseException:  # noqa: BLE001 - foreign code: the leadership is over whatever it raises
-            _log.exception("revoke_raised", component=self.name, contender=contender.description)
+            _log.exception("revoke_raised", component=self.name)
 
     def leave(self, contender: LeaderContender) -> None:
         """Revoke `contender`, which is no longer registered, and withdraw what it published."""
@@ -191,7 +191,7 @@ class Component:
         try:
             contender.handle_error(error)
         except BaseException:  # noqa: BLE001 - foreign code
-            _log.exception("handle_error_raised", component=self.name, contender=contender.description)
+            _log.exception("handle_error_raised", component=self.name)
 
     def _on_watch(self, path: str, gone: bool) -> None:  # noqa: ARG002 - the executor's
         """Kazoo's connection thread: only enqueue. An empty path means that the connection broke."""
