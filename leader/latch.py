@@ -265,10 +265,8 @@ class LeaderLatch:
                 self._notified = False
                 if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
                     self._notify(lambda listener: listener.not_leader())
-            case m.Gained() | m.LatchLost():
-                pass  # the lock was gained after `close`, so no listener was called
-            case m.LatchVetoed() | m.LatchEnded():
-                pass
+            case m.Gained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
+                pass  # of no interest to listeners; or gained after `close`, so none was called
         with self._condition:
             self._condition.notify_all()
 

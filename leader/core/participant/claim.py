@@ -109,7 +109,7 @@ class EpochClaimant:
         self._awaited = notice, self._term(awaited, version + 1)
         yield from exists(notice, watch=True)
 
-    def is_handover(self, path: str) -> bool:
+    def note_handover(self, path: str) -> bool:
         """Returns True if the watch that fired on `path` announces a hand-over; keeps its term for the claim.
 
         The transaction of a hand-over raises the epoch for this latch and deletes the leader's latch. So the
