@@ -9,22 +9,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from leader.errors import ElectionConfigError
 
-_LATCH = re.compile(r"(?P<prefix>.*)latch-(?P<sequence>-?\d{1,10})")
+_LATCH = re.compile(r".*latch-(-?\d{1,10})")
 _ROOT = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f]+)+")
 _HALF_RANGE = 1 << 31
-
-
-@dataclass(frozen=True, slots=True)
-class LatchName:
-    """The parsed name of a latch node. `sequence` orders the queue."""
-
-    name: str
-    prefix: str
-    sequence: int
 
 
 class ElectionPaths:
@@ -103,15 +93,14 @@ def new_latch_prefix() -> str:
     return f"_c_{uuid.uuid4()}-latch-"
 
 
-def in_queue_order(children: Iterable[str]) -> list[LatchName]:
+def in_queue_order(children: Iterable[str]) -> list[str]:
     """Sort the children of the queue node, oldest first. Children that are not latches are left out.
 
     ZooKeeper returns children without an order, and the name begins with the GUID. The sequence is a signed
     number of 32 bits: -2147483648 follows 2147483647 and is younger.
     """
     matches = (_LATCH.fullmatch(child) for child in children)
-    latches = [LatchName(m.string, m["prefix"], int(m["sequence"])) for m in matches if m]
-    sequences = [latch.sequence for latch in latches]
-    if sequences and max(sequences) - min(sequences) >= _HALF_RANGE:
-        return sorted(latches, key=lambda latch: (latch.sequence % (2 * _HALF_RANGE), latch.name))
-    return sorted(latches, key=lambda latch: (latch.sequence, latch.name))
+    sequences = {match.string: int(match[1]) for match in matches if match}
+    if sequences and max(sequences.values()) - min(sequences.values()) >= _HALF_RANGE:
+        sequences = {name: sequence % (2 * _HALF_RANGE) for name, sequence in sequences.items()}
+    return sorted(sequences, key=lambda name: (sequences[name], name))

@@ -39,17 +39,13 @@ A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "
 def test_the_queue_is_ordered_by_number_not_by_name_and_strangers_are_left_out() -> None:
     children = [f"{A}0000000012", f"{C}0000000002", "somebody-else", f"{B}0000000007"]
 
-    assert [(latch.prefix + "latch-", latch.sequence) for latch in in_queue_order(children)] == [
-        (C, 2),
-        (B, 7),
-        (A, 12),
-    ]
+    assert in_queue_order(children) == [f"{C}0000000002", f"{B}0000000007", f"{A}0000000012"]
 
 
 def test_after_the_largest_sequence_comes_the_smallest() -> None:
     children = [f"{A}-2147483648", f"{B}2147483647", f"{C}-2147483647"]
 
-    assert [latch.sequence for latch in in_queue_order(children)] == [2147483647, -2147483648, -2147483647]
+    assert in_queue_order(children) == [f"{B}2147483647", f"{A}-2147483648", f"{C}-2147483647"]
 
 
 def test_a_new_latch_has_curators_form_and_is_like_no_other() -> None:

@@ -208,7 +208,7 @@ class EpochClaimant:
     def find_successor(self, node: Node) -> Steps[None]:
         """Read which latch is right behind this participant's: it gets a later hand-over."""
         try:
-            names = [entry.name for entry in in_queue_order((yield from get_children(self._paths.queue)))]
+            names = in_queue_order((yield from get_children(self._paths.queue)))
         except NodeMissingError:
             names = []
         behind = names[names.index(node.name) + 1 :] if node.name in names else []

@@ -142,7 +142,7 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
         return {}
-    names = {paths.latch(entry.name): entry.name for entry in in_queue_order(children)}
+    names = {paths.latch(name): name for name in in_queue_order(children)}
     found = yield from get_each(list(names))
     queued: dict[str, str] = {}
     for path, (data, _) in found.items():
