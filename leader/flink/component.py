@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from leader.clock import Clock, jittered
+from leader.clock import RETRY_FIRST, RETRY_MAX, Clock, jittered
 from leader.errors import LeaderError, PublicationError, in_words
 from leader.protocol.ephemeral import EphemeralNode
 from leader.protocol.terms import ComponentInfo, FencingToken, Leadership, encode_component
@@ -27,9 +27,6 @@ from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
-
-_RETRY_FIRST = timedelta(milliseconds=100)
-_RETRY_MAX = timedelta(seconds=2)
 
 
 class LeaderContender(Protocol):
@@ -182,7 +179,7 @@ class Component:
 
     def _failed(self, error: LeaderError) -> None:
         self._failures += 1
-        pause = jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
+        pause = jittered(RETRY_FIRST, RETRY_MAX, self._failures, random.uniform)
         self.retry_at = self._clock() + pause
         _log.warning("publication_failed", component=self.name, error=str(error))
         if self._failures > 1 or self._published is None or self._granted is None or self._present() is None:

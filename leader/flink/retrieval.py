@@ -28,7 +28,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.clock import Clock, Countdown, boottime, jittered
+from leader.clock import RETRY_FIRST, RETRY_MAX, Clock, Countdown, boottime, jittered
 from leader.errors import ElectionStateError, LeaderError, RecordError
 from leader.flink.view import Knowledge, LeaderView, ViewState
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
@@ -40,8 +40,6 @@ from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
-_RETRY_FIRST = timedelta(milliseconds=100)
-_RETRY_MAX = timedelta(seconds=2)
 _CUT_OFF = "the connection to ZooKeeper is broken"
 _OVER = "the ZooKeeper session is over"
 _TOO_LONG = "the connection to ZooKeeper has been broken for longer than the session lasts"
@@ -245,7 +243,7 @@ class LeaderRetrievalService:
 
     def _again_later(self) -> None:
         self._failures += 1
-        self._retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
+        self._retry_at = self._clock() + jittered(RETRY_FIRST, RETRY_MAX, self._failures, random.uniform)
 
     def _due_at(self) -> timedelta | None:
         times = [self._retry_at]

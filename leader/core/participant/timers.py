@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from leader.clock import Uniform, jittered
+from leader.clock import RETRY_FIRST, Uniform, jittered
 from leader.config import ElectionConfig
 from leader.core.participant.eligibility import DeclineTracker
 from leader.core.participant.model import Timer
 
 PUBLISH_DELAY = timedelta(milliseconds=1)
 """Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
-
-_RETRY_FIRST = timedelta(milliseconds=100)
 
 
 def delay_of(
@@ -29,7 +27,7 @@ def delay_of(
         case Timer.DRAIN:
             return config.handover_timeout
         case Timer.RETRY:
-            return jittered(_RETRY_FIRST, config.retry_max, count, uniform)
+            return jittered(RETRY_FIRST, config.retry_max, count, uniform)
         case Timer.BACK_OFF:
             pause = jittered(config.requeue_backoff_min, config.requeue_backoff_max, count, uniform)
             return min(pause, declines.time_until_forced(pause))
