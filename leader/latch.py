@@ -23,8 +23,9 @@ from leader.core.lease import LeadershipLease, check_margin
 from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
+from leader.protocol.requests import Steps
 from leader.protocol.view import ParticipantView
-from leader.runtime.driver import Driver
+from leader.runtime.driver import Driver, OnWatch
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperSession
@@ -132,7 +133,7 @@ class LeaderLatch:
         self._driver = Driver(
             self._latch,
             session,
-            lambda on_watch: SessionExecutor(session, on_watch).run,
+            self._asking,
             clock=clock,
             journal=deferred,
             name="leader-latch",
@@ -201,8 +202,13 @@ class LeaderLatch:
         if not self._driver.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="ZooKeeper deletes it when the session ends")
         self._driver.join(countdown.remaining())
+        self._executor.forget_watches()
         for mailbox in self._listeners:
             mailbox.close(countdown.remaining())
+
+    def _asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
+        self._executor = SessionExecutor(self._session, on_watch)
+        return self._executor.run
 
     def has_leadership(self) -> bool:
         """True when this latch certainly holds the lock at this moment. No I/O; any thread."""

@@ -20,6 +20,7 @@ from leader.journal import Journal
 from leader.protocol.participant import Participant
 from leader.protocol.requests import Steps
 from leader.runtime.base_elector import BaseElector
+from leader.runtime.driver import OnWatch
 from leader.zookeeper.acl import AclEnforcement
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read
@@ -69,9 +70,10 @@ class LeaderLockQueue(BaseElector):
     ) -> None:
         check_margin(config.step_down_margin, session.config.session_timeout)
         check_margin(config.step_down_margin, session.negotiated_timeout)
+        self._session = session
         super().__init__(
             session,
-            lambda on_watch: SessionExecutor(session, on_watch).run,
+            self._asking,
             config=config,
             participant=participant,
             guard=guard,
@@ -79,7 +81,6 @@ class LeaderLockQueue(BaseElector):
             journal=journal,
             clock=clock,
         )
-        self._session = session
         self._closing = threading.Event()
         mends = config.mend_access_lists and session.config.auth is not None
         self._enforcer = _enforcer(session, config.root, self._closing) if mends else None
@@ -92,8 +93,13 @@ class LeaderLockQueue(BaseElector):
     def _finish(self, countdown: Countdown) -> None:
         self._closing.set()
         super()._finish(countdown)
+        self._executor.forget_watches()
         if self._enforcer is not None and self._enforcer.ident is not None:  # else it was never started
             self._enforcer.join(countdown.remaining().total_seconds())
+
+    def _asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
+        self._executor = SessionExecutor(self._session, on_watch)
+        return self._executor.run
 
     def _read(self, steps: Callable[[], Steps[T]]) -> T:
         return read(self._session, steps)

@@ -130,6 +130,7 @@ class LeaderRetrievalService:
         for thread in (self._reader, self._notifier):
             if not thread.join(countdown.remaining()):
                 _log.warning("retrieval_still_busy", path=self._path)
+        self._executor.forget_watches()
 
     def view(self) -> LeaderView:
         """Return the view at this moment. No I/O. It may be newer than the listener's last view."""

@@ -50,6 +50,10 @@ class SessionExecutor:
         """Run `steps` to their end. Raises what they raise."""
         return drive(steps, self.answer)
 
+    def forget_watches(self) -> None:
+        """Call `on_watch` no more. For the end: the session would keep it until each watch fires."""
+        self._session.forget_watcher(self._fired)
+
     def answer(self, request: rq.Request) -> Any:
         """Send one request and wait for the answer. The request's class describes answer and errors."""
         # Without a connection, fail at once: the latch's state machine waits for one, not this thread.

@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, ZookeeperError
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from leader.clock import Countdown
 from leader.errors import (
@@ -236,6 +236,11 @@ class ZooKeeperSession:
             ZooKeeperUnavailableError: No answer.
         """
         self.call(watch_below_async, self.client, path)
+
+    def forget_watcher(self, watcher: Callable[[WatchedEvent], None]) -> None:
+        """Drop a callable that was given to kazoo as `watch`, so that a long session does not keep it."""
+        if os.getpid() == self._pid:
+            self._connector.forget_watcher(watcher)
 
     def reconnect(self) -> None:
         """Cut a connection that seems dead, so that kazoo makes another with the same session."""
