@@ -12,6 +12,9 @@ Clock = Callable[[], timedelta]
 Uniform = Callable[[float, float], float]
 """Returns a random number between two numbers: `random.uniform`, or that of a seeded generator."""
 
+RETRY_FIRST, RETRY_MAX = timedelta(milliseconds=100), timedelta(seconds=2)
+"""Bounds of the first and of the longest pause before a call that failed is tried again; see `jittered`."""
+
 _MOST_DOUBLINGS = 20  # 2 ** 20 times the first bound is far above any longest bound
 
 

@@ -103,7 +103,8 @@ class ElectionStatus:
         trouble: The call of guard or electable that hangs; else the last failure with ZooKeeper. None after
             a later success. A failure to write the leader node counts until the node is written, or the lock
             is gained again.
-        paused: Reason of an operator's pause (no change of leader); None without a pause.
+        paused: Reason of an operator's pause (no change of leader); None without a pause, and for a
+            participant that neither leads nor is next in line: only these two watch for one.
         everybody_declines: True when there is no leader and every guard has said no, as last read.
         leading_for: Time since its leadership was confirmed; None while it does not lead.
         proof_age: Time since the last proof of its latch was sent; None without one.

@@ -23,8 +23,9 @@ from leader.core.lease import LeadershipLease, check_margin
 from leader.errors import ElectionConfigError, ElectionStateError
 from leader.journal import DeferredJournal, Journal, LogJournal
 from leader.protocol.paths import checked_root
+from leader.protocol.requests import Steps
 from leader.protocol.view import ParticipantView
-from leader.runtime.driver import Driver
+from leader.runtime.driver import Driver, OnWatch
 from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.operations import read_latches
 from leader.zookeeper.session import ZooKeeperSession
@@ -132,7 +133,7 @@ class LeaderLatch:
         self._driver = Driver(
             self._latch,
             session,
-            lambda on_watch: SessionExecutor(session, on_watch).run,
+            self._asking,
             clock=clock,
             journal=deferred,
             name="leader-latch",
@@ -201,8 +202,13 @@ class LeaderLatch:
         if not self._driver.stop(countdown.remaining()):
             _log.warning("latch_not_confirmed_deleted", advice="ZooKeeper deletes it when the session ends")
         self._driver.join(countdown.remaining())
+        self._executor.forget_watches()
         for mailbox in self._listeners:
             mailbox.close(countdown.remaining())
+
+    def _asking(self, on_watch: OnWatch) -> Callable[[Steps[None]], None]:
+        self._executor = SessionExecutor(self._session, on_watch)
+        return self._executor.run
 
     def has_leadership(self) -> bool:
         """True when this latch certainly holds the lock at this moment. No I/O; any thread."""
@@ -265,10 +271,8 @@ class LeaderLatch:
                 self._notified = False
                 if self._state is LatchState.STARTED or self._close_mode is CloseMode.NOTIFY_LEADER:
                     self._notify(lambda listener: listener.not_leader())
-            case m.Gained() | m.LatchLost():
-                pass  # the lock was gained after `close`, so no listener was called
-            case m.LatchVetoed() | m.LatchEnded():
-                pass
+            case m.Gained() | m.LatchLost() | m.LatchVetoed() | m.LatchEnded():
+                pass  # of no interest to listeners; or gained after `close`, so none was called
         with self._condition:
             self._condition.notify_all()
 
@@ -305,11 +309,14 @@ class _Mailbox:
                 self._executor.submit(self._deliver)
             else:
                 threading.Thread(target=self._deliver, name="leader-latch-listeners", daemon=True).start()
-        except RuntimeError:  # the executor was shut down: its owner wants no more calls
-            _log.warning("listener_executor_closed")
+        except RuntimeError as exc:
             with self._condition:
-                self._calls.clear()
                 self._busy = False
+                if self._executor is None:  # the calls stay, in order, for the thread of the next call
+                    _log.warning("listener_thread_not_started", error=str(exc))
+                else:  # it was shut down: its owner wants no more calls
+                    _log.warning("listener_executor_closed")
+                    self._calls.clear()
 
     def close(self, timeout: timedelta) -> None:
         """Wait until all calls have returned, `timeout` at most. Does not wait within such a call."""

@@ -63,7 +63,7 @@ class Server:
             self.settle()
 
     def queue(self) -> list[str]:
-        return [entry.name for entry in in_queue_order(self.zookeeper.tree.children(PATHS.queue))]
+        return in_queue_order(self.zookeeper.tree.children(PATHS.queue))
 
     def delete(self, path: str) -> None:
         """Delete a node like an operator."""

@@ -62,9 +62,13 @@ class Election:
     root: str
     as_json: bool
 
-    def say(self, data: Any, words: str) -> None:
-        """Print `data` as JSON if `as_json`, else `words`."""
-        click.echo(json.dumps(data, sort_keys=True) if self.as_json else words)
+    def say(self, data: Any, *lines: str) -> None:
+        """Print `data` as JSON if `as_json`, else the lines."""
+        if self.as_json:
+            click.echo(json.dumps(data, sort_keys=True))
+            return
+        for line in lines:
+            click.echo(printable(line))
 
 
 def on_election(command: F) -> F:
@@ -115,6 +119,11 @@ def on_election(command: F) -> F:
     return run  # type: ignore[return-value]  # click reads the options from the wrapper
 
 
+def printable(line: str) -> str:
+    """Replace control characters: other processes wrote parts of the line, and a terminal would obey them."""
+    return "".join(one if one.isprintable() else "?" for one in line)
+
+
 def _auth(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
@@ -123,5 +132,5 @@ def _auth(text: str | None) -> tuple[str, str] | None:
 
 
 def _fail(exc: LeaderError) -> NoReturn:
-    click.echo(f"error: {exc}", err=True)
+    click.echo(printable(f"error: {exc}"), err=True)
     sys.exit(_EXITS.get(exc.code, Exit.FAILED))

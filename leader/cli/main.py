@@ -37,7 +37,7 @@ def main() -> None:
 def participants(election: Election) -> None:
     """List the queue, oldest first: which participant leads, and which are ready."""
     views = read_participants(election.session, election.root)
-    election.say({"participants": [_view(view) for view in views]}, _table(views))
+    election.say({"participants": [_view(view) for view in views]}, *_table(views))
 
 
 @main.command()
@@ -81,7 +81,10 @@ def abdicate(election: Election, reason: str, wait: float) -> None:
 
 @main.command()
 @click.option(
-    "--reason", default="asked by an operator", show_default=True, help="Shown by every participant."
+    "--reason",
+    default="asked by an operator",
+    show_default=True,
+    help="Shown by the leader and the next in line.",
 )
 @on_election
 def pause(election: Election, reason: str) -> None:
@@ -112,7 +115,7 @@ def doctor(election: Election) -> None:
     findings = examine(election.session, election.root)
     lines = [f"{'ok ' if one.ok else 'BAD'} {one.check}: {one.detail}" for one in findings]
     data = [{"check": one.check, "ok": one.ok, "detail": one.detail} for one in findings]
-    election.say({"findings": data}, "\n".join(lines))
+    election.say({"findings": data}, *lines)
     if not all(one.ok for one in findings):
         sys.exit(Exit.PROBLEM)
 
@@ -157,9 +160,9 @@ def _sentence(info: LeaderInfo | None) -> str:
     return f"{who.id} at {who.host}:{who.port} leads in epoch {info.epoch}"
 
 
-def _table(views: list[ParticipantView]) -> str:
+def _table(views: list[ParticipantView]) -> list[str]:
     if not views:
-        return "the queue is empty"
+        return ["the queue is empty"]
     rows = [("position", "id", "address", "leads", "ready")]
     for view in views:
         data = _view(view)
@@ -167,6 +170,6 @@ def _table(views: list[ParticipantView]) -> str:
         address = f"{data['host']}:{data['port']}" if data["host"] else "unknown"
         rows.append((str(view.position), data["id"], address, "yes" if view.is_leader else "", ready))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join(
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    ]

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from leader.clock import Clock, jittered
+from leader.clock import RETRY_FIRST, RETRY_MAX, Clock, jittered
 from leader.errors import LeaderError, PublicationError, in_words
 from leader.protocol.ephemeral import EphemeralNode
 from leader.protocol.terms import ComponentInfo, FencingToken, Leadership, encode_component
@@ -27,9 +27,6 @@ from leader.zookeeper.executor import SessionExecutor
 from leader.zookeeper.session import ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
-
-_RETRY_FIRST = timedelta(milliseconds=100)
-_RETRY_MAX = timedelta(seconds=2)
 
 
 class LeaderContender(Protocol):
@@ -42,7 +39,7 @@ class LeaderContender(Protocol):
 
     @property
     def description(self) -> str:
-        """Name of the contender, for logs."""
+        """Name of the contender, for error messages."""
         ...
 
     def grant(self, session: UUID) -> None:
@@ -119,7 +116,7 @@ class Component:
         try:
             contender.grant(term.session)
         except BaseException as exc:  # noqa: BLE001 - foreign code
-            _log.exception("grant_raised", component=self.name, contender=contender.description)
+            _log.exception("grant_raised", component=self.name)
             if self._present() is term:
                 self._abdicate(f"component {self.name} cannot lead: {in_words(exc)}")
 
@@ -132,7 +129,7 @@ class Component:
         try:
             contender.revoke()
         except BaseException:  # noqa: BLE001 - foreign code: the leadership is over whatever it raises
-            _log.exception("revoke_raised", component=self.name, contender=contender.description)
+            _log.exception("revoke_raised", component=self.name)
 
     def leave(self, contender: LeaderContender) -> None:
         """Revoke `contender`, which is no longer registered, and withdraw what it published."""
@@ -182,7 +179,7 @@ class Component:
 
     def _failed(self, error: LeaderError) -> None:
         self._failures += 1
-        pause = jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
+        pause = jittered(RETRY_FIRST, RETRY_MAX, self._failures, random.uniform)
         self.retry_at = self._clock() + pause
         _log.warning("publication_failed", component=self.name, error=str(error))
         if self._failures > 1 or self._published is None or self._granted is None or self._present() is None:
@@ -191,7 +188,7 @@ class Component:
         try:
             contender.handle_error(error)
         except BaseException:  # noqa: BLE001 - foreign code
-            _log.exception("handle_error_raised", component=self.name, contender=contender.description)
+            _log.exception("handle_error_raised", component=self.name)
 
     def _on_watch(self, path: str, gone: bool) -> None:  # noqa: ARG002 - the executor's
         """Kazoo's connection thread: only enqueue. An empty path means that the connection broke."""

@@ -28,7 +28,7 @@ from typing import Protocol
 
 import structlog
 
-from leader.clock import Clock, Countdown, boottime, jittered
+from leader.clock import RETRY_FIRST, RETRY_MAX, Clock, Countdown, boottime, jittered
 from leader.errors import ElectionStateError, LeaderError, RecordError
 from leader.flink.view import Knowledge, LeaderView, ViewState
 from leader.protocol.paths import ElectionPaths, checked_name, checked_root
@@ -40,8 +40,6 @@ from leader.zookeeper.session import SessionState, ZooKeeperSession
 
 _log = structlog.get_logger(__name__)
 
-_RETRY_FIRST = timedelta(milliseconds=100)
-_RETRY_MAX = timedelta(seconds=2)
 _CUT_OFF = "the connection to ZooKeeper is broken"
 _OVER = "the ZooKeeper session is over"
 _TOO_LONG = "the connection to ZooKeeper has been broken for longer than the session lasts"
@@ -132,6 +130,7 @@ class LeaderRetrievalService:
         for thread in (self._reader, self._notifier):
             if not thread.join(countdown.remaining()):
                 _log.warning("retrieval_still_busy", path=self._path)
+        self._executor.forget_watches()
 
     def view(self) -> LeaderView:
         """Return the view at this moment. No I/O. It may be newer than the listener's last view."""
@@ -171,17 +170,21 @@ class LeaderRetrievalService:
                 self._failures = 0
                 self._look()
             case SessionState.SUSPENDED:
-                self._cut_off_at, self._retry_at = at, None  # nothing can be read until there is a connection
+                self._cut_off_at = at
+                self._heal_later()
                 self._learn(self._known.doubted(_CUT_OFF))
             case SessionState.LOST:
-                self._cut_off_at = self._retry_at = None
+                self._cut_off_at = None
+                self._heal_later()
                 self._learn(self._known.forgot(_OVER, at))
 
     def _look(self) -> None:
         """Read the node, watch it, and update the view."""
         self._retry_at = None
-        if not self._session.is_connected:
-            return  # `_link` reads when there is a connection
+        if not self._session.is_connected:  # `_link` reads when there is a connection
+            self._session.heal()
+            self._heal_later()
+            return
         at = self._clock()
         # In case a watch got lost. Otherwise the watch fires before.
         self._retry_at = at + self._session.negotiated_timeout * 3
@@ -235,9 +238,13 @@ class LeaderRetrievalService:
         if not self._stopped:
             listener.leader_changed(view)
 
+    def _heal_later(self) -> None:
+        """Look again after a time: if kazoo's connection thread has ended, only a look starts it again."""
+        self._retry_at = self._clock() + self._session.negotiated_timeout
+
     def _again_later(self) -> None:
         self._failures += 1
-        self._retry_at = self._clock() + jittered(_RETRY_FIRST, _RETRY_MAX, self._failures, random.uniform)
+        self._retry_at = self._clock() + jittered(RETRY_FIRST, RETRY_MAX, self._failures, random.uniform)
 
     def _due_at(self) -> timedelta | None:
         times = [self._retry_at]

@@ -44,7 +44,8 @@ class SingleElector(MemoryElector):
         clock: Must continue while the machine sleeps.
         epoch_file: Stores the epoch across restarts, and excludes a second process. Locked from the first
             `add_to_leader_lock_queue` until `close`. That method raises an ElectionStateError if another
-            process holds the lock, and a RecordError if the file does not contain an epoch number.
+            process holds the lock, an ElectionConfigError if the file cannot be opened or locked, and a
+            RecordError if it does not contain an epoch number.
 
     Raises:
         ElectionConfigError: The folder of `epoch_file` does not exist.
@@ -100,11 +101,24 @@ class SingleElector(MemoryElector):
                     raise ZooKeeperUnavailableError(f"the epoch file could not be written: {exc}") from exc
 
 
+_lock_fds: set[int] = set()  # of the lock files that this process has open
+
+
+def _close_lock_fds() -> None:
+    while _lock_fds:
+        os.close(_lock_fds.pop())
+
+
+# A kernel lock lasts until all copies of its descriptor are closed. So a child closes those that it inherits.
+os.register_at_fork(after_in_child=_close_lock_fds)
+
+
 class EpochFile:
     """The highest epoch ever taken, in a file. Only the process that holds its lock may raise it.
 
     The lock is a kernel lock (flock) on a second file, `<name>.lock`. It ends when the process ends, also
-    after a crash. It works on one machine, and not on a network file system.
+    after a crash, and also if children of the process live on. It works on one machine, and not on a network
+    file system.
 
     Args:
         path: Path of the file. It is created with the first epoch; its folder must exist.
@@ -128,29 +142,43 @@ class EpochFile:
         Raises:
             ElectionStateError: Another process holds the lock.
             RecordError: The file does not contain an epoch number.
+            ElectionConfigError: One of the two files cannot be opened or read, or cannot be locked there.
         """
-        lock_path = self._path.with_name(f"{self._path.name}.lock")
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(fd)
-            raise ElectionStateError(
-                f"another process uses {self._path}: it holds the lock on {lock_path}. End that process, or "
-                f"give this one another file"
-            ) from exc
-        self._lock_fd = fd
+        self._lock_fd = self._open_locked()
         try:
             return self._read()
-        except (OSError, RecordError):
+        except (ElectionConfigError, RecordError):
             self.unlock()
             raise
+
+    def _open_locked(self) -> int:
+        """Open the lock file and lock it. Returns its descriptor."""
+        path = self._path.with_name(f"{self._path.name}.lock")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise _unusable(path, exc) from exc
+        _lock_fds.add(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            _close(fd)
+            raise ElectionStateError(
+                f"another process uses {self._path}: it holds the lock on {path}. End that process, or "
+                f"give this one another file"
+            ) from exc
+        except OSError as exc:
+            _close(fd)
+            raise ElectionConfigError(
+                f"{path} cannot be locked ({exc}); put the file on a local disk"
+            ) from exc
+        return fd
 
     def unlock(self) -> None:
         """Release the lock. Safe to repeat."""
         fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
-            os.close(fd)
+            _close(fd)
 
     def raise_to(self, epoch: int) -> None:
         """Write `epoch` to the disk, atomically: a crash leaves the old file or the new one. OSError."""
@@ -175,6 +203,8 @@ class EpochFile:
             text = self._path.read_text("ascii").strip()
         except FileNotFoundError:
             return 0
+        except OSError as exc:
+            raise _unusable(self._path, exc) from exc
         except UnicodeDecodeError:
             text = "bytes that are not text"
         if not text.isdecimal():
@@ -183,3 +213,13 @@ class EpochFile:
                 f"into it that is above every epoch ever used"
             )
         return int(text)
+
+
+def _close(lock_fd: int) -> None:
+    if lock_fd in _lock_fds:  # else this is a forked child, which has closed it
+        _lock_fds.remove(lock_fd)
+        os.close(lock_fd)
+
+
+def _unusable(path: Path, cause: OSError) -> ElectionConfigError:
+    return ElectionConfigError(f"{path} cannot be opened ({cause}); check its kind and its permissions")

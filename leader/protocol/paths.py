@@ -9,22 +9,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from leader.errors import ElectionConfigError
 
-_LATCH = re.compile(r"(?P<prefix>.*)latch-(?P<sequence>-?\d{1,10})")
+_LATCH = re.compile(r".*latch-(-?\d{1,10})")
 _ROOT = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f]+)+")
 _HALF_RANGE = 1 << 31
-
-
-@dataclass(frozen=True, slots=True)
-class LatchName:
-    """The parsed name of a latch node. `sequence` orders the queue."""
-
-    name: str
-    prefix: str
-    sequence: int
 
 
 class ElectionPaths:
@@ -62,6 +52,10 @@ class ElectionPaths:
         """Path of the card of one participant."""
         return f"{self.members}/{participant_id}"
 
+    def cards(self, participant_ids: Iterable[str]) -> list[str]:
+        """Paths of their cards. Leaves out ids that no card can have, for example of Curator's latches."""
+        return [self.card(one) for one in participant_ids if is_node_name(one)]
+
     def component(self, name: str) -> str:
         """Path of the leader information of one component."""
         return f"{self.components}/{name}"
@@ -80,11 +74,18 @@ def checked_root(root: str, what: str = "root") -> str:
 
 def checked_name(name: str, what: str) -> str:
     """Return `name` if it can be the name of one node. ElectionConfigError otherwise."""
-    if not name or "/" in name or name in {".", ".."} or not name.isprintable() or len(name) > 200:
+    if not is_node_name(name):
         raise ElectionConfigError(
             f"{what} {name!r} cannot name a ZooKeeper node: 1 to 200 printable characters without a slash"
         )
     return name
+
+
+def is_node_name(name: str) -> bool:
+    """True if `name` can be the name of one node."""
+    return (
+        bool(name) and "/" not in name and name not in {".", ".."} and name.isprintable() and len(name) <= 200
+    )
 
 
 def new_latch_prefix() -> str:
@@ -92,15 +93,14 @@ def new_latch_prefix() -> str:
     return f"_c_{uuid.uuid4()}-latch-"
 
 
-def in_queue_order(children: Iterable[str]) -> list[LatchName]:
+def in_queue_order(children: Iterable[str]) -> list[str]:
     """Sort the children of the queue node, oldest first. Children that are not latches are left out.
 
     ZooKeeper returns children without an order, and the name begins with the GUID. The sequence is a signed
     number of 32 bits: -2147483648 follows 2147483647 and is younger.
     """
     matches = (_LATCH.fullmatch(child) for child in children)
-    latches = [LatchName(m.string, m["prefix"], int(m["sequence"])) for m in matches if m]
-    sequences = [latch.sequence for latch in latches]
-    if sequences and max(sequences) - min(sequences) >= _HALF_RANGE:
-        return sorted(latches, key=lambda latch: (latch.sequence % (2 * _HALF_RANGE), latch.name))
-    return sorted(latches, key=lambda latch: (latch.sequence, latch.name))
+    sequences = {match.string: int(match[1]) for match in matches if match}
+    if sequences and max(sequences.values()) - min(sequences.values()) >= _HALF_RANGE:
+        sequences = {name: sequence % (2 * _HALF_RANGE) for name, sequence in sequences.items()}
+    return sorted(sequences, key=lambda name: (sequences[name], name))

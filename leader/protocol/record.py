@@ -17,6 +17,8 @@ T = TypeVar("T")
 SCHEMA = 1
 """Schema of every record except the epoch."""
 
+_DELETE = "delete the node if it is not needed"
+
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
@@ -33,23 +35,26 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True).encode()
 
 
-def decode(data: bytes, path: str, *, any_schema: bool = False) -> Mapping[str, Any]:
-    """Read a node. RecordError names `path` if it contains no record, or one of another schema."""
+def decode(data: bytes, path: str, *, any_schema: bool = False, remedy: str = _DELETE) -> Mapping[str, Any]:
+    """Read a node. RecordError names `path` if it contains no record, or one of another schema.
+
+    `remedy`: what to do about a node that contains no record.
+    """
     try:
         fields = json.loads(data)
-    except ValueError as exc:
-        raise RecordError(f"{path} contains no JSON; delete the node if it is not needed") from exc
+    except (ValueError, RecursionError) as exc:  # the latter for brackets nested thousands deep
+        raise RecordError(f"{path} contains no JSON; {remedy}") from exc
     schema = fields.get("schema") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or (schema != SCHEMA and not any_schema):
-        raise RecordError(
-            f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older release"
-        )
-    return fields
+    if isinstance(fields, dict) and (any_schema or schema == SCHEMA):
+        return fields
+    if schema is None:
+        raise RecordError(f"{path} has schema None, so it is no record; {remedy}")
+    raise RecordError(f"{path} has schema {schema!r}, this release reads {SCHEMA}; upgrade the older release")
 
 
-def field(fields: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
+def field(fields: Mapping[str, Any], name: str, kind: type[T], path: str, *, remedy: str = _DELETE) -> T:
     """Return one field of a record. RecordError names `path` if its type is not exactly `kind`."""
     value = fields.get(name)
     if type(value) is not kind:  # not isinstance: a bool is an int, but not an epoch
-        raise RecordError(f"{path}: field {name!r} is {value!r}, expected {kind.__name__}; delete the node")
+        raise RecordError(f"{path}: field {name!r} is {value!r}, expected {kind.__name__}; {remedy}")
     return value

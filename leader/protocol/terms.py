@@ -70,6 +70,12 @@ class LeaderInfo:
     session_id: int
 
 
+_RAISE_EPOCH = (
+    'write {"epoch": N, "schema": 1} into it, with N above every epoch ever used, and the schema in use'
+)
+"""Remedy for a damaged epoch node. If it was deleted, epochs would begin again at 1."""
+
+
 def encode_epoch(record: EpochRecord) -> bytes:
     """Return the content of the epoch node.
 
@@ -81,12 +87,12 @@ def encode_epoch(record: EpochRecord) -> bytes:
 
 def decode_epoch(data: bytes, path: str) -> EpochRecord:
     """Read the epoch node, of any schema. RecordError names `path` if the content is invalid."""
-    fields = decode(data, path, any_schema=True)
+    fields = decode(data, path, any_schema=True, remedy=_RAISE_EPOCH)
     latch = fields.get("latch", "")
     return EpochRecord(
-        epoch=field(fields, "epoch", int, path),
+        epoch=field(fields, "epoch", int, path, remedy=_RAISE_EPOCH),
         latch=latch if isinstance(latch, str) else "",
-        schema=field(fields, "schema", int, path),
+        schema=field(fields, "schema", int, path, remedy=_RAISE_EPOCH),
     )
 
 

@@ -59,7 +59,7 @@ def latches_steps(queue: str) -> Steps[list[ParticipantView]]:
         return []
     views: list[ParticipantView] = []
     # Latches that are deleted between the two reads are left out (CURATOR-358, CURATOR-436).
-    found = yield from get_each([f"{queue}/{latch.name}" for latch in in_queue_order(children)])
+    found = yield from get_each([f"{queue}/{latch}" for latch in in_queue_order(children)])
     for path, (data, stat) in found.items():
         participant = Participant.of_any(data.decode(errors="replace"))
         views.append(ParticipantView(participant, len(views), not views, path.rpartition("/")[2], stat.owner))
@@ -97,9 +97,9 @@ def participants_steps(paths: ElectionPaths) -> Steps[list[ParticipantView]]:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
         return []  # no participant has queued yet
-    latches = yield from get_each([paths.latch(latch.name) for latch in in_queue_order(children)])
+    latches = yield from get_each([paths.latch(latch) for latch in in_queue_order(children)])
     ids = dict(_participant_ids(latches))
-    cards = yield from get_each([paths.card(participant_id) for participant_id in ids.values()])
+    cards = yield from get_each(paths.cards(ids.values()))
     views: list[ParticipantView] = []
     for path, participant_id in ids.items():
         owner = latches[path][1].owner

@@ -200,9 +200,12 @@ class CrashSentinel:
             if self._closing.is_set() or code == CANNOT_WATCH:  # the program has logged why
                 return
             _log.warning("sentinel_died", sentinel=self._process.pid, exit_code=code, restart_in_s=delay_s)
-            if self._closing.wait(delay_s) or not self._launch():
-                return
-            delay_s = min(_RESTART_MAX_S, 2 * delay_s)
+            started = False
+            while not started:
+                if self._closing.wait(delay_s):
+                    return
+                delay_s = min(_RESTART_MAX_S, 2 * delay_s)
+                started = self._launch()  # may fail, for example while the system has no room for a process
 
 
 def _hosts(session: ZooKeeperSession) -> str:

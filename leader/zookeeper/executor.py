@@ -37,21 +37,22 @@ class SessionExecutor:
         session: Started by the caller.
         on_watch: Called on kazoo's connection thread when a watch fires, with its path, and True if the node
             is gone. It must only enqueue.
-        limit: Returns the limit of the wait for one answer. By default, the session's `answer_limit`.
     """
 
     def __init__(
         self,
         session: ZooKeeperSession,
         on_watch: Callable[[str, bool], None] = lambda _path, _gone: None,
-        limit: Callable[[], timedelta] | None = None,
     ) -> None:
         self._session, self._on_watch = session, on_watch
-        self._limit = limit or (lambda: session.answer_limit)
 
     def run(self, steps: rq.Steps[T]) -> T:
         """Run `steps` to their end. Raises what they raise."""
         return drive(steps, self.answer)
+
+    def forget_watches(self) -> None:
+        """Call `on_watch` no more. For the end: the session would keep it until each watch fires."""
+        self._session.forget_watcher(self._fired)
 
     def answer(self, request: rq.Request) -> Any:
         """Send one request and wait for the answer. The request's class describes answer and errors."""
@@ -117,7 +118,7 @@ class SessionExecutor:
         raise cause from error
 
     def _call(self, method: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        return self._session.call(method, *args, timeout=self._limit(), **kw)
+        return self._session.call(method, *args, timeout=self._session.answer_limit, **kw)
 
     def _watch(self, wanted: bool) -> Callable[[WatchedEvent], None] | None:
         return self._fired if wanted else None

@@ -190,6 +190,12 @@ class Connector:
         """Call `told` with each watch event."""
         self._connection.told_below = told
 
+    def forget_watcher(self, watcher: Callable[[WatchedEvent], None]) -> None:
+        """Drop `watcher`. kazoo itself keeps it until its watches fire, or the connection breaks."""
+        for watchers in (self.client._data_watchers, self.client._child_watchers):
+            for known in dict(watchers).values():  # a copy: kazoo's thread changes the original
+                known.discard(watcher)
+
     def drop(self) -> None:
         """Cut the connection. kazoo notices at once and reconnects with the same session."""
         stream = self._connection._socket

@@ -135,7 +135,7 @@ def pause(session: ZooKeeperSession, root: str, reason: str) -> LeaderInfo:
 
     A pause does **not** keep the leader alive. If the leader dies, loses its session, is deposed or steps
     down, no other participant takes the lead: there is no leader until it is back under the same id, or the
-    pause ends.
+    pause ends. The others yield to it when it is back in the queue.
 
     Returns:
         The present leader, which alone may lead during the pause.

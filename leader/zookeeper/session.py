@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, ZookeeperError
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 
 from leader.clock import Countdown
 from leader.errors import (
@@ -80,7 +80,7 @@ class ZooKeeperSession:
         left = Countdown(timeout)
         try:
             self._await_first_connection(left, timeout)
-            self._send_first_request(timeout)
+            self._send_first_request(left, timeout)
         except LeaderError:
             self.close(self.config.call_timeout)
             raise
@@ -100,11 +100,12 @@ class ZooKeeperSession:
             if self._connector.has_stopped or not left.remaining():
                 raise refusals.unreachable(self.config, timeout, self._connector.last_failure)
 
-    def _send_first_request(self, timeout: timedelta) -> None:
+    def _send_first_request(self, left: Countdown, timeout: timedelta) -> None:
         try:
             # kazoo reports a connection before it has sent the credential, so check with one request.
-            if self.call(self.client.exists_async, "/", timeout=timeout) is None:
-                self.call(self.client.ensure_path_async, "/", timeout=timeout)  # creates the chroot
+            if self.call(self.client.exists_async, "/", timeout=left.remaining()) is None:
+                # Creates the chroot.
+                self.call(self.client.ensure_path_async, "/", timeout=left.remaining())
         except ZooKeeperUnavailableError as exc:
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config) from exc
@@ -235,6 +236,11 @@ class ZooKeeperSession:
             ZooKeeperUnavailableError: No answer.
         """
         self.call(watch_below_async, self.client, path)
+
+    def forget_watcher(self, watcher: Callable[[WatchedEvent], None]) -> None:
+        """Drop a callable that was given to kazoo as `watch`, so that a long session does not keep it."""
+        if os.getpid() == self._pid:
+            self._connector.forget_watcher(watcher)
 
     def reconnect(self) -> None:
         """Cut a connection that seems dead, so that kazoo makes another with the same session."""

@@ -22,6 +22,7 @@ def check_epochs(session: SqliteSession, root: str, file: Path) -> None:
 
     Raises:
         ElectionStateError: another scheduler holds the file locked.
+        ElectionConfigError: the file cannot be opened or locked.
         RecordError: the file has other content.
     """
     epochs = EpochFile(file)

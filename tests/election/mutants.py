@@ -471,7 +471,7 @@ def _children(path: str) -> rq.Steps[list[str]]:
 
 def _look_without_owner(self: Any, node: latch_m.Node) -> rq.Steps[latch_m.SawSelf | latch_m.LatchGone]:
     """Like the real function, but without checking the owner of the node."""
-    names = [entry.name for entry in in_queue_order((yield from _children(self._queue)))]
+    names = in_queue_order((yield from _children(self._queue)))
     own = yield from rq.exists(self._path(node.name), watch=True)
     if own is None or node.name not in names:
         return latch_m.LatchGone()

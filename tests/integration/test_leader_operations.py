@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from kazoo.client import KazooClient
 
 from leader import (
     ElectionConfig,
@@ -188,6 +189,46 @@ def test_during_a_pause_the_paused_leader_may_come_back(election: Election) -> N
     assert not election.queues["b"].is_leader()
     assert resume(election.sessions["b"], election.root)
     assert not resume(election.sessions["b"], election.root)
+
+
+def test_during_a_pause_the_paused_leader_may_come_back_as_another_process(election: Election) -> None:
+    election.queue_up("a", "b", "c")
+    assert election.run("pause", "--reason", "migration").exit_code == 0
+    election.stop("a")
+    for name in "bc":
+        election.eventually(lambda name=name: election.queues[name].status().paused == "migration")
+
+    election.join("a")
+
+    election.leads("a")
+    assert election.run("resume").exit_code == 0
+    election.stop("a")
+    election.eventually(lambda: any(queue.is_leader() for queue in election.queues.values()))
+
+
+@pytest.mark.parametrize("strange", ["..", "a/../b", ""])
+def test_a_latch_whose_id_cannot_name_a_node_disturbs_nobody(election: Election, strange: str) -> None:
+    election.queue_up("a")
+    stranger = KazooClient(hosts=election.hosts)
+    stranger.start(timeout=20)
+    try:
+        latch = f"{ElectionPaths(election.root).queue}/_c_00-latch-"
+        before = stranger.create(latch, strange.encode(), ephemeral=True, sequence=True)
+        b = election.join("b")
+        b.publish_readiness(False)  # so it reads the cards of the others before it claims
+        election.eventually(lambda: b.status().position == 2, what="b stands behind it")
+        stranger.create(latch, strange.encode(), ephemeral=True, sequence=True)
+
+        assert b.status().trouble is None
+        assert [view.participant.id for view in b.get_all_participants()] == ["a", strange, "b", strange]
+        assert election.run("participants").exit_code == 0
+
+        election.stop("a")
+        stranger.delete(before)
+        election.leads("b")
+    finally:
+        stranger.stop()
+        stranger.close()
 
 
 def test_nothing_can_be_asked_where_nobody_leads(election: Election, zookeeper: ZooKeeperServer) -> None:

@@ -294,6 +294,20 @@ def test_a_session_that_ends_makes_it_unknown_and_the_next_session_reads_anew(
     eventually(lambda: listener.told[-1] == ("current", "b", 2))
 
 
+def test_a_connection_thread_that_has_ended_is_started_again_though_nobody_else_uses_the_session(
+    follow: Callable[..., Follower], client: KazooClient, zk_root: str, eventually: Eventually
+) -> None:
+    follower = follow()
+    _leads(client, zk_root, "a", 1)
+    eventually(lambda: follower.listener.told[-1:] == [("current", "a", 1)])
+
+    follower.session.client.stop()  # as after a credential that a server refused
+    eventually(lambda: follower.listener.told[-1] == ("unknown", None, None))
+    _leads(client, zk_root, "b", 2)
+
+    eventually(lambda: follower.listener.told[-1] == ("current", "b", 2), within_s=20)
+
+
 def test_an_outage_longer_than_the_session_timeout_makes_it_unknown_without_a_word_from_zookeeper(
     own_zookeeper: ZooKeeperServer, eventually: Eventually
 ) -> None:

@@ -274,6 +274,32 @@ def test_a_revoke_that_raises_keeps_nobody_else_from_being_told(
     assert told.is_set()
 
 
+def test_a_contender_that_cannot_even_be_named_keeps_nobody_else_from_being_told(desk: Desk) -> None:
+    class Nameless(Contender):
+        def __init__(self) -> None:
+            self.told, self.on_grant = [], lambda: None
+
+        @property
+        def description(self) -> str:  # type: ignore[override]
+            raise LookupError("no name")
+
+        def revoke(self) -> None:
+            raise LookupError("not now")
+
+    desk.service.election("a").stop()
+    desk.inbox.run()
+    nameless = Nameless()
+    desk.enter("a", nameless)
+    nameless.on_grant = nameless.revoke
+    session = desk.lead(1)
+    assert desk.b.told == [session]
+    assert len(desk.elector.abdications) == 1
+
+    desk.revoke()
+    desk.inbox.run()
+    assert desk.b.told == [session, "revoke"]
+
+
 def test_only_the_confirmation_of_the_present_term_by_who_was_granted_counts(desk: Desk) -> None:
     old = desk.lead(1)
     desk.revoke()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+import structlog
 
 from leader.latch import _Mailbox
 from leader.runtime.driver import InboxThread
@@ -51,6 +52,34 @@ def test_a_latch_listener_that_raises_is_told_the_next_thing(raised: BaseExcepti
 
     assert told.wait(WITHIN_S)
     mailbox.close(timedelta(seconds=WITHIN_S))
+
+
+def test_a_latch_listener_that_no_thread_could_be_started_for_is_told_all_with_the_next_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+
+    class Listener:
+        def is_leader(self) -> None:
+            told.append("is")
+
+        def not_leader(self) -> None:
+            told.append("not")
+
+    def no_room(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    mailbox = _Mailbox(Listener(), None)
+    mailbox.put(lambda listener: listener.is_leader())
+    mailbox.close(timedelta(seconds=WITHIN_S))
+    with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
+        patch.setattr(threading.Thread, "start", no_room)
+        mailbox.put(lambda listener: listener.not_leader())
+    assert [line["event"] for line in logs] == ["listener_thread_not_started"]
+    mailbox.put(lambda listener: listener.is_leader())
+    mailbox.close(timedelta(seconds=WITHIN_S))
+
+    assert told == ["is", "not", "is"]
 
 
 @every_kind

@@ -14,7 +14,7 @@ from leader.errors import ZooKeeperUnavailableError
 from leader.protocol import requests as rq
 from leader.protocol.participant import Card, Rank, encode_card
 from leader.runtime.callbacks import checked
-from tests.participant_stage import NO, PATHS, Member, Server
+from tests.participant_stage import NO, PATHS, YES, Member, Server
 
 FORCED: dict[str, Any] = {
     "forced_takeover_after": timedelta(seconds=60),
@@ -41,6 +41,31 @@ def test_an_outage_does_not_count_towards_a_forced_takeover() -> None:
 
     server.wait(timedelta(seconds=30))
     assert [kind for kind, _ in one.told] == ["elected"]
+
+
+def _readied(member: Member) -> None:
+    member.answer_at_once = YES
+    member.publish_readiness(True)
+
+
+def test_a_term_between_two_times_without_a_leader_is_no_part_of_either() -> None:
+    server = Server()
+    one, two, three = (_declining(server, name) for name in ("one", "two", "three"))
+    server.wait(timedelta(seconds=10))
+    members = (one, two, three)
+    assert [member.core.status().everybody_declines for member in members] == [True] * 3
+
+    _readied(one)
+    server.wait(timedelta(minutes=5))
+    assert [kind for kind, _ in one.told] == ["elected"]
+    assert [member.core.status().everybody_declines for member in members] == [False] * 3
+
+    one.post(m.RemoveAsked())
+    server.wait(timedelta(seconds=45))
+    assert two.told == three.told == []
+    assert two.core.status().everybody_declines
+    server.wait(timedelta(seconds=30))
+    assert [kind for kind, _ in two.told + three.told] == ["elected"]
 
 
 def test_a_ready_participant_that_cannot_claim_does_not_keep_others_from_a_forced_takeover() -> None:

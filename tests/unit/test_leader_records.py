@@ -39,17 +39,13 @@ A, B, C = (f"_c_{letter * 8}-0000-0000-0000-000000000000-latch-" for letter in "
 def test_the_queue_is_ordered_by_number_not_by_name_and_strangers_are_left_out() -> None:
     children = [f"{A}0000000012", f"{C}0000000002", "somebody-else", f"{B}0000000007"]
 
-    assert [(latch.prefix + "latch-", latch.sequence) for latch in in_queue_order(children)] == [
-        (C, 2),
-        (B, 7),
-        (A, 12),
-    ]
+    assert in_queue_order(children) == [f"{C}0000000002", f"{B}0000000007", f"{A}0000000012"]
 
 
 def test_after_the_largest_sequence_comes_the_smallest() -> None:
     children = [f"{A}-2147483648", f"{B}2147483647", f"{C}-2147483647"]
 
-    assert [latch.sequence for latch in in_queue_order(children)] == [2147483647, -2147483648, -2147483647]
+    assert in_queue_order(children) == [f"{B}2147483647", f"{A}-2147483648", f"{C}-2147483647"]
 
 
 def test_a_new_latch_has_curators_form_and_is_like_no_other() -> None:
@@ -121,6 +117,7 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
     [
         (b"", "/e contains no JSON"),
         (b"\xff", "/e contains no JSON"),
+        (b"[" * 100_000, "/e contains no JSON"),
         (b"[]", "/e has schema None"),
         (b'{"schema": "2", "epoch": 3}', "field 'schema' is '2', expected int"),
         (b'{"schema": 1, "epoch": "3"}', "field 'epoch' is '3', expected int"),
@@ -129,8 +126,10 @@ def test_the_data_of_a_latch_is_the_id_and_nothing_else_as_with_curator() -> Non
     ],
 )
 def test_what_is_not_ours_is_refused_with_its_path(data: bytes, words: str) -> None:
-    with pytest.raises(RecordError, match=words):
+    with pytest.raises(RecordError, match=words) as refused:
         decode_epoch(data, "/e")
+    assert "delete" not in str(refused.value), "without the node, epochs would begin again at 1"
+    assert "above every epoch ever used" in str(refused.value)
 
 
 @pytest.mark.parametrize("wrong", [{"port": 99_999}, {"id": "a/b"}, {"id": ""}])

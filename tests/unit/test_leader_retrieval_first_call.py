@@ -40,9 +40,12 @@ class Desk:
             state=SessionState.SUSPENDED,
             negotiated_timeout=timedelta(seconds=10),
             add_listener=lambda _listener: None,
+            heal=lambda: self.healed.append(self.now),
         )
+        self.now = timedelta(0)
+        self.healed: list[timedelta] = []
         self.views: list[LeaderView] = []
-        self.retrieval = LeaderRetrievalService(self.session, "/e", clock=lambda: timedelta(0))
+        self.retrieval = LeaderRetrievalService(self.session, "/e", clock=lambda: self.now)
         self.reader, self.teller = Inbox(), Inbox()
         self.retrieval._reader, self.retrieval._notifier = self.reader, self.teller  # type: ignore[assignment]
         self.retrieval.start(self)
@@ -58,6 +61,14 @@ class Desk:
     def run(self) -> None:
         self.reader.run()
         self.teller.run()
+
+    def wait(self, pause: timedelta) -> None:
+        """Advance the time, and call `expired` each time that it is due."""
+        until = self.now + pause
+        while (due_at := self.retrieval._due_at()) is not None and due_at <= until:
+            self.now = due_at
+            self.retrieval._expired()
+        self.now = until
 
 
 @pytest.fixture
@@ -96,3 +107,16 @@ def test_a_first_reading_of_what_no_leader_writes_is_told(desk: Desk) -> None:
 
     assert [view.state for view in desk.views] == [ViewState.UNKNOWN]
     assert "/e/leader" in desk.views[0].reason
+
+
+@pytest.mark.parametrize("state", [SessionState.SUSPENDED, SessionState.LOST])
+def test_a_session_whose_connection_thread_has_ended_is_healed_at_a_measured_pace(
+    desk: Desk, state: SessionState
+) -> None:
+    desk.hear(SessionState.CONNECTED)
+    desk.hear(state)
+    desk.healed.clear()
+
+    desk.wait(timedelta(minutes=1))
+
+    assert 3 <= len(desk.healed) <= 20

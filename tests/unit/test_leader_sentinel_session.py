@@ -203,3 +203,26 @@ def test_a_program_that_cannot_work_is_not_started_again_and_again(
     eventually(lambda: not sentinel._thread.is_alive())
     assert "sentinel_cannot_watch" in capfd.readouterr().err
     sentinel.close(LONG)
+
+
+def test_a_program_that_cannot_be_started_again_now_is_started_later(
+    session: Session, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("leader.sentinel.sentinel._RESTART_MIN_S", 0.01)
+    sentinel = CrashSentinel(session)
+    sentinel.start()
+    spawn, failures = sentinel._spawn, iter([BlockingIOError("no more processes")] * 3)
+
+    def spawn_later() -> Any:
+        for failure in failures:
+            raise failure
+        return spawn()
+
+    monkeypatch.setattr(sentinel, "_spawn", spawn_later)
+    first = sentinel.pid
+    assert first is not None
+    psutil.Process(first).kill()
+
+    eventually(lambda: sentinel.pid not in (None, first), what="another program runs")
+    assert next(failures, None) is None
+    sentinel.close(LONG)

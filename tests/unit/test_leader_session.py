@@ -106,6 +106,26 @@ def test_a_call_on_a_session_that_never_started_fails_at_once_and_starts_nothing
     assert session.client._connection._connection_routine is None
 
 
+def test_starting_takes_no_longer_than_its_limit_though_the_server_is_slow_at_each_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, never = Told(), threading.Event()
+    limits: list[timedelta] = []
+
+    def call(_method: object, _path: str, *, timeout: timedelta) -> None:
+        limits.append(timeout)
+        never.wait(0.2)
+
+    monkeypatch.setattr(session, "_await_first_connection", lambda _left, _timeout: never.wait(0.2))
+    monkeypatch.setattr(session, "call", call)
+    session.start(timedelta(seconds=5))
+
+    assert len(limits) == 2
+    assert limits[0] < timedelta(seconds=4.9)
+    assert limits[1] < limits[0] - timedelta(seconds=0.1)
+    session.close(timedelta(seconds=5))
+
+
 def test_a_call_on_a_closed_session_is_not_worth_repeating() -> None:
     session = Told()
     session.close(timedelta(seconds=5))

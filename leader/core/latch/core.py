@@ -13,7 +13,7 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock, Uniform, jittered
+from leader.clock import RETRY_FIRST, Clock, Uniform, jittered
 from leader.core.latch import machine
 from leader.core.latch import model as m
 from leader.core.latch.machine import SuspendedPolicy
@@ -26,7 +26,6 @@ from leader.protocol.requests import Steps
 
 _log = structlog.get_logger(__name__)
 
-_RETRY_FIRST = timedelta(milliseconds=100)
 _FIRST_PROOF_MARGIN = 1.08
 """The first proof comes later than `APART` requires by this factor, so it surely confirms the one before."""
 
@@ -256,7 +255,7 @@ class LatchCore:
             case Timer.DEADLINE:
                 return max(self._lease.remaining(), ZERO)
             case Timer.RETRY:
-                return jittered(_RETRY_FIRST, self._retry_max, count, self._uniform)
+                return jittered(RETRY_FIRST, self._retry_max, count, self._uniform)
 
     def _note(self, event: Event) -> None:
         """Keep for the status, and log, why a request failed. A success clears it."""

@@ -90,11 +90,10 @@ class LatchSteps:
     def look(self, node: Node) -> Steps[m.SawSelf | m.LatchGone]:
         """Find the latch's place in the queue. Watch its own node and the one before it, no other latch."""
         try:
-            queue = in_queue_order((yield from get_children(self._queue)))
+            names = in_queue_order((yield from get_children(self._queue)))
         except NodeMissingError:
             return m.LatchGone()  # the whole queue was deleted; `join` creates it again (CURATOR-724)
         own = yield from exists(self._path(node.name), watch=True)
-        names = [entry.name for entry in queue]
         if own is None or own.owner != node.session_id or node.name not in names:
             return m.LatchGone()
         position = names.index(node.name)

@@ -12,7 +12,7 @@ from leader.core.participant.eligibility import Eligibility
 from leader.errors import EpochWentBackwardsError, RecordError
 from leader.protocol.ephemeral import EphemeralNode
 from leader.protocol.participant import Participant, decode_card, decode_id
-from leader.protocol.paths import ElectionPaths, in_queue_order
+from leader.protocol.paths import ElectionPaths, in_queue_order, is_node_name
 from leader.protocol.requests import (
     Check,
     Create,
@@ -20,6 +20,7 @@ from leader.protocol.requests import (
     NodeExistsError,
     NodeMissingError,
     Operation,
+    RefusedError,
     SetData,
     Steps,
     TransactionFailedError,
@@ -78,6 +79,8 @@ class EpochClaimant:
         yield from self._eligibility.look_for_leader()
         if place.position <= 1:
             yield from self._eligibility.refresh()
+        else:
+            self._eligibility.forget_requests()
         leads = place.before is not None and (yield from self._watch_card(place.before))
         if leads and place.position == 1:
             yield from self._await_handover(node)
@@ -87,11 +90,14 @@ class EpochClaimant:
         path = self._paths.latch(latch)
         try:
             data, _ = yield from get(path)
-            card = self._paths.card(decode_id(data, path))
+            participant_id = decode_id(data, path)
+            if not is_node_name(participant_id):
+                return False
+            card = self._paths.card(participant_id)
             found = yield from watched(card)
             return found is not None and decode_card(found[0], card).leads
-        except (NodeMissingError, RecordError):
-            return False  # the latch is gone, and its watch fires; or it has no readable id or card
+        except (RefusedError, RecordError):
+            return False  # the latch is gone, and its watch fires; or its id or card cannot be read
 
     def _await_handover(self, node: Node) -> Steps[None]:
         try:
@@ -103,7 +109,7 @@ class EpochClaimant:
         self._awaited = notice, self._term(awaited, version + 1)
         yield from exists(notice, watch=True)
 
-    def is_handover(self, path: str) -> bool:
+    def note_handover(self, path: str) -> bool:
         """Returns True if the watch that fired on `path` announces a hand-over; keeps its term for the claim.
 
         The transaction of a hand-over raises the epoch for this latch and deletes the leader's latch. So the
@@ -202,7 +208,7 @@ class EpochClaimant:
     def find_successor(self, node: Node) -> Steps[None]:
         """Read which latch is right behind this participant's: it gets a later hand-over."""
         try:
-            names = [entry.name for entry in in_queue_order((yield from get_children(self._paths.queue)))]
+            names = in_queue_order((yield from get_children(self._paths.queue)))
         except NodeMissingError:
             names = []
         behind = names[names.index(node.name) + 1 :] if node.name in names else []

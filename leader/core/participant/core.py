@@ -13,7 +13,7 @@ from typing import assert_never
 
 import structlog
 
-from leader.clock import Clock, Uniform, jittered
+from leader.clock import Clock, Uniform
 from leader.config import ElectionConfig
 from leader.core.latch import model as latch_m
 from leader.core.latch.core import LatchCore
@@ -22,9 +22,10 @@ from leader.core.participant import machine
 from leader.core.participant import model as m
 from leader.core.participant.claim import EpochClaimant
 from leader.core.participant.eligibility import DeclineTracker, Eligibility
-from leader.core.participant.model import Effect, Event, State, Timer, epoch_of, phase_of
+from leader.core.participant.model import Effect, Event, State, epoch_of, phase_of
 from leader.core.participant.publish import CardKeeper, Publisher
 from leader.core.participant.term import CallbackPort, ConfirmedTerm, PendingCalls
+from leader.core.participant.timers import delay_of
 from leader.elector import ElectionStatus, Verdict
 from leader.errors import LeaderError
 from leader.journal import Journal, Judged, Move
@@ -37,10 +38,6 @@ _log = structlog.get_logger(__name__)
 
 _TROUBLE = (m.CallFailed, m.Crashed, m.Refused)
 _FOR_THE_CARD = (m.GuardSaid, m.Drained, m.WatchFired, m.Due)
-_PUBLISH_DELAY = timedelta(milliseconds=1)
-"""Delay of the first publish: meanwhile the driver leaves the GIL to the callback thread's `elected`."""
-
-_RETRY_FIRST = timedelta(milliseconds=100)
 
 
 class ParticipantCore:
@@ -63,13 +60,13 @@ class ParticipantCore:
         self._card = CardKeeper(
             self.paths, session, participant, clock, reserve=-config.priority, nofailover=config.nofailover
         )
-        self._eligibility = Eligibility(self.paths, lambda: self._card.card)
+        self._declines = DeclineTracker(self.paths, participant, config.forced_takeover_after, clock)
+        self._eligibility = Eligibility(self.paths, lambda: self._card.card, self._declines)
         self._calls = PendingCalls(callbacks, config, clock)
         self._claimant = EpochClaimant(
             self.paths, participant, self._eligibility, config.newest_schema, self._calls.hanging
         )
         self._publisher = Publisher(self.paths, self._claimant, self._eligibility)
-        self._declines = DeclineTracker(self.paths, participant, config.forced_takeover_after, clock)
         self._lease = LeadershipLease(session.liveness, clock, config.step_down_margin)
         self.term = ConfirmedTerm(self._lease, callbacks, self._calls, journal, clock)
         self._latch: LatchCore | None = None
@@ -100,7 +97,7 @@ class ParticipantCore:
             or self._card.trouble
             or (None if latch is None else latch.trouble)
             or self._trouble,
-            paused=self._eligibility.paused,
+            paused=None if latch is None else self._eligibility.paused,
             everybody_declines=self._declines.everybody_declines,
             leading_for=self.term.age(),
             proof_age=self._lease.proof_age(),
@@ -128,7 +125,7 @@ class ParticipantCore:
         latch = self._latch
         if path == self.paths.leader or latch is None:
             return
-        if self._claimant.is_handover(path):
+        if self._claimant.note_handover(path):
             yield from self._settle(latch.handed_over())
         elif path.startswith(self.paths.queue):
             yield from self._settle(latch.watch_fired(path, gone))
@@ -180,7 +177,7 @@ class ParticipantCore:
         if isinstance(event, m.Drained) and self._calls.drained(event.epoch):
             yield from self._settle(self._stepped(m.Poked()))
         is_first = isinstance(event, m.GuardSaid) and isinstance(self.state, m.Leading)
-        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `_PUBLISH_DELAY`
+        if isinstance(event, _FOR_THE_CARD) and not is_first:  # `elected` first, see `PUBLISH_DELAY`
             yield from self._keep_card()
 
     def abort(self, reason: str) -> None:
@@ -240,7 +237,8 @@ class ParticipantCore:
                     return m.LatchEnded()
                 yield from self._latch.handle(latch_m.CloseAsked(reason))
             case m.SetTimer(timer, count):
-                self._due_at = self._clock() + self._delay(timer, count)
+                delay = delay_of(timer, count, self._config, self._uniform, self._declines)
+                self._due_at = self._clock() + delay
             case m.AskGuard(epoch):
                 self._calls.ask(epoch)
             case m.Publish(leadership):
@@ -253,24 +251,6 @@ class ParticipantCore:
             case _:
                 assert_never(effect)
         return None
-
-    def _delay(self, timer: Timer, count: int) -> timedelta:
-        """Returns how long `timer` runs. RETRY and BACK_OFF are random and grow with `count`."""
-        config = self._config
-        match timer:
-            case Timer.GUARD:
-                return config.guard_timeout
-            case Timer.PUBLISH:
-                return _PUBLISH_DELAY
-            case Timer.SETTLED:
-                return config.requeue_backoff_max
-            case Timer.DRAIN:
-                return config.handover_timeout
-            case Timer.RETRY:
-                return jittered(_RETRY_FIRST, config.retry_max, count, self._uniform)
-            case Timer.BACK_OFF:
-                pause = jittered(config.requeue_backoff_min, config.requeue_backoff_max, count, self._uniform)
-                return min(pause, self._declines.time_until_forced(pause))
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -330,7 +310,6 @@ class ParticipantCore:
             return m.LatchLost("the lock was lost while the guard was asked")
         self._last_abdication = None
         self._eligibility.settled()
-        self._declines.reset()
         return None
 
     def _revoke(self, reason: str) -> None:

@@ -22,7 +22,15 @@ from leader.errors import RecordError, in_words
 from leader.protocol.control import Control, decode_control
 from leader.protocol.participant import Card, Participant, decode_card, decode_id, yields_to
 from leader.protocol.paths import ElectionPaths, in_queue_order
-from leader.protocol.requests import NodeMissingError, Steps, exists, get_children, get_each, watched
+from leader.protocol.requests import (
+    NodeMissingError,
+    NotPermittedError,
+    Steps,
+    exists,
+    get_children,
+    get_each,
+    watched,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -35,29 +43,39 @@ class Eligibility:
 
     Args:
         own: Returns this participant's present card.
+        declines: Reset when a participant leads.
     """
 
-    def __init__(self, paths: ElectionPaths, own: Callable[[], Card]) -> None:
-        self._paths, self._own = paths, own
+    def __init__(self, paths: ElectionPaths, own: Callable[[], Card], declines: DeclineTracker) -> None:
+        self._paths, self._own, self._declines = paths, own, declines
         self._control = Control()
         self._yields = 0
-        self.paused: str | None = None
-        """The operator's reason for a pause; None without a pause."""
+
+    @property
+    def paused(self) -> str | None:
+        """The operator's reason for a pause, as last read; None without a pause. Any thread."""
+        pause = self._control.pause
+        return None if pause is None else pause.reason
 
     def refresh(self) -> Steps[tuple[Control, int | None]]:
-        """Read and watch the control node. A node that cannot be read counts as empty.
+        """Read and watch the control node. A node that cannot be read counts as empty, also a forbidden one.
 
         Returns:
             Content and version of the control node; the version is None if it is missing or unreadable.
         """
         control, version = Control(), None
-        with suppress(RecordError):
+        try:
             found = yield from watched(self._paths.control)
             if found is not None:
                 control, version = decode_control(found[0], self._paths.control), found[1].version
+        except (RecordError, NotPermittedError) as exc:
+            _log.warning("control_unread", error=str(exc))
         self._control = control
-        self.paused = None if control.pause is None else control.pause.reason
         return control, version
+
+    def forget_requests(self) -> None:
+        """Forget what operators asked for: this participant no longer watches it."""
+        self._control = Control()
 
     @property
     def open(self) -> bool:
@@ -65,22 +83,31 @@ class Eligibility:
         return self._control.pause is None and self._control.switchover is None
 
     def settled(self) -> None:
-        """Reset the count of yields, because a participant leads."""
+        """Forget yields and declines, because a participant leads."""
         self._yields = 0
+        self._declines.reset()
 
     def look_for_leader(self) -> Steps[None]:
-        """Reset the count of yields if a participant leads. Reads nothing while the count is 0."""
-        if self._yields and (yield from exists(self._paths.leader)) is not None:
+        """Forget yields and declines if a participant leads. Reads nothing while there are none."""
+        counts = self._yields or self._declines.everybody_declines
+        if counts and (yield from exists(self._paths.leader)) is not None:
             self.settled()
 
     def objection(self, node: Node) -> Steps[latch_m.Postponed | latch_m.Barred | None]:
-        """Returns why this participant must not claim the lock now; None if it may."""
+        """Returns why this participant must not claim the lock now; None if it may.
+
+        During a pause only its leader may. It may have lost its place, so the others yield to it.
+        """
         own, control = self._own(), self._control
-        me = own.participant.id
-        if control.pause is not None and control.pause.leader_id != me:
-            return latch_m.Postponed(f"elections are paused: {control.pause.reason}")
+        me, pause = own.participant.id, control.pause
         better: str | None = None
-        if control.switchover is not None:
+        if pause is not None:
+            if pause.leader_id == me:
+                return None
+            better = yield from self._other(node, pause.leader_id)
+            if better is None:
+                return latch_m.Postponed(f"elections are paused: {pause.reason}")
+        elif control.switchover is not None:
             if control.switchover.to != me:
                 better = yield from self._other(node, control.switchover.to)
         elif self._yields < MAX_YIELDS and own.may_yield:
@@ -89,7 +116,7 @@ class Eligibility:
         return None if better is None else latch_m.Barred(f"yields to {better}", at_once=True)
 
     def _other(self, node: Node, wanted: str) -> Steps[str | None]:
-        """Returns `wanted`, the participant that an operator named, if it is in the queue."""
+        """Returns `wanted`, whom an operator's request names, if it is in the queue."""
         for other in (yield from self._others(node)):
             if other == wanted:
                 return wanted
@@ -115,7 +142,7 @@ def read_queued(paths: ElectionPaths) -> Steps[dict[str, str]]:
         children = yield from get_children(paths.queue)
     except NodeMissingError:
         return {}
-    names = {paths.latch(entry.name): entry.name for entry in in_queue_order(children)}
+    names = {paths.latch(name): name for name in in_queue_order(children)}
     found = yield from get_each(list(names))
     queued: dict[str, str] = {}
     for path, (data, _) in found.items():
@@ -132,7 +159,7 @@ def read_cards(paths: ElectionPaths, ids: list[str] | None = None) -> Steps[list
         except NodeMissingError:
             return []
     cards: list[Card] = []
-    found = yield from get_each([paths.card(participant_id) for participant_id in ids])
+    found = yield from get_each(paths.cards(ids))
     for path, (data, _) in found.items():
         with suppress(RecordError):
             cards.append(decode_card(data, path))

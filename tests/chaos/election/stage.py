@@ -119,7 +119,7 @@ class Stage:
         paths = ElectionPaths(ROOT)
         queue = in_queue_order(self.ask(self.operator.get_children_async, paths.queue) or [])
         if queue:
-            self.ask(self.operator.delete_async, paths.latch(queue[0].name))
+            self.ask(self.operator.delete_async, paths.latch(queue[0]))
 
     def delete_leader_node(self) -> None:
         """Delete the leader node, a harmful action of an operator."""
