@@ -237,7 +237,10 @@ class Elector(Protocol):
         ...
 
     def get_leader(self) -> LeaderInfo | None:
-        """Read the confirmed leader; None without one. ZooKeeperUnavailableError, RecordError."""
+        """Read the leader node; None without one. ZooKeeperUnavailableError, RecordError.
+
+        A leader whose connection broke is shown until its session ends or the next term begins.
+        """
         ...
 
     def get_epoch(self) -> EpochRecord | None:

@@ -191,7 +191,7 @@ class LocalStore:
         return missing
 
     def kept(self, ref: ReleaseRef) -> Release | None:
-        """A release that was complete here once. None: it was not, or its manifest or layout is damaged.
+        """A release that was complete here once. None: it was not, or what is read of it here is damaged.
 
         Raises:
             LocalStoreError: the disk failed.

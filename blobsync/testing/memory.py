@@ -182,9 +182,10 @@ class MemoryObjectStore:
 
     def delete_many(self, keys: Iterable[str], before_each: Callable[[], None] | None = None) -> None:
         """See `blobsync.bucket.ports.ObjectStore.delete_many`."""
-        if before_each is not None:
+        checked = [checked_key(key) for key in keys]
+        if checked and before_each is not None:
             before_each()
-        for key in [checked_key(key) for key in keys]:
+        for key in checked:
             self.delete(key)
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:

@@ -1,7 +1,7 @@
 """Assesses whether this scheduler may lead, from the required releases and what is on this disk. Pure.
 
 The guard's verdict and the registration follow from the same assessment, so a condition for leadership is
-added here, in `assess`, and nowhere else.
+added here, in `assess`. What it looks at is an argument, which both callers pass.
 """
 
 from __future__ import annotations

@@ -614,3 +614,14 @@ def test_trouble_of_an_older_term_does_not_hide_that_of_the_latch() -> None:
     server.settle()
 
     assert "access list" in (one.core.status().trouble or "")
+
+
+def test_no_negative_time_is_left_while_the_core_has_not_learned_that_its_session_is_over() -> None:
+    server = Server()
+    a = server.member("a")
+    a.post(m.AddAsked())
+    server.settle()
+
+    a.liveness.broke(lost=True)
+
+    assert a.core.status().time_left == timedelta(0)

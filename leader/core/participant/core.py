@@ -101,7 +101,7 @@ class ParticipantCore:
             everybody_declines=self._declines.everybody_declines,
             leading_for=self.term.age(),
             proof_age=self._lease.proof_age(),
-            time_left=self._lease.remaining() if self.term.granted else None,
+            time_left=max(self._lease.remaining(), ZERO) if self.term.granted else None,
         )
 
     # --- called by the driver ---------------------------------------------------------------------
