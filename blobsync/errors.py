@@ -167,6 +167,13 @@ class LocalStoreError(BlobSyncError):
     retryable = True
 
 
+class NoThreadError(BlobSyncError):
+    """The system allowed no thread. What needed it is tried again."""
+
+    code = "no_thread"
+    retryable = True
+
+
 class GcRefusedError(BlobSyncError):
     """Nothing was removed: it is not certain which objects are needed, or too much would be removed."""
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from blobsync.errors import LocalStoreError
 
 LOCKED_AT_MOST_S = 30.0
-"""How long a process waits for the lock of a store."""
+"""Limit of the wait for the lock of a store."""
 READ_ONLY, READ_ONLY_EXECUTABLE, FOLDER, SEALED_FOLDER = 0o444, 0o555, 0o755, 0o555
 
 _BUFFER_BYTES = 1 << 20
@@ -150,22 +150,23 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, at_most_s: float | None = None) -> Iterator[None]:
     """Hold the lock file `path` exclusively among threads and processes of this host. Waits for it.
 
     Hold it only for moments: do not fetch or hash meanwhile. The kernel releases it when the process ends.
 
     Raises:
-        LocalStoreError: another process holds it for longer than `LOCKED_AT_MOST_S`.
+        LocalStoreError: it is still held after `at_most_s` seconds (0: try once; None: `LOCKED_AT_MOST_S`).
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        until_s = time.monotonic() + LOCKED_AT_MOST_S
+        limit_s = LOCKED_AT_MOST_S if at_most_s is None else max(at_most_s, 0)
+        until_s = time.monotonic() + limit_s
         while not _try_to_lock(fd):
-            if time.monotonic() > until_s:
+            if time.monotonic() >= until_s:
                 raise LocalStoreError(
-                    f"another process has locked {path} for {LOCKED_AT_MOST_S:g} s, so it is stopped or "
-                    f"hangs: find it (`fuser {path}`), and continue or end it"
+                    f"another process has locked {path}; waited {limit_s:.3g} s. If that stays so, it is "
+                    f"stopped, hangs or has a slow disk: find it (`fuser {path}`), and continue or end it"
                 )
             time.sleep(_LOCK_POLL_S)
         yield

@@ -114,14 +114,15 @@ class LocalStore:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def hold(self, releases: Set[str]) -> None:
+    def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
         """Protect releases, by digest, from collection by any process. Replaces those of the last call.
 
         Raises:
-            LocalStoreError: the disk failed; the releases of the last call stay protected.
+            LocalStoreError: the disk failed, or another process has locked the store for more than
+                `at_most_s` seconds (0: try once; None: 30). The releases of the last call stay protected.
         """
         with self._base.disk.errors("noting what is needed"):
-            self._base.session.hold(releases)
+            self._base.session.hold(releases, at_most_s)
 
     def object_path(self, item: StoredObject) -> Path:
         """The path of an object, which need not exist."""

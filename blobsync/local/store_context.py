@@ -66,24 +66,28 @@ class StoreSession:
             self._fd: int | None = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             trash: list[Path] = []
-            for path in dead:
-                with contextlib.suppress(PermissionError):  # of another user, who removes it
+            for path in dead:  # its user may be closing it now; or it belongs to another user, who removes it
+                with contextlib.suppress(FileNotFoundError, PermissionError):
                     trash.append(path.rename(self.new_path()))
+        try:
             fsync_folder(folder)
-        for path in trash:  # outside of the lock: a tree may be in it
-            remove_tree(path)
+            for path in trash:  # outside of the lock: a tree may be in it
+                remove_tree(path)
+        except BaseException:
+            self.close()
+            raise
 
     def new_path(self) -> Path:
         """A new path for an unfinished file or folder of this session."""
         return self._own / f"part-{next(self._numbers)}"
 
-    def hold(self, releases: Set[str]) -> None:
+    def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
         """Protect releases, by manifest digest, when this call returns. Replaces those of the last call.
 
         While the manifest of one of them is not here, no blob is collected: it may need any of them.
         """
         data = json.dumps(sorted(releases)).encode()
-        with locked(self._store_lock):
+        with locked(self._store_lock, at_most_s):
             replace_file(self._own / "holds.json", data, self.new_path(), flush=True)
 
     def all_holds(self) -> frozenset[str] | None:

@@ -139,9 +139,7 @@ class SyncLoop:
         except Exception:  # noqa: BLE001 - the top of the thread; only a defect of this package comes here
             # Readiness is not updated any more, so from now on no release is ready.
             _log.exception("syncer_failed")
-            lost = (
-                ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in self.readiness.releases
-            )
+            lost = (ReleaseReadiness(ref, ReleaseState.SYNCING, reason=_FAILED) for ref in self._table.refs)
             self._tell(Readiness({release.ref: release for release in lost}))
             self._waits.close(_FAILED)
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
-from blobsync.errors import SyncerClosedError
+from blobsync.errors import NoThreadError, SyncerClosedError
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -85,7 +85,7 @@ class DaemonPool:
     def submit(
         self, call: Callable[[], Result], *, lane: Lane = Lane.SMALL, rank: tuple[int, int] = (0, 0)
     ) -> Future[Result]:
-        """Run `call` soon; see `Lanes`. If no thread can be started, the future has the RuntimeError.
+        """Run `call` soon; see `Lanes`. If no thread can be started, the future has a NoThreadError.
 
         Raises:
             SyncerClosedError: the pool was closed.
@@ -99,7 +99,9 @@ class DaemonPool:
                     self._start_thread()
             except RuntimeError as exc:  # the system allows no more threads
                 if not self._threads:
-                    future.set_exception(exc)
+                    future.set_exception(
+                        NoThreadError(f"{exc}: end other processes, or raise their limit (`ulimit -u`)")
+                    )
                     return future
             self._calls.put((future, call), lane, rank)
             self._changed.notify()

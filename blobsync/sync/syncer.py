@@ -179,7 +179,7 @@ class Syncer:
         """
         until_s = time.monotonic() + timeout.total_seconds()
         self._begin()
-        self._holds.pin(ref)
+        self._holds.pin(ref, until_s)
         try:
             with self._waits.open(ref, until_s) as wait:
                 return self._folder(wait)

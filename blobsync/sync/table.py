@@ -160,6 +160,11 @@ class SyncTable:
         if orders.keys() - wanted:
             self.back_offs.retry_now(now_s)
 
+    @property
+    def refs(self) -> list[ReleaseRef]:
+        """All wanted or awaited releases."""
+        return list(self._releases)
+
     def ensure(self, ref: ReleaseRef, now_s: float) -> None:
         """Note that a call waits for a release, wanted or not: look at it now, fetch its objects first."""
         release = self._releases.setdefault(ref, _Release())

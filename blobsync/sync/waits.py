@@ -25,6 +25,7 @@ from blobsync.errors import (
     StoreUnavailableError,
     SyncerClosedError,
 )
+from blobsync.local.disk import LOCKED_AT_MOST_S
 from blobsync.local.store import LocalStore
 from blobsync.log import Log
 from blobsync.release.manifest import ReleaseRef
@@ -212,53 +213,73 @@ class Holds:
         self._lock = threading.Lock()
         self._wanted: frozenset[str] = frozenset()
         self._pins: Counter[str] = Counter()
+        self._writing = threading.Lock()  # apart, so that only writers wait for the disk
         self._written: frozenset[str] = frozenset()
-        self._unsettled = False
 
     def want(self, refs: Iterable[ReleaseRef]) -> None:
         """Protect exactly these releases and the pinned ones. If the disk fails: see `settle`."""
         with self._lock:
             self._wanted = frozenset(ref.digest for ref in refs)
-            self._try_to_write()
+        self._try_to_write(LOCKED_AT_MOST_S)
 
     def settle(self) -> None:
-        """Write the list if the disk failed before. Until then the earlier list still protects."""
-        if self._unsettled:
-            with self._lock:
-                self._try_to_write()
+        """Write the list if it was not written before. Until then the earlier list still protects.
 
-    def pin(self, ref: ReleaseRef) -> None:
+        Waits for nobody who has locked the store, since it is called after each look and fetch.
+        """
+        if self._needed() != self._written:
+            self._try_to_write(0)
+
+    def pin(self, ref: ReleaseRef, until_s: float) -> None:
         """Protect a release, wanted or not, until `unpin` was called as often as `pin`.
 
+        Args:
+            ref: The release.
+            until_s: Limit of the wait for others that write or have locked the store, by `time.monotonic`.
+
         Raises:
-            LocalStoreError: the disk failed; the release is not pinned.
+            LocalStoreError: the disk failed, or time ran out; the release is not pinned.
         """
-        with self._lock:
-            self._pins[ref.digest] += 1
-            try:
-                self._write()
-            except BaseException:
-                if ref.digest not in self._written:
-                    self._pins[ref.digest] -= 1
-                    raise
+        self._count(ref, 1)
+        try:
+            self._write(min(LOCKED_AT_MOST_S, until_s - time.monotonic()))
+        except BaseException:
+            if ref.digest not in self._written:
+                self._count(ref, -1)
+                raise
 
     def unpin(self, ref: ReleaseRef) -> None:
-        """Undo one `pin`. If the disk fails, the release stays protected until `settle`."""
-        with self._lock:
-            self._pins[ref.digest] -= 1
-            self._try_to_write()
+        """Undo one `pin`. If the list cannot be written now, the release stays protected until `settle`."""
+        self._count(ref, -1)
+        self._try_to_write(0)
 
-    def _try_to_write(self) -> None:
+    def _count(self, ref: ReleaseRef, change: int) -> None:
+        with self._lock:
+            self._pins[ref.digest] += change
+            self._pins = +self._pins  # without those at 0
+
+    def _needed(self) -> frozenset[str]:
+        with self._lock:
+            return self._wanted | self._pins.keys()
+
+    def _try_to_write(self, at_most_s: float) -> None:
         try:
-            self._write()
-        except LocalStoreError as exc:  # looks fail because of the same disk, so readiness shows it
+            self._write(at_most_s)
+        except LocalStoreError as exc:  # if the disk fails, looks fail, too, so readiness shows it
             _log.warning("holds_not_written", error=str(exc))
 
-    def _write(self) -> None:
+    def _write(self, at_most_s: float) -> None:
         """Write the list if it changed. So a protected release can be used on a full disk."""
-        self._pins = +self._pins  # without those at 0
-        needed = self._wanted | self._pins.keys()
-        self._unsettled = needed != self._written
-        if self._unsettled:
-            self._local.hold(needed)
-            self._written, self._unsettled = needed, False
+        until_s = time.monotonic() + at_most_s
+        if not self._writing.acquire(timeout=max(at_most_s, 0)):
+            raise LocalStoreError(
+                "what this process needs could not be noted in time: an earlier note is still being written, "
+                "so the disk hangs, or another process has locked the store"
+            )
+        try:
+            needed = self._needed()
+            if needed != self._written:
+                self._local.hold(needed, until_s - time.monotonic())
+                self._written = needed
+        finally:
+            self._writing.release()

@@ -22,7 +22,7 @@ from leader.core.latch.machine import SuspendedPolicy
 from leader.core.latch.model import Node
 from leader.core.latch.steps import PlainClaimant
 from leader.core.participant.claim import EpochClaimant
-from leader.core.participant.eligibility import Eligibility
+from leader.core.participant.eligibility import DeclineTracker, Eligibility
 from leader.errors import LeaderError
 from leader.protocol.participant import Card, Participant, Rank
 from leader.protocol.paths import ElectionPaths
@@ -423,7 +423,8 @@ def test_a_refusal_by_an_access_list_does_not_count_as_a_latch_that_is_gone() ->
     refused = TransactionFailedError(0, NotPermittedError("/q/mine"))
     node = Node("mine", 7)
     paths, me = ElectionPaths("/e"), Participant("a")
-    eligibility = Eligibility(paths, lambda: Card(me, 7, Rank()))
+    declines = DeclineTracker(paths, me, None, lambda: timedelta(0))
+    eligibility = Eligibility(paths, lambda: Card(me, 7, Rank()), declines)
     claimant = EpochClaimant(paths, me, eligibility, newest_schema=1, hanging=lambda: None)
     for steps in (PlainClaimant("/q").claim(node), PlainClaimant("/q").prove(node), claimant.prove(node)):
         next(steps)

@@ -53,7 +53,7 @@ def test_sync_gives_up_in_time_although_the_store_is_held_by_a_stopped_process(
     store, goes_on = MemoryObjectStore(), threading.Event()
     ref = put(store, sample({"a": b"1" * 1000}))
     use_in_place_of_the_bucket(monkeypatch, store)
-    monkeypatch.setattr(LocalStore, "hold", lambda _self, _releases: goes_on.wait(60))
+    monkeypatch.setattr(LocalStore, "hold", lambda *_args: goes_on.wait(60))
     monkeypatch.setattr(syncing, "_CLOSE", timedelta(0))
 
     began_s = time.monotonic()

@@ -24,7 +24,8 @@ from blobsync.errors import (
     LocalStoreError,
     ReleaseAbsentError,
 )
-from blobsync.local import disk
+from blobsync.local import disk, store_context
+from blobsync.local.disk import make_folder, remove_tree
 from blobsync.local.objects import ObjectFiles
 from blobsync.local.releases import Release
 from blobsync.local.store import Digests, LocalStore
@@ -598,12 +599,28 @@ def test_lock_of_a_stopped_process_ends_the_wait_with_an_error_that_says_so(
     with (local.root / "LOCK").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for call in (lambda: LocalStore(local.root), lambda: local.hold({"a"})):
-            with pytest.raises(LocalStoreError, match=r"stopped or hangs.*fuser"):
+            with pytest.raises(LocalStoreError, match=r"stopped, hangs.*fuser"):
                 call()
         assert local.disk_state().ok
 
     local.hold({"a"})
     LocalStore(local.root).close()
+
+
+def test_store_opens_though_another_process_closes_it_at_that_moment(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = local.root / "sessions" / "closing"
+    closing.mkdir()
+
+    def make(path: Path) -> None:
+        remove_tree(closing)
+        make_folder(path)
+
+    monkeypatch.setattr(store_context, "make_folder", make)
+    LocalStore(local.root).close()
+
+    assert not closing.exists()
 
 
 @pytest.mark.parametrize("at", [20, -2])  # in a member, and in the tables

@@ -79,10 +79,10 @@ def test_what_is_wanted_is_protected_as_soon_as_a_full_disk_lets_that_be_noted(
     full = threading.Event()
 
     class Refusing(LocalStore):
-        def hold(self, releases: Set[str]) -> None:
+        def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
             if full.is_set():
                 raise LocalStoreError("full")
-            super().hold(releases)
+            super().hold(releases, at_most_s)
             held.append(frozenset(releases))
 
     syncer = rig.syncer(p, local=Refusing(rig.folder / "local"), look=timedelta(milliseconds=20))
@@ -215,10 +215,10 @@ def test_what_could_not_be_noted_on_a_full_disk_is_noted_when_it_has_room(
     full = threading.Event()
 
     class Refusing(LocalStore):
-        def hold(self, releases: Set[str]) -> None:
+        def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
             if full.is_set():
                 raise self.context.disk.failed("noting", OSError(errno.ENOSPC, "full"))
-            super().hold(releases)
+            super().hold(releases, at_most_s)
             held.append(frozenset(releases))
 
     syncer = rig.syncer(p, local=Refusing(rig.folder / "local"))

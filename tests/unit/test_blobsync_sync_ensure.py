@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import threading
 import time
@@ -31,6 +32,7 @@ from blobsync.bucket import keys
 from blobsync.bucket.ports import OnProgress
 from blobsync.local.releases import Release
 from blobsync.release.manifest import CHUNK_BYTES
+from blobsync.sync.table import SyncTable
 from blobsync.sync.waits import Wait
 from tests.local_store_samples import flip_a_byte_unseen, sample
 from tests.sync_samples import SOON, Rig, state_of
@@ -238,8 +240,8 @@ def test_call_that_fails_ends_its_pin(rig: Rig) -> None:
     held: list[frozenset[str]] = []
 
     class Noting(LocalStore):
-        def hold(self, releases: Set[str]) -> None:
-            super().hold(releases)
+        def hold(self, releases: Set[str], at_most_s: float | None = None) -> None:
+            super().hold(releases, at_most_s)
             held.append(frozenset(releases))
 
     syncer, nothing = rig.syncer(start=False, local=Noting(rig.folder / "local")), ReleaseRef("p", "0" * 64)
@@ -376,3 +378,51 @@ def test_time_that_is_over_tells_what_will_not_heal_before_what_failed_last() ->
     wait.came("b")
     with pytest.raises(StoreUnavailableError, match="in time"):
         wait.complete()
+
+
+def test_ensure_goes_on_after_a_moment_in_which_the_system_allows_no_thread(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref, start, refused = rig.publish("p", a="1"), threading.Thread.start, list[str]()
+
+    def start_later(thread: threading.Thread) -> None:
+        if thread.name.startswith(("blobsync-look", "blobsync-fetch")) and len(refused) < 3:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+
+    assert rig.syncer(start=False).ensure(ref, SOON).is_dir()
+    assert len(refused) == 3
+
+
+def test_calls_end_in_time_though_another_process_has_locked_the_store(
+    rig: Rig, others: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    p, q = rig.publish("p", a="1"), rig.publish("q", b="2")
+    syncer = rig.syncer()
+    with (rig.folder / "local" / "LOCK").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        calls = [others.submit(syncer.ensure, p, SHORT) for _ in range(6)]
+        for call in calls:
+            with pytest.raises(LocalStoreError, match=r"locked"):
+                call.result(20)
+
+    syncer.want([q])
+    eventually(lambda: syncer.readiness().is_ready(q))
+
+
+def test_defect_before_the_first_report_leaves_no_wanted_release_out(
+    rig: Rig, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = rig.publish("p", a="1")
+
+    def defect(*_args: object) -> None:
+        raise AssertionError("a defect of this package")
+
+    monkeypatch.setattr(SyncTable, "start_due", defect)
+    syncer = rig.syncer(p)
+
+    eventually(lambda: p in syncer.readiness().releases)
+    assert not syncer.readiness().all_ready

@@ -17,6 +17,7 @@ from blobsync import (
     DiskState,
     LocalStore,
     MissingArtifact,
+    NoThreadError,
     Readiness,
     ReleaseReadiness,
     ReleaseRef,
@@ -91,7 +92,7 @@ def test_pool_without_any_thread_fails_the_call_and_works_when_threads_are_allow
     pool = DaemonPool(2, "blobsync-test")
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", no_more_threads)
-        assert isinstance(pool.submit(lambda: 1).exception(0), RuntimeError)
+        assert isinstance(pool.submit(lambda: 1).exception(0), NoThreadError)
 
     assert pool.submit(lambda: 2).result(20) == 2
     assert pool.close(20)
