@@ -176,7 +176,7 @@ def test_readiness_that_changed_makes_the_next_back_off_short() -> None:
 def test_who_yields_goes_to_the_end_of_the_queue_without_a_pause() -> None:
     moved = step(m.InLine(), m.LatchVetoed("yields to b", at_once=True))
 
-    assert moved.state == m.Leaving("yields to b", 1, Leave.REQUEUE)
+    assert moved.state == m.Leaving("yields to b", 0, Leave.REQUEUE)
 
 
 def test_a_refused_publication_ends_leadership() -> None:

@@ -108,8 +108,9 @@ def _in_line(state: m.InLine, event: Event) -> Transition:  # noqa: C901 - one b
             guarding = m.Guarding(leadership, state.refusals)
             return Transition(guarding, (SetTimer(Timer.GUARD), m.AskGuard(leadership.epoch)))
         case m.LatchVetoed(reason, at_once):
-            leave = Leave.REQUEUE if at_once else Leave.BACK_OFF
-            return _leave(reason, leave, state.refusals + 1)
+            if at_once:  # it yields to another participant, which is no failure of its own
+                return _leave(reason, Leave.REQUEUE, state.refusals)
+            return _leave(reason, Leave.BACK_OFF, state.refusals + 1)
         case m.LatchEnded():
             return _back_off("the latch ended by itself", state.refusals + 1)
         case m.AbdicationAsked(reason, epoch):

@@ -218,7 +218,9 @@ class Publisher:
         wish = control.switchover
         if wish is None or version is None:
             return None
-        ours_to_fulfil = wish.to != leadership.participant.id and wish.epoch == leadership.epoch
+        # During a pause no other may lead, so a step-down for a named participant would only cost a term.
+        allowed = control.pause is None or not wish.to
+        ours_to_fulfil = allowed and wish.to != leadership.participant.id and wish.epoch == leadership.epoch
         if ours_to_fulfil and (not wish.to or wish.to in (yield from read_queued(self._paths)).values()):
             return wish
         token = leadership.token
