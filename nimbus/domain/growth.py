@@ -7,6 +7,7 @@ details until the run moves to history. So the largest size is known at the star
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,12 +66,12 @@ def _most(run: Run, task: TaskRun) -> int:
 
 def brief(reason: str) -> str:
     """Cut a reason to REASON_BYTES of JSON, in which a letter outside ASCII takes at least six bytes."""
-    left = REASON_BYTES - len(json.dumps("…"))
-    for index, char in enumerate(reason):
-        left -= len(json.dumps(char)) - 2
-        if left < 0:
-            return reason[:index] + "…"
-    return reason
+    most = REASON_BYTES - len(json.dumps("…"))
+    head = reason[: most + 1]  # each character takes at least one byte, so no more of a long reason fits
+    if len(json.dumps(head)) - 2 <= most:
+        return reason
+    fits = bisect_right(range(len(head)), most, key=lambda length: len(json.dumps(head[:length])) - 2) - 1
+    return reason[:fits] + "…"
 
 
 def largest(run: Run, *, extra: int = 0) -> Run:

@@ -202,7 +202,7 @@ class SelfReport:
 
 
 def _free_bytes(folder: Path) -> int:
-    """Free bytes of a folder's disk; 0 if the disk does not answer, which must not stop the reports."""
+    """Free bytes of a folder's disk; 0 if the disk returns an error, which must not stop the reports."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -67,8 +67,10 @@ def assess(required: Collection[ReleaseOf] | None, readiness: Readiness) -> Asse
 
 def _of(readiness: Readiness, release: ReleaseOf) -> ReleaseReadiness:
     ref = ReleaseRef(release.pipeline, release.digest)
-    unseen = ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not looked at yet")
-    return readiness.releases.get(ref, unseen)
+    found = readiness.releases.get(ref)
+    if found is None:
+        return ReleaseReadiness(ref, ReleaseState.SYNCING, reason="its release was not looked at yet")
+    return found
 
 
 def _reason(found: ReleaseReadiness) -> str:

@@ -206,3 +206,27 @@ def test_a_term_fences_those_before_it_and_cannot_begin_again(
         begin_term(session, first)
     calls.fenced(new, lambda transaction: transaction.create("/in-time", b""))
     assert calls.children("/") == ("epoch", "in-time")
+
+
+def test_a_process_that_proc_hides_keeps_its_session_and_others_are_still_ended(
+    session: SqliteSession, calls: SqliteCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, gone = 999_999_998, 999_999_999  # above the largest pid of Linux
+    with session.writing() as tree:
+        kept, ended = tree.begin_session(hidden, "boot 1"), tree.begin_session(gone, "boot 1")
+    read_text = Path.read_text
+
+    def read(path: Path, *args: str) -> str:
+        if str(path) == f"/proc/{hidden}/stat":
+            raise PermissionError(1, "Operation not permitted", str(path))
+        return read_text(path, *args)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    another = SqliteSession(session.file)
+    another.start()
+    another.close(timedelta(seconds=5))
+
+    with session.reading() as tree:
+        left = {one for one, _, _ in tree.sessions()}
+    assert kept in left
+    assert ended not in left

@@ -216,7 +216,7 @@ class SqliteSession:
     def _reap(self) -> None:
         """End the sessions of processes that have ended."""
         with self.reading() as tree:
-            ended = [one for one, pid, started in tree.sessions() if _start_of(pid) != started]
+            ended = [one for one, pid, started in tree.sessions() if _has_ended(pid, started)]
         if ended:
             with self.writing() as tree:
                 tree.end_sessions(ended)
@@ -261,6 +261,16 @@ def prepare(database: sqlite3.Connection) -> None:
         " VALUES ('/', '', x'', 0, 0, 0)"
     )
     database.execute("COMMIT")
+
+
+def _has_ended(pid: int, started: str) -> bool:
+    """True if the process with this pid and start has ended. OSError: as of `_start_of`."""
+    try:
+        return _start_of(pid) != started
+    except PermissionError:
+        # `hidepid` hides processes of other users. It may be a new process with this pid, but also a live one
+        # with this session: root can open the file of another user. So this is no proof of an end.
+        return False
 
 
 def _start_of(pid: int) -> str | None:
