@@ -18,6 +18,8 @@ from nimbus.api.requests import RunIdText, TaskNameText
 from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, RunId, TaskName
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.pipeline import TaskKind
 from nimbus.domain.purge_parts import Part as Purged
 from nimbus.domain.run import Run
 from nimbus.task import fence_token
@@ -54,6 +56,7 @@ def router(services: ApiServices, pages: Pages) -> APIRouter:
             "run": model,
             "task": shown,
             "spec": one.spec,
+            "can_be_decided": one.spec.kind is TaskKind.APPROVAL and is_ready(run, one),
             "log": log,
             "base": f"/ui/runs/{segment(run_id)}",
             "children": children[:_CHILDREN],

@@ -65,6 +65,7 @@ def test_user_finds_why_a_task_waits(flows: Flows, tabs: Tabs) -> None:
 
 def test_user_approves_a_waiting_task_and_the_same_tab_shows_the_end(flows: Flows, tabs: Tabs) -> None:
     run = flows.start("to-approve")
+    flows.until(run, "succeeded", "clean")
     flows.until(run, "succeeded", "check")
     page = tabs()
     keys = flows.open(page, f"/runs/{run}/tasks/release", user="olga")
@@ -79,6 +80,7 @@ def test_user_approves_a_waiting_task_and_the_same_tab_shows_the_end(flows: Flow
 
 def test_user_rejects_a_waiting_task_and_the_run_fails(flows: Flows, tabs: Tabs) -> None:
     run = flows.start("to-reject")
+    flows.until(run, "succeeded", "clean")
     flows.until(run, "succeeded", "check")
     page = tabs()
     keys = flows.open(page, f"/runs/{run}/tasks/release", user="olga")

@@ -32,7 +32,8 @@ from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, Ta
 from nimbus.domain.run import RunState
 from nimbus.domain.schedulers import Role
 from nimbus.domain.settings import ClusterSettings
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
 from tests.definitions import active
 from tests.unit.test_access import a_token
 from tests.unit.test_records_of_release_0_1 import RUN as RUN_OF_RELEASE_0_1
@@ -1236,3 +1237,19 @@ def test_cluster_page_counts_runs_that_failed_since_yesterday_by_their_end(
 
     assert "Run slow of sums failed." in said
     assert "Run over of sums failed." not in said
+
+
+def test_approval_can_be_given_once_the_tasks_before_it_are_done(world: Any, web: httpx.Client) -> None:
+    first = TaskSpec(name=TaskName("check"), kind=TaskKind.PYTHON, script="a.py")
+    ask = TaskSpec(
+        name=TaskName("release"), kind=TaskKind.APPROVAL, script="", args=("Release?",), needs=(first.name,)
+    )
+    tasks = Tasks((TaskRun(spec=first), TaskRun(spec=ask)))
+    before = world.new_run("sums-live", tasks=tasks, state=RunState.RUNNING)
+    world.cluster.put(before)
+    early = web.get("/ui/runs/sums-live/tasks/release").text
+    done = TaskRun(spec=first, state=TaskState.SUCCEEDED)
+    world.cluster.put(replace(before, tasks=Tasks((done, TaskRun(spec=ask)))))
+
+    assert 'id="approval"' not in early
+    assert 'id="approval"' in web.get("/ui/runs/sums-live/tasks/release").text
