@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from nimbus.worker.application import bootstrap
 from nimbus.worker.application.bootstrap import RefusedError
+from nimbus.worker.application.startup import release_archive
 
 pytestmark = pytest.mark.timeout(20)  # opening a pipe for reading may wait without end
 
@@ -22,6 +26,7 @@ class FakeDoor:
         self.endpoints = ("http://127.0.0.1:9",)
         self.posted: list[dict[str, Any]] = []
         self.sent: list[bytes] = []
+        self.files: dict[str, bytes] = {}
 
     def post(self, what: str, said: dict[str, Any], patience_s: float) -> dict[str, Any]:
         del what, patience_s
@@ -34,6 +39,11 @@ class FakeDoor:
         del what, query
         self.sent.append(data)
         return {"stored": self.stored}
+
+    def fetch(self, what: str, place: Path) -> str:
+        data = self.files.get(what, b"")
+        place.write_bytes(data)
+        return hashlib.sha256(data).hexdigest()
 
 
 def test_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
@@ -100,3 +110,50 @@ def test_output_that_is_not_kept_stays_so_when_the_end_is_said_in_other_words(
 
 def test_startup_document_of_a_release_before_buckets_means_a_folder() -> None:
     assert bootstrap.data_access({"attempt": "run1.task.1"}, "nonce", ()) is None
+
+
+def _folder_with(archive: bytes, where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(where)
+    door: Any = FakeDoor()
+    door.files["release.tar"] = archive
+    context = {"output": str(where / "output"), "inputs": {}}
+    startup = {"release_sha256": hashlib.sha256(archive).hexdigest(), "driver": {}, "context": context}
+    return bootstrap.make_folder(startup, door) / "release"
+
+
+def test_release_is_unpacked_with_its_folders_and_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = tmp_path / "released"
+    (released / "tasks").mkdir(parents=True)
+    (released / "tasks" / "count.py").write_text("print(1)")
+    (released / "tasks" / "run.sh").write_text("#!/bin/sh")
+    (released / "tasks" / "run.sh").chmod(0o755)
+    (released / "empty").touch()
+
+    release = _folder_with(b"".join(release_archive(released)), tmp_path, monkeypatch)
+
+    assert (release / "tasks" / "count.py").read_text() == "print(1)"
+    assert not os.access(release / "tasks" / "count.py", os.X_OK)
+    assert os.access(release / "tasks" / "run.sh", os.X_OK)
+    assert (release / "empty").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("../outside", tarfile.REGTYPE), ("/outside", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)],
+)
+def test_archive_with_anything_but_files_below_its_folder_is_refused(
+    name: str, kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type = kind
+        entry.linkname = "/etc"
+        archive.addfile(entry)
+
+    with pytest.raises(ValueError, match=name):
+        _folder_with(packed.getvalue(), tmp_path, monkeypatch)
+
+    assert not (tmp_path / "nimbus" / "outside").exists()

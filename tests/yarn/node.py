@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -158,8 +157,8 @@ def _localize(resource: Resource, place: Path) -> None:
         with zipfile.ZipFile(resource.place) as archive:
             archive.extractall(place)
     else:
-        with tarfile.open(resource.place) as packed:
-            packed.extractall(place, filter="data")
+        place.mkdir()
+        subprocess.run(["tar", "-xf", str(resource.place), "-C", str(place)], check=True)  # as YARN does
 
 
 def _configure(place: Path, settings: Mapping[str, str]) -> None:

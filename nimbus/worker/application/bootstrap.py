@@ -44,7 +44,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 VARIABLE = "NIMBUS_APPLICATION"
@@ -594,7 +594,7 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
         raise ValueError(f"the release that came has SHA-256 {found}, not {startup['release_sha256']}")
     release = folder / "release"
     with tarfile.open(folder / "release.tar") as archive:
-        archive.extractall(release, filter="data")
+        unpack(archive, release)
     for link, place in ((KIT, folder / "kit.zip"), (ARCHIVE, release)):
         with suppress(FileExistsError):  # Spark starts Python workers in this folder, too
             Path(link).symlink_to(place)
@@ -609,6 +609,24 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
     (folder / "driver.json").write_text(json.dumps(driver))
     (folder / "context.json").write_text(json.dumps(context))
     return folder
+
+
+def unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of a release. Before 3.11.4, Python has no `extractall(filter=...)`, so this checks names.
+
+    Raises:
+        ValueError: an entry is not a regular file, or its name leads out of `folder`.
+    """
+    for entry in archive:
+        name = PurePosixPath(entry.name)
+        source = archive.extractfile(entry) if entry.isreg() else None
+        if source is None or name.is_absolute() or ".." in name.parts:
+            raise ValueError(f"the release has {entry.name!r}, which is not a file below its folder")
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
 
 
 def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
