@@ -612,7 +612,7 @@ def make_folder(startup: Mapping[str, Any], door: Door) -> Path:
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of a release. Before 3.11.4, Python has no `extractall(filter=...)`, so this checks names.
+    """Write the files of a release. Checks names itself: `extractall(filter=...)` came with Python 3.11.4.
 
     Raises:
         ValueError: an entry is not a regular file, or its name leads out of `folder`.
