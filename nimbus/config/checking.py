@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from nimbus.config.document import Document
 from nimbus.config.problems import KeyPath, Problem, SuggestingError
+from nimbus.config.unclear import Unclear
 from nimbus.config.values import described, is_secret
 from nimbus.domain.spelling import closest
 
@@ -95,8 +96,9 @@ def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -
         return document.problem(path, "is missing; it has no default")
     if kind == "value_error":
         error = context.get("error")
-        suggestion = error.suggestion if isinstance(error, SuggestingError) else None
-        return document.problem(path, str(error), suggestion)
+        if isinstance(error, SuggestingError):
+            return document.problem((*path, *error.place), str(error), error.suggestion)
+        return document.problem(path, str(error))
     if _is_secret(model, path):
         return document.problem(path, "must be text; put it in quotes")  # a secret is never shown
     if kind == "literal_error":
@@ -133,7 +135,9 @@ def _field(model: type[BaseModel] | None, key: str | int) -> FieldInfo | None:
 
 def _must_be(kind: str, value: object) -> str:
     hint = ""
-    if kind == "text" and not isinstance(value, dict | list | None):
+    if isinstance(value, Unclear):
+        hint = f"; YAML reads it as {value.plain}: write the number plainly"
+    elif kind == "text" and not isinstance(value, dict | list | None):
         hint = "; put it in quotes" if not isinstance(value, bool) else '; put the word in quotes, as in "no"'
     elif kind == "a list" and isinstance(value, str | int | float) and len(str(value)) <= 60:
         hint = f"; write [{value}]"

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath, Problem, spelled
+from nimbus.config.unclear import Unclear
 
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 32
@@ -22,7 +23,9 @@ MOST_VALUES = 400_000
 """Counted after expansion of aliases: a few lines of them can expand to more values than fit in memory."""
 
 _WORDS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:bool")
-"""Tags that a key may have: as keys, `on`, `yes` and similar words are text; as values they are booleans."""
+"""Tags that a key may have: as keys, `on`, `yes` and similar words are text."""
+_TEXTS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:value", "tag:yaml.org,2002:merge"})
+"""Tags of texts; as values, `=` and `<<` are texts, too."""
 _PLAIN_WORDS = {
     "found character that cannot start any token": "there is a character here that no YAML value begins with;"
     " put the text in quotes",
@@ -201,8 +204,11 @@ class _Reader:
         return self._value(node, path)
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
+        if node.tag in _TEXTS:
+            return node.value
         try:
-            return self._scalars.construct_object(node)
+            value = self._scalars.construct_object(node)
+            return None if value is None else Unclear.if_changed(node.value, value)
         except yaml.YAMLError:
             self._refuse(node, path, f"the tag {node.tag} is not supported; remove it")
         except (ValueError, ArithmeticError, LookupError, AttributeError):  # 2013-02-31, !!int x, ...

@@ -58,9 +58,11 @@ class InvalidConfigurationError(InvalidDocumentError):
 class SuggestingError(ValueError):
     """A value is wrong, and the error may suggest the correct one."""
 
-    def __init__(self, message: str, suggestion: str | None = None) -> None:
+    def __init__(self, message: str, suggestion: str | None = None, place: KeyPath = ()) -> None:
         super().__init__(message)
         self.suggestion = suggestion
+        self.place = place
+        """Where the wrong part of the value is."""
 
 
 def spelled(path: KeyPath) -> str:

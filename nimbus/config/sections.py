@@ -16,6 +16,7 @@ from nimbus.config.alert_targets import MOST_RULES, AlertTarget, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import InvalidConfigurationError, Problem
 from nimbus.config.targets import Target
+from nimbus.config.unclear import Flag, Number
 from nimbus.config.values import (
     AbsoluteFile,
     AbsolutePath,
@@ -48,7 +49,7 @@ class ZooKeeper(Strict):
     """Longest wait for a session at start-up."""
     username: str | None = None
     password: Annotated[SecretStr | None, Field(strict=False)] = None
-    tls: bool = False
+    tls: Flag = False
     tls_ca_file: AbsoluteFile | None = None
     tls_cert_file: AbsoluteFile | None = None
     tls_key_file: AbsoluteFile | None = None
@@ -122,9 +123,9 @@ class Leadership(Strict):
     """How the leader is chosen. `single`: there is one scheduler, with its state in SQLite."""
     priority: Annotated[int, Field(ge=-1000, le=0)] = 0
     """Leads only while there is no ready scheduler with a higher priority."""
-    nofailover: bool = False
+    nofailover: Flag = False
     """Never lead."""
-    sentinel: bool = True
+    sentinel: Flag = True
     """Whether a separate process ends the scheduler's session when it crashes."""
 
 
@@ -151,7 +152,7 @@ class Secrets(Strict):
 class Worker(Strict):
     """The worker of this host."""
 
-    embedded: bool = True
+    embedded: Flag = True
     id: MemberId
     """Derived: scheduler.id."""
     slots: Annotated[int, Field(ge=1, le=1024)] = 2
@@ -171,7 +172,7 @@ class Worker(Strict):
     prepare_timeout: PositiveDuration = timedelta(minutes=5)
     stop_grace: Duration = timedelta(seconds=10)
     keep_attempts: Duration = timedelta(hours=24)
-    class_archive: bool = True
+    class_archive: Flag = True
     class_archive_dir: AbsolutePath | None = None
     """None: work_dir."""
     warm_drivers: Annotated[int, Field(ge=0, le=64)] = 1
@@ -239,7 +240,7 @@ class Data(Strict):
     region: str | None = None
     access_key_id: str | None = None
     secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
-    gc: bool = True
+    gc: Flag = True
     """Whether the leader deletes outputs that no END names."""
     gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
     gc_grace: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=24)
@@ -313,14 +314,14 @@ class Sync(Strict):
 class Artifacts(Strict):
     """Deletion of artifacts that no release in use needs: in the bucket, and on this disk."""
 
-    gc: bool = False
+    gc: Flag = False
     """Whether the leader deletes in the bucket. Off by default: other clusters may publish there."""
     gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)
     gc_grace: Annotated[timedelta, at_least(timedelta(hours=1))] = timedelta(hours=24)
     gc_keep_age: Annotated[timedelta, at_least(timedelta(hours=24))] = timedelta(days=14)
     gc_keep_newest: Annotated[int, Field(ge=0, le=100_000)] = 10
-    gc_max_share: Annotated[float, Field(gt=0, le=1)] = 0.2
-    local_gc: bool = True
+    gc_max_share: Annotated[Number, Field(gt=0, le=1)] = 0.2
+    local_gc: Flag = True
     """Whether this daemon removes unneeded artifacts from its own disk."""
     local_gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=1)
     local_gc_grace: Duration = timedelta(hours=24)

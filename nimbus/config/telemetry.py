@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from nimbus.config import texts
 from nimbus.config.checking import Strict
 from nimbus.config.problems import KeyPath
+from nimbus.config.unclear import Flag
 from nimbus.config.values import AbsoluteFile, PositiveDuration
 
 Endpoint = Annotated[str, BeforeValidator(texts.endpoint)]
@@ -44,7 +45,7 @@ class Lineage(Strict):
     """As that of traces."""
     timeout: PositiveDuration = timedelta(seconds=5)
     """Time limit for one event."""
-    spark: bool = False
+    spark: Flag = False
     """Give Spark tasks the properties with which OpenLineage's listener names their parent."""
 
 

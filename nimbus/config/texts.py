@@ -276,4 +276,5 @@ def scalar_text(name: str, value: object) -> str:
         return str(value)
     if isinstance(value, str) and "\0" not in value:
         return value
-    raise SuggestingError(f"{name} must be text, a number, true or false, not {described(value)}")
+    hint = "; put it in quotes" if value is None else ""
+    raise SuggestingError(f"{name} must be text, a number, true or false, not {described(value)}{hint}")

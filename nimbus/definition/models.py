@@ -13,6 +13,7 @@ from nimbus.config.alert_targets import MOST_RULES, Notify
 from nimbus.config.checking import Strict
 from nimbus.config.problems import SuggestingError
 from nimbus.config.texts import plain_name, scalar_text, spark_key, variable_name
+from nimbus.config.unclear import AnyValue, Flag, Number, as_flag, clear
 from nimbus.config.values import Duration, PositiveDuration, described, named, one_of, size_at_least
 from nimbus.definition.cron import check_cron, check_timezone
 from nimbus.domain.children import MOST_ITEMS, SCALAR
@@ -203,6 +204,7 @@ def _lists(value: object) -> object:
             raise SuggestingError(what.strip())
         if not values:
             raise SuggestingError(f"{name} must have at least one value".strip())
+        clear(values, () if name == SCALAR else (name,))
         for one in values:
             if not isinstance(one, str | int | float | bool):
                 raise SuggestingError(f"{described(one)} must be a text, a number or a boolean")
@@ -220,6 +222,7 @@ def _said_of_needs(value: object) -> object:
 
 
 def _condition(value: object) -> str:
+    value = as_flag(value)
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str) or "{{" not in value:
@@ -271,7 +274,7 @@ class SparkModel(Strict):
     deploy: Annotated[SparkDeploy, one_of(SparkDeploy)] | None = None
     """`client`: the driver runs on the worker's host; `cluster`: inside the cluster of the target. Else
     as `defaults`, else `client`."""
-    event_log: bool | None = None
+    event_log: Flag | None = None
     """Keep Spark's event log. Else as `defaults`, else as in the worker's `spark_conf`."""
     conf: SparkConf = Field(default_factory=dict)
     """Spark properties, merged over those of `defaults`."""
@@ -284,13 +287,13 @@ class RetriesModel(Strict):
     """Number of retries after the task's own failures."""
     delay: Duration | None = None
     """Pause before the first retry; 10s by default."""
-    factor: Annotated[float, Field(ge=1, le=100)] | None = None
+    factor: Annotated[Number, Field(ge=1, le=100)] | None = None
     """Factor of each further pause; 2 by default."""
     max_delay: PositiveDuration | None = None
     """Longest pause; 10m by default."""
     on: Annotated[list[FailureName], Field(min_length=1)] | None = None
     """Classes of failure after which the task is tried again; all but `analysis` by default."""
-    memory_factor: Annotated[float, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
+    memory_factor: Annotated[Number, Field(ge=1, le=MOST_MEMORY_SCALE)] | None = None
     """Factor on the memory of each retry after an out-of-memory failure; 1 by default."""
 
 
@@ -325,15 +328,15 @@ class ParameterModel(Strict):
 
     type: Literal["string", "integer", "number", "boolean"]
     """Type of the value."""
-    default: Any = None
+    default: AnyValue = None
     """Value of a run that gives none; not together with `required: true`."""
-    required: bool = False
+    required: Flag = False
     """True: a run must give a value."""
-    minimum: float | None = None
+    minimum: Number | None = None
     """Least value of a number; none: any."""
-    maximum: float | None = None
+    maximum: Number | None = None
     """Greatest value of a number; none: any."""
-    choices: Annotated[list[Any], Field(min_length=1)] | None = None
+    choices: Annotated[list[AnyValue], Field(min_length=1)] | None = None
     """Allowed values; none: any."""
     description: Description = ""
     """Description for people."""
@@ -418,11 +421,11 @@ class TaskModel(Strict):
     """Of `spark_pipeline`: datasets to update; none: all."""
     full_refresh: Datasets | None = None
     """Of `spark_pipeline`: datasets to reset and compute again."""
-    full_refresh_all: bool | None = None
+    full_refresh_all: Flag | None = None
     """Of `spark_pipeline`: reset and compute all datasets again."""
     pipeline: Name | None = None
     """Of `pipeline`: the pipeline whose runs it starts."""
-    params: dict[Annotated[str, BeforeValidator(_parameter_name)], Any] | None = None
+    params: dict[Annotated[str, BeforeValidator(_parameter_name)], AnyValue] | None = None
     """Of `pipeline`: parameters of these runs; may hold templates, with `item` of `for_each`."""
     for_each: (
         Annotated[
@@ -456,7 +459,7 @@ class TaskModel(Strict):
     """Requirements, if `needs` is a mapping; empty: it is a list."""
     when: Annotated[str, BeforeValidator(_condition, json_schema_input_type=str | bool)] | None = None
     """Condition for running the task: true, false or a template; none: no condition."""
-    allow_failure: bool = False
+    allow_failure: Flag = False
     """True: the run can succeed even if the task fails."""
     retries: RetriesModel = Field(default_factory=RetriesModel)
     """Retries; each key alone overrides that of `defaults`."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import yaml
+from pydantic import BaseModel, BeforeValidator
 
 from nimbus.config import InvalidConfigurationError, Settings, load_settings
 from nimbus.config.load import secret_files
+from nimbus.definition.models import DefinitionModel
 
 GOOD: dict[str, Any] = {
     "zookeeper": {"hosts": "zk1.example.com:2181"},
@@ -70,7 +73,7 @@ BAD: list[tuple[str, str]] = [
     ("cluster:\n  root: /nimbus/", "10: cluster.root: must be an absolute path"),
     ("cluster:\n  root: /zookeeper/x", "10: cluster.root: '/zookeeper/x' is ZooKeeper's own"),
     ("cluster: /nimbus", "9: cluster: must be a mapping of keys to values, not '/nimbus'"),
-    ("runs:\n  keep_finished: yes", "10: runs.keep_finished: must be a duration such as 10s or 5m, not true"),
+    ("runs:\n  keep_finished: yes", "10: runs.keep_finished: 'yes' is not a duration; write for example"),
     ("retention:\n  logs: 30", 'say the unit, for example 10s (did you mean "30s"?)'),
     ("retention:\n  logs: 5m", "10: retention.logs: must be at least 1h, not 5m"),
     (
@@ -393,6 +396,41 @@ def test_on_is_a_word_where_it_is_a_key_in_a_variable_too(tmp_path: Path) -> Non
     )
 
     assert [(sorted(one.on), one.to) for one in settings.alerts.notify] == [(["failed"], "hook")]
+
+
+@pytest.mark.parametrize("written", ["010", "1.10", "+10:30", "yes", "1_000", "2024-01-01"])
+def test_text_without_quotes_stays_as_it_is_written(tmp_path: Path, written: str) -> None:
+    text = BASE.replace(
+        "  data_dir", f"  env: {{A: {written}}}\n  spark_conf: {{spark.a: {written}}}\n  data_dir"
+    )
+    variable = {"NIMBUS__WORKER__ENV": f"{{A: {written}}}"}
+
+    for settings in (load(tmp_path, text), load(tmp_path, BASE, variable)):
+        assert settings.worker.env == {"A": written}
+    assert load(tmp_path, text).worker.spark_conf == {"spark.a": written}
+
+
+@pytest.mark.parametrize("model", [Settings, DefinitionModel])
+def test_every_boolean_and_number_of_a_form_takes_its_ways_of_writing(model: type[BaseModel]) -> None:
+    bare = [str(kind) for kind in _kinds(model) if kind in (bool, float)]
+
+    assert bare == []
+
+
+def _kinds(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[Any]:
+    """The types of all fields in a model that have no validator of their own."""
+    if any(isinstance(one, BeforeValidator) for one in metadata):
+        return
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for field in annotation.model_fields.values():
+            yield from _kinds(field.annotation, field.metadata)
+    elif get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0], annotation.__metadata__)
+    elif get_args(annotation):
+        for part in get_args(annotation):
+            yield from _kinds(part)
+    else:
+        yield annotation
 
 
 def test_a_variable_gives_a_key_that_is_a_mapping(tmp_path: Path) -> None:

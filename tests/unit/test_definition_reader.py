@@ -80,7 +80,13 @@ BAD: list[tuple[str, str, str]] = [
     ("another schema", "schema: 2\nname: x\n" + TASKS, "1: schema: must be 1, the only form that this version reads, not 2"),
     ("no name", "schema: 1\n" + TASKS, "name: is missing"),
     ("bad name", "schema: 1\nname: My Flights\n" + TASKS, '2: name: \'My Flights\' is not a name: 1 to 63 of a-z, 0-9, _ and -, starting with a letter (did you mean "my_flights"?)'),
-    ("name is a boolean", "schema: 1\nname: no\n" + TASKS, "2: name: false is not a name"),
+    ("name is a number", "schema: 1\nname: 010\n" + TASKS, "2: name: '010' is not a name"),
+    ("unclear default", parameter("type: string, default: 1.10"), "4: parameters.p.default: YAML reads 1.10 as 1.1; put it in quotes, or write 1.1"),
+    ("unclear choice", parameter("type: string, default: a, choices: [a, 12:30]"), "4: parameters.p.choices[1]: YAML reads 12:30 as 750; put it in quotes, or write 750"),
+    ("unclear value", fan("pipeline: p, params: {x: [1, 1_000]}"), "4: tasks.a.params.x[1]: YAML reads 1_000 as 1000; put it in quotes"),
+    ("unclear item", HEAD + "tasks:\n  a:\n    type: pipeline\n    pipeline: p\n    for_each:\n      - a\n      - no\n", "9: tasks.a.for_each[1]: YAML reads no as false; put it in quotes, or write false"),
+    ("unclear item of a name", fan("pipeline: p, for_each: {day: [2024-01-01]}"), "4: tasks.a.for_each.day[0]: YAML reads 2024-01-01 as a date; put it in quotes"),
+    ("octal number", task("retries: {limit: 010}"), "5: tasks.b.retries.limit: must be a whole number, not '010'; YAML reads it as 8: write the number plainly"),
     ("bad task name", HEAD + TASKS + "  B.c: {type: python, script: a.py}\n", "5: tasks.B.c: 'B.c' is not a name"),
     ("no tasks", HEAD + "tasks: {}\n", "3: tasks: a pipeline needs at least one task"),
     ("tasks left empty", HEAD + "tasks:\n", "3: tasks: a pipeline needs at least one task"),
@@ -246,6 +252,48 @@ def test_definition_is_refused_with_its_place_and_what_to_do(text: str, words: s
 
     assert line.startswith("pipeline.yaml:")
     assert words in line
+
+
+WRITTEN = (
+    "1.10",
+    "010",
+    "12:30:00",
+    "0x10",
+    "1_000",
+    "yes",
+    "True",
+    "2024-01-01",
+    "+10:30",
+    ".inf",
+    "=",
+    "<<",
+)
+
+
+def test_text_without_quotes_stays_as_it_is_written() -> None:
+    listed = ", ".join(WRITTEN)
+    spec = parse_definition(
+        f"""
+        {{schema: 1, name: x, description: 0x10, defaults: {{spark: {{conf: {{spark.a: 1_000}}}}}}, tasks: {{
+          a: {{type: shell, command: [echo, {listed}]}},
+          b: {{type: pyspark, script: b.py, args: [{listed}], env: {{A: 1.10, B: +10:30}}, spark: {{conf: {{spark.b: on}}}}}}
+        }}}}""".encode(),
+        "x",
+        TEMPLATES,
+    )
+
+    a, b = spec.tasks
+    assert a.args == b.args == WRITTEN
+    assert b.env == {"A": "1.10", "B": "+10:30"}
+    assert b.spark_conf == {"spark.a": "1_000", "spark.b": "on"}
+    assert spec.description == "0x10"
+
+
+def test_number_with_a_fraction_and_a_boolean_may_be_written_in_other_ways() -> None:
+    text = task("allow_failure: yes, when: True, retries: {limit: 1, factor: 1.50}")
+
+    b = parse_definition(text.encode(), "x", TEMPLATES).tasks[1]
+    assert (b.allow_failure, b.when, b.retries.factor) == (True, "true", 1.5)
 
 
 def test_all_problems_of_a_definition_are_told_at_once() -> None:
