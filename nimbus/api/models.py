@@ -203,6 +203,8 @@ class WorkerModel(Model):
     """How many warm Spark drivers wait for an attempt, or why none does."""
     executor: str = ""
     """The pid of the executor process that takes pooled attempts, or why there is none."""
+    unstored_logs: str = ""
+    """How many logs storage did not accept, and why. They are on the worker's disk."""
     attempts: list[OrderModel] = []
     """Its orders; at most 20."""
     reported_at: datetime | None = None

@@ -183,7 +183,9 @@ def _kept(
         raise NotFoundError("log_purged", f"logs of run {found.id} were {gone}.")
     # The state is read before the bytes, so that "ended, and no more bytes" is reliable.
     data = services.logs.read(AttemptId(found.id, TaskName(task), number), offset, limit, kept)
+    unstored = "" if data or state == "open" else unstored_log(services, found, task, number)
     return data, {
+        **({"X-Log-Unstored": unstored.encode("ascii", "replace").decode()} if unstored else {}),
         "X-Log-Offset": str(offset),
         "X-Log-End": str(offset + len(data)),
         "X-Attempt": str(number),
@@ -192,6 +194,15 @@ def _kept(
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
+
+
+def unstored_log(services: ApiServices, run: Run, task: str, number: int) -> str:
+    """Why the log of an ended attempt may not be in storage; empty: its worker has stored all logs."""
+    ran_on = next((one.worker for one in run.tasks[TaskName(task)].attempts if one.number == number), None)
+    workers = services.reader.workers() if ran_on is not None else ()
+    told = next((worker.unstored_logs for worker in workers if worker.id == ran_on), "")
+    told = " ".join(told.split())
+    return told and f"worker {ran_on} has logs on its disk that storage does not accept: {told}"
 
 
 def shown_run(services: ApiServices, found: FoundRun) -> RunModel:

@@ -38,7 +38,7 @@ from nimbus.worker.application.executor import ClusterTarget
 from nimbus.worker.connect_plan import ConnectProvider
 from nimbus.worker.connect_server import LocalServer, RemoteServer
 from nimbus.worker.connect_start import LocalServerSettings
-from nimbus.worker.connections import Connections, open_data
+from nimbus.worker.connections import Connections, open_data, storage_environment
 from nimbus.worker.data.bucket import BucketPlace
 from nimbus.worker.free_room import MinFree
 from nimbus.worker.secret_plug_in import PlugIn
@@ -76,9 +76,7 @@ def build_worker(
     users = find_users(worker.run_as, worker.run_as_pipelines)
     refuse_readable_secrets(users, secret_files(settings, os.environ))
     targets = spark_targets(settings, os.environ)
-    connections = Connections(
-        board=_board_connection(settings), logs=_log_connection(settings), data=data_connection(settings)
-    )
+    connections = connections_of(settings, os.environ)
     built = Worker(
         settings=WorkerSettings(
             id=WorkerId(worker.id),
@@ -125,6 +123,16 @@ def build_worker(
 
     foundation.session.add_listener(on_session)
     return built
+
+
+def connections_of(settings: Settings, environment: Mapping[str, str]) -> Connections:
+    """What runners and executors connect to. `environment` is that of this process."""
+    return Connections(
+        board=_board_connection(settings),
+        logs=_log_connection(settings),
+        data=data_connection(settings),
+        environment=storage_environment(environment),
+    )
 
 
 def _clusters(targets: Mapping[str, SparkTarget], foundation: Foundation) -> dict[str, ClusterTarget]:

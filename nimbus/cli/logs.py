@@ -35,44 +35,53 @@ def logs(api: Api, out: Output, run_id: str, task: str, attempt: int | None, fol
     """Print the log of a task, unchanged."""
     path = f"/runs/{quote(run_id, safe='')}/tasks/{quote(task, safe='')}/log"
     if not follow:
-        _print_to_end(api, path, attempt, 0)
-        return Exit.OK
-    number = attempt
+        _, _, unstored = _print_to_end(api, path, attempt, 0)
+        return _note_unstored(out, unstored)
+    number, noted = attempt, int(Exit.OK)
     while True:
         first = _wait_for_attempt(api, path, run_id, task, number)
         if first is None:
-            return Exit.OK
+            return noted
         number = int(first.headers["X-Attempt"])
         out.note(f"--- {task}, attempt {number}")
-        state = _follow_attempt(api, path, number)
+        state, unstored = _follow_attempt(api, path, number)
         out.note(f"--- {task}, attempt {number}: {state}")
+        noted = _note_unstored(out, unstored)
         if attempt is not None:
-            return Exit.OK
+            return noted
         number += 1
 
 
-def _print_to_end(api: Api, path: str, attempt: int | None, offset: int) -> tuple[int, str]:
-    """Print the log from `offset` on; return the new offset and the state of the attempt."""
+def _note_unstored(out: Output, unstored: str) -> int:
+    """Say why the end of a log may be missing; return the exit code."""
+    if not unstored:
+        return Exit.OK
+    out.note(f"the end of this log may be missing: {unstored}")
+    return Exit.UNREACHABLE
+
+
+def _print_to_end(api: Api, path: str, attempt: int | None, offset: int) -> tuple[int, str, str]:
+    """Print the log from `offset` on; return the new offset, the attempt's state, and `X-Log-Unstored`."""
     while True:
         answer = api.fetch(path, attempt=attempt, offset=offset)
         if not answer.content:
-            return offset, answer.headers["X-Attempt-State"]
+            return offset, answer.headers["X-Attempt-State"], answer.headers.get("X-Log-Unstored", "")
         sys.stdout.buffer.write(answer.content)
         sys.stdout.buffer.flush()
         offset = int(answer.headers["X-Log-End"])
         attempt = int(answer.headers["X-Attempt"])  # a retry between two pieces must not mix two logs
 
 
-def _follow_attempt(api: Api, path: str, number: int) -> str:
+def _follow_attempt(api: Api, path: str, number: int) -> tuple[str, str]:
     offset, late_since = 0, None
     while True:
         before = offset
-        offset, state = _print_to_end(api, path, number, offset)
+        offset, state, unstored = _print_to_end(api, path, number, offset)
         if state != "open":
             now = time.monotonic()
             late_since = now if late_since is None or offset != before else late_since
             if now - late_since >= _LATE_S:
-                return state
+                return state, unstored
         time.sleep(_POLL_S)
 
 

@@ -50,6 +50,8 @@ class WorkerInfo:
     """How many warm Spark drivers wait for an attempt, or why none does, as text."""
     executor: str = ""
     """Pid of the executor process for pooled attempts, or why there is none, as text."""
+    unstored_logs: str = ""
+    """How many logs storage did not accept, and why, as text; empty: it accepts them."""
     reported_at: datetime | None = None
     """When this record was written. None: an earlier release wrote it."""
 

@@ -81,6 +81,8 @@ def _workers(facts: Facts) -> Iterator[Notice]:
         yield Notice("No worker takes new tasks: all drain, are cordoned, or lack room.", "workers")
     for one in islice((one for one in facts.workers if one.lacks), MOST):
         yield Notice(f"The host of worker {one.id} lacks {one.lacks}.", "workers")
+    for one in islice((one for one in facts.workers if one.unstored_logs), MOST):
+        yield Notice(f"Logs of worker {one.id}: {one.unstored_logs}", "workers")
     for one in islice((one for one in facts.workers if one.refusals), MOST):
         yield Notice(f"Worker {one.id} did not start its last {counted(one.refusals, 'attempt')}.", "workers")
 

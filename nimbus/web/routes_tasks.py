@@ -15,7 +15,7 @@ from nimbus.api.finding import FoundRun, find_run
 from nimbus.api.models_runs import TaskModel
 from nimbus.api.problems import NotFoundError
 from nimbus.api.requests import RunIdText, TaskNameText
-from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task
+from nimbus.api.routes_runs import known_attempt, purged_parts, shown_run, unknown_task, unstored_log
 from nimbus.api.services import ApiServices
 from nimbus.domain.ids import AttemptId, RunId, TaskName
 from nimbus.domain.lifecycle import is_ready
@@ -133,6 +133,7 @@ def _log(
     return {
         "number": number,
         "state": state,
+        "unstored": "" if state == "open" else unstored_log(services, run, task, number),
         "size": size,
         "pieces": shown,
         "start": start,

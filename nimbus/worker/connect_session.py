@@ -105,7 +105,8 @@ class SessionLine:
         from pyspark.sql.connect.client.core import DefaultChannelBuilder
         from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
-        builder = DefaultChannelBuilder(session_url(plan))
+        # Direct, as the driver, which sees no proxy of the worker's environment.
+        builder = DefaultChannelBuilder(session_url(plan), [("grpc.enable_http_proxy", 0)])
         if plan.token is not None:
             builder.set("token", plan.token)
         self._who = {

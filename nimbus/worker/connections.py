@@ -6,6 +6,7 @@ Third-party clients are imported only when they are needed, so that a runner sta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,16 +47,37 @@ class Connections:
     """`{"kind": "zookeeper", "root": ...}` and the fields of `leader.ZooKeeperConfig`, timeouts in seconds
     (`session_timeout_s`, ...); `{"kind": "sqlite", "root": ..., "file": ...}`; or `memory-file:<folder>`."""
     logs: Mapping[str, Any] | str | None = field(default=None, repr=False)
-    """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise, with its keys: a runner does not see
-    those in the worker's environment; or `memory-file:<folder>`; or None."""
+    """`{"kind": "s3"}` and the fields of `blobsync.S3Config`, likewise;
+    or `memory-file:<folder>`; or None."""
     data: Mapping[str, Any] | None = field(default=None, repr=False)
     """The bucket of task outputs, in the form of `logs`; None: outputs are in a folder."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The worker's environment, in which S3 clients find what `logs` and `data` do not say: credentials of
+    the usual AWS chain, certificates, proxies. See `storage_environment`."""
 
     @property
     def session_timeout_s(self) -> float:
         """ZooKeeper ends the session after this time without contact."""
         where = self.board if isinstance(self.board, Mapping) else {}
         return float(where.get("session_timeout_s", _USUAL_SESSION_TIMEOUT_S))
+
+
+def storage_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A worker's environment for the processes that store logs and outputs.
+
+    Whole, because a `credential_process` may need any variable; without our own variables, whose values come
+    in the other fields, or are secrets of tasks.
+    """
+    return {name: value for name, value in environment.items() if not name.startswith("NIMBUS")}
+
+
+def enter_environment(connections: Connections) -> None:
+    """Make `Connections.environment` this process's own. /proc does not show it.
+
+    Call it once, after the last fork that must not know it. Programs started later get an environment that
+    `nimbus.worker.environment.passed_on` has filtered.
+    """
+    os.environ.update(connections.environment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The part of the worker's environment that drivers see: an allow-list, so that no secret is passed on.
 
-A scheduler's environment may contain S3 keys and ZooKeeper passwords, which a task must not see. Pure
-functions.
+A scheduler's environment may contain S3 keys and ZooKeeper passwords, which a task must not see. Runners and
+executors start with the same part; `nimbus.worker.connections.storage_environment` is what they get later.
+Pure functions.
 """
 
 from __future__ import annotations

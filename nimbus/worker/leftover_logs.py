@@ -25,6 +25,8 @@ class LeftoverLogs:
         """If `logs` is None, no log is stored."""
         self._logs, self._loop = logs, loop
         self._unstored: set[AttemptId] = set()
+        self.error = ""
+        """Why storage did not accept the last log; empty: it did."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="worker-logs")
 
     @property
@@ -51,6 +53,7 @@ class LeftoverLogs:
         self, folder: AttemptFolder, then: Action, done: Future[None], waits: Iterator[float]
     ) -> None:
         error = None if done.cancelled() else done.exception()
+        self.error = "" if error is None else str(error)
         if error is not None:
             _log.warning("log_not_stored", attempt=str(folder.attempt), error=str(error)[:300])
             self._loop.after(next(waits), partial(self._store, folder, then, waits))

@@ -41,6 +41,8 @@ class Registration:
         """See `WorkerInfo.warm_drivers`."""
         self.executor = ""
         """See `WorkerInfo.executor`."""
+        self.unstored_logs = ""
+        """See `WorkerInfo.unstored_logs`."""
         self.stands = False
         """True if it was written in this session; false while another worker has our id."""
 
@@ -88,6 +90,7 @@ class Registration:
             class_archive=self.class_archive if self._has_java else _WITHOUT_JAVA,
             warm_drivers=self.warm_drivers if self._has_java else _WITHOUT_JAVA,
             executor=self.executor,
+            unstored_logs=self.unstored_logs,
             reported_at=self._clock.now(),
         )
 

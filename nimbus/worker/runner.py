@@ -45,7 +45,14 @@ from nimbus.worker.attempt_session import AttemptSession
 from nimbus.worker.board_link import BoardLink
 from nimbus.worker.clock import boottime_s
 from nimbus.worker.connect_session import ConnectSessionError, PropertyRefusedError
-from nimbus.worker.connections import Connections, OpenBoard, open_board, open_data, open_logs
+from nimbus.worker.connections import (
+    Connections,
+    OpenBoard,
+    enter_environment,
+    open_board,
+    open_data,
+    open_logs,
+)
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import place_of
 from nimbus.worker.driver import EXIT_NOT_STARTED
@@ -400,6 +407,7 @@ def run_locked(
     driver = start_driver(folder, plan, order) if folder.exit_record() is None else None
     connections = read_connections(source)
     source.close()
+    enter_environment(connections)
     runner = Runner(folder, plan, order, connections)
     signal.signal(signal.SIGTERM, runner.leave)
     return runner.run(driver)

@@ -80,6 +80,7 @@ _LOOK_AT_FOLLOWED_AGAIN_S = 30.0
 _PLANS_KEPT = 256
 _CLEAN_EVERY_S = 60.0
 _REFILL_S = 0.5
+_LONGEST_ERROR = 300
 """Pause between a Spark task's start and the start of a warm driver for the next one."""
 
 _log = structlog.get_logger(__name__)
@@ -203,7 +204,7 @@ class Worker:
             attempts={phase.value: phases[phase] for phase in Phase if phase is not Phase.DONE},
             registered=self._registration.stands,
             draining=self._registration.draining,
-            leftover_logs=self._leftover_logs.count,
+            leftover_logs=self._leftover_logs.count + self._pool.unstored.count,
         )
 
     def close(self, timeout: timedelta) -> None:
@@ -240,12 +241,18 @@ class Worker:
             if self._on_failure is not None:
                 self._on_failure(exc)
 
+    def _unstored_logs(self) -> str:
+        pooled, leftover = self._pool.unstored, self._leftover_logs
+        error = pooled.error or leftover.error
+        return error and f"{pooled.count + leftover.count} not stored: {error[:_LONGEST_ERROR]}"
+
     def _beat(self) -> None:
         was_registered = self._registration.stands
         self._launcher.keep_ready(self._context.unended)
         self._registration.class_archive = self._class_archive.state
         self._registration.warm_drivers = self._launcher.state
         self._registration.executor = self._pool.state
+        self._registration.unstored_logs = self._unstored_logs()
         self._registration.orders_in_clusters = sum(need_of(o.task).in_cluster for o in self._orders.values())
         try:
             self._registration.publish()

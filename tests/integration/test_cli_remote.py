@@ -369,6 +369,23 @@ def test_watch_timeout_is_exit_5(world: Any, nimbus: Invoke) -> None:
     assert "is not finished after" in watched.stderr
 
 
+@pytest.mark.parametrize("stored", [b"", b"one\n"])
+def test_logs_says_that_the_worker_could_not_store_its_logs(
+    world: Any, nimbus: Invoke, stored: bytes
+) -> None:
+    world.succeeded("r1")
+    if stored:
+        world.logs.append(AttemptId(RunId("r1"), TaskName("extract"), 1), 0, stored)
+    world.cluster.put(replace(world.worker, unstored_logs="2 not stored: no\ncredentials"))
+
+    printed = nimbus("run", "logs", "r1", "extract")
+
+    assert (printed.exit_code, printed.stdout) == (6, stored.decode())
+    assert "worker w1 has logs on its disk that storage does not accept: 2 not stored: no cred" in (
+        printed.stderr
+    )
+
+
 def test_logs_prints_the_bytes_of_the_last_attempt_or_the_one_asked_for(world: Any, nimbus: Invoke) -> None:
     world.failed("r1")
     for number, text in ((1, b"first\n"), (2, "zweit\xe4\n".encode())):

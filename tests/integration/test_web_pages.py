@@ -1253,3 +1253,16 @@ def test_approval_can_be_given_once_the_tasks_before_it_are_done(world: Any, web
 
     assert 'id="approval"' not in early
     assert 'id="approval"' in web.get("/ui/runs/sums-live/tasks/release").text
+
+
+def test_log_that_its_worker_could_not_store_is_said_to_be_so(world: Any, web: httpx.Client) -> None:
+    world.succeeded("r1")
+    log = "/ui/runs/r1/tasks/extract/log"
+    assert "It is empty." in web.get(log).text
+
+    world.cluster.put(replace(world.worker, unstored_logs="2 not stored: no credentials"))
+
+    said = "worker w1 has logs on its disk that storage does not accept: 2 not stored: no credentials"
+    assert said in web.get(log).text
+    assert "Logs of worker w1: 2 not stored: no credentials" in web.get("/ui/").text
+    assert "Logs: <bdi>2 not stored: no credentials" in web.get("/ui/workers").text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -11,7 +13,7 @@ import pytest
 
 from blobsync import S3Config, S3ObjectStore, Secret
 from nimbus.adapters.clock import SystemClock
-from nimbus.domain.ids import PipelineName, RunId, TaskName, WorkerId
+from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, Isolation, Priority, TaskKind, TaskSpec
 from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import End
@@ -19,6 +21,7 @@ from nimbus.domain.task_run import Attempt, Outcome, TaskRun
 from nimbus.domain.tasks import Tasks
 from nimbus.localstack.s3 import S3Server
 from nimbus.scheduler.lost_outputs import LostOutputs
+from nimbus.worker.connections import open_logs, storage_environment
 from nimbus.worker.testing_bench import RELEASE, Bench, eventually
 from tests.thorough import sampled
 
@@ -52,6 +55,20 @@ from nimbus.task import context
 seen = "".join(f"{name}={value}" for name, value in os.environ.items())
 top = pathlib.Path(os.environ["NIMBUS_CONTEXT"]).parent
 seen += "".join(path.read_text(errors="replace") for path in top.rglob("*") if path.is_file())
+(context().output / "seen").write_text(seen)
+"""
+
+LOOKS_AT_PROCESSES = """
+import os, pathlib
+from nimbus.task import context
+seen = "".join(f"{name}={value}" for name, value in os.environ.items())
+for place in pathlib.Path("/proc").glob("[0-9]*/environ"):
+    told = pathlib.Path(place.parent, "cmdline").read_bytes()
+    try:
+        if b"nimbus" in told and b"pytest" not in told:
+            seen += place.read_bytes().decode(errors="replace")
+    except OSError:
+        pass
 (context().output / "seen").write_text(seen)
 """
 
@@ -190,6 +207,49 @@ def test_driver_never_sees_the_credentials(
         assert s3_server.access_key.encode() not in seen
     finally:
         worker.close(SHORT)
+
+
+@pytest.mark.parametrize("chain", ["variables", "profile"])
+def test_credentials_of_the_workers_environment_store_outputs_and_logs_and_stay_hidden(
+    s3_server: S3Server,
+    s3_bucket: str,
+    store: S3ObjectStore,
+    isolation: Isolation,
+    chain: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": s3_server.access_key, "AWS_SECRET_ACCESS_KEY": s3_server.secret_key}
+    if chain == "profile":
+        file = tmp_path / "credentials"
+        file.write_text("[jobs]\n" + "".join(f"{name.lower()} = {value}\n" for name, value in keys.items()))
+        keys = {"AWS_PROFILE": "jobs", "AWS_SHARED_CREDENTIALS_FILE": str(file)}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    bench = Bench(tmp_path)
+    bench.keep_outputs_in(f"s3://{s3_bucket}/some/data", endpoint_url=s3_server.endpoint_url)
+    logs = {"kind": "s3", "endpoint_url": s3_server.endpoint_url, "bucket": s3_bucket}
+    bench.connections = replace(
+        bench.connections, logs=logs, environment=storage_environment(dict(os.environ))
+    )
+    worker = bench.worker()
+    worker.start()
+    try:
+        give(bench, "w1", "print('said')\n" + LOOKS_AT_PROCESSES, "run1.look.1", isolation)
+
+        end = bench.await_end("run1.look.1")
+
+        assert end.output is not None, end.reason
+        seen = content(store, end.output, "seen")
+        assert b"NIMBUS_CONTEXT" in seen
+        assert not any(f"{name}={value}".encode() in seen for name, value in keys.items())
+        archive = open_logs(bench.connections)
+        assert archive is not None
+        attempt = AttemptId.parse("run1.look.1")
+        eventually(lambda: archive.read(attempt) == b"said\n", "its log is stored")
+    finally:
+        worker.close(SHORT)
+        bench.close()
 
 
 def test_shell_task_reads_and_writes_folders_as_ever(bench: Bench, store: S3ObjectStore) -> None:

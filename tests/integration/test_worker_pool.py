@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -590,3 +591,18 @@ def test_result_of_a_pooled_task_is_in_its_end(bench: Bench, workers: list[Worke
 
     end = bench.await_end()
     assert (end.outcome, end.result) == (Outcome.SUCCEEDED, {"rows": 3})
+
+
+def test_logs_that_storage_refuses_are_counted_and_told_until_it_takes_them(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    bench.connections = replace(bench.connections, logs={"kind": "refuses"})
+    registrations = RecordingRegistrations()
+    worker = _started(bench, workers, registrations=registrations)
+
+    _order(bench, "print('said')")
+    assert bench.await_end().outcome is Outcome.SUCCEEDED
+
+    told = eventually(lambda: registrations.workers[-1].unstored_logs, "the registration says so")
+    assert told.startswith("1 not stored: logs connection 'refuses' is of no known kind")
+    assert worker.standing().leftover_logs == 1

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from nimbus.bootstrap.foundation import data_access, data_connection
+from nimbus.bootstrap.worker import connections_of
 from nimbus.config import Settings, load_settings
 
 STORAGE = {
@@ -68,3 +69,19 @@ def test_tasks_are_told_the_keys_of_the_data_and_never_those_of_the_artifacts(tm
     assert data_access(settings(tmp_path, "/srv/data")) == {}
     assert data_access(settings(tmp_path, "s3://data")) == where
     assert data_access(settings(tmp_path, "s3://data", **own)) == {**where, **own}
+
+
+def test_runners_get_the_environment_of_the_worker_without_our_own_variables(tmp_path: Path) -> None:
+    environment = {
+        "AWS_ACCESS_KEY_ID": "of the chain",
+        "AWS_CA_BUNDLE": "/etc/ca.pem",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "VAULT_ADDR": "for a credential_process",
+        "NIMBUS__ZOOKEEPER__PASSWORD": "in `board`",
+        "NIMBUS_SECRET_db": "of a task",
+    }
+
+    made = connections_of(settings(tmp_path, "s3://data"), environment)
+
+    assert sorted(made.environment) == ["AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "HTTPS_PROXY", "VAULT_ADDR"]
+    assert "of the chain" not in repr(made)

@@ -22,6 +22,7 @@ from nimbus.worker.own_interpreter import counts_at_start
 from nimbus.worker.pool.board_thread import BoardThread
 from nimbus.worker.pool.exits import Exits, exit_of, read_exits
 from nimbus.worker.pool.logs import Logs
+from nimbus.worker.pool.messages import Unstored
 from nimbus.worker.testing import FileBoard
 from nimbus.worker.testing_bench import Bench, eventually
 
@@ -228,3 +229,20 @@ def test_what_is_no_small_file_of_user_code_reads_as_nothing(tmp_path: Path, mad
 def test_variables_that_count_at_a_start_are_known() -> None:
     assert counts_at_start("LD_LIBRARY_PATH")
     assert not counts_at_start("TZ")
+
+
+def test_logs_that_are_not_stored_are_told_once_and_once_that_they_are(bench: Bench) -> None:
+    archive, opens, told = Archive(), iter([False, False, True]), list[Unstored]()
+
+    def opened() -> Archive:
+        if not next(opens):
+            raise StoreUnavailableError("no credentials")
+        return archive
+
+    logs = Logs(opened, told.append)
+    logs.ended(_task(bench, ATTEMPT, b"said"))
+
+    eventually(lambda: told[-1:] == [Unstored()], "the log is stored")
+    logs.close(10)
+    assert told == [Unstored(1, "no credentials"), Unstored()]
+    assert list(archive.together.values()) == [b"said"]

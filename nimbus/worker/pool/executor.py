@@ -38,7 +38,7 @@ from nimbus.worker import procfs, remains
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.board_link import CHECKPOINT_EVERY_S, outdated_by
 from nimbus.worker.clock import boottime_s
-from nimbus.worker.connections import Connections, open_board, open_data, open_logs
+from nimbus.worker.connections import Connections, enter_environment, open_board, open_data, open_logs
 from nimbus.worker.data.commit import committed
 from nimbus.worker.data.places import place_of
 from nimbus.worker.data.ports import DataPlace
@@ -53,7 +53,7 @@ from nimbus.worker.pool.drivers import DriverEnd, Drivers
 from nimbus.worker.pool.exits import Exits
 from nimbus.worker.pool.folder import ExecutorFolder
 from nimbus.worker.pool.logs import Logs
-from nimbus.worker.pool.messages import Answer, PooledOrder, receive_order
+from nimbus.worker.pool.messages import Answer, PooledOrder, Unstored, receive_order
 from nimbus.worker.pool.outbox import Outbox
 from nimbus.worker.settings import read_connections
 from nimbus.worker.tags import attempt_tag
@@ -138,7 +138,7 @@ class Executor:
         self._drivers = Drivers(self._loop, ended=self._driver_ended, zygote_ended=self._all_lost)
         self._flush = ThreadPoolExecutor(_FLUSHING_AT_ONCE, thread_name_prefix="executor-flush")
         self._board = BoardThread(partial(open_board, connections), Exits(folder.exits), self._loop.post)
-        self._logs = Logs(partial(open_logs, connections))
+        self._logs = Logs(partial(open_logs, connections), self._tell_unstored)
         self._open_data = cache(partial(open_data, connections.data))
         self._go_within_s = connections.session_timeout_s / 2
 
@@ -150,6 +150,9 @@ class Executor:
         self._drivers.close()
         self._logs.close(_LOGS_DEADLINE_S)
         return 0
+
+    def _tell_unstored(self, unstored: Unstored) -> None:
+        self._loop.post(partial(self._answers.send, unstored.encode()))
 
     def leave(self, *_signal: object) -> None:
         """Handle SIGTERM: accept no more orders. Attempts continue; a worker delivers waiting ENDs."""
@@ -491,6 +494,7 @@ def run_and_exit(folder: ExecutorFolder, startup: int, worker: socket.socket) ->
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(startup, "rb", buffering=0) as source:
         connections = read_connections(source)
+    enter_environment(connections)
     try:
         executor = Executor(folder, worker, connections)
         signal.signal(signal.SIGTERM, executor.leave)

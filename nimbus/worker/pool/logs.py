@@ -18,6 +18,7 @@ from nimbus.ports import LogArchive
 from nimbus.worker.attempt_folder import AttemptFolder
 from nimbus.worker.limited_log import LimitedLog
 from nimbus.worker.log_upload import CHUNK_BYTES, ENOUGH_BYTES, store_rest, store_some
+from nimbus.worker.pool.messages import Unstored
 from nimbus.worker.retry import pauses
 
 SMALL_BYTES = 64 << 10
@@ -43,9 +44,14 @@ class _Growing:
 class Logs:
     """One thread calls `follow`, `ended`, `close`. Stored logs are removed from the disk."""
 
-    def __init__(self, open_archive: Callable[[], LogArchive | None]) -> None:
-        """`open_archive` is called on the thread."""
-        self._open = open_archive
+    def __init__(
+        self,
+        open_archive: Callable[[], LogArchive | None],
+        changed: Callable[[Unstored], None] = lambda _: None,
+    ) -> None:
+        """Both are called on the thread; `changed` only enqueues."""
+        self._open, self._changed = open_archive, changed
+        self._unstored = Unstored()
         self._archive: LogArchive | None = None
         self._opened = False
         self._growing: dict[AttemptId, _Growing] = {}
@@ -87,10 +93,17 @@ class Logs:
             try:
                 self._store()
                 waits = pauses(0.5, 10.0)
+                self._tell(Unstored())
             except Exception as exc:  # noqa: BLE001 - top of the thread: any trouble of the store may heal
                 _log.warning("logs_not_stored", waiting=len(self._ended), error=str(exc)[:300])
+                self._tell(Unstored(len(self._ended) + len(self._growing), str(exc)))
                 time.sleep(next(waits))
                 self._wake.set()
+
+    def _tell(self, unstored: Unstored) -> None:
+        if unstored != self._unstored:
+            self._unstored = unstored
+            self._changed(unstored)
 
     def _store(self) -> None:
         if not self._opened:

@@ -1,7 +1,8 @@
 """Messages between a worker and its executor: JSON documents over a socket.
 
 Orders are passed as files in memory, because they can be larger than a message. When an attempt is done, the
-executor sends `{"attempt": ..., "refused": why or null, "outcome": outcome or null}`.
+executor sends `{"attempt": ..., "refused": why or null, "outcome": outcome or null}`; when storage does not
+accept logs, or accepts them again, `{"unstored": number of logs, "error": text}`.
 """
 
 from __future__ import annotations
@@ -88,11 +89,26 @@ class Answer(NamedTuple):
         return json.dumps({"attempt": self.attempt, "refused": refused, "outcome": self.outcome}).encode()
 
 
-def receive_answer(executor: socket.socket) -> Answer | None:
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Logs of the executor's attempts that storage did not accept."""
+
+    count: int = 0
+    error: str = ""
+    """Why the last one was not accepted; empty: storage accepts logs."""
+
+    def encode(self) -> bytes:
+        """Encode as a message."""
+        return json.dumps({"unstored": self.count, "error": self.error[:_LONGEST_WHY]}).encode()
+
+
+def receive_answer(executor: socket.socket) -> Answer | Unstored | None:
     """The next answer; None: the executor has ended. BlockingIOError: there is none."""
     message = executor.recv(_LONGEST_ANSWER)
     if not message:
         return None
     found = json.loads(message)
+    if "unstored" in found:
+        return Unstored(found["unstored"], found["error"])
     outcome = found["outcome"]
     return Answer(found["attempt"], found["refused"], None if outcome is None else Outcome(outcome))

@@ -21,7 +21,14 @@ from nimbus.worker.leftover_logs import LeftoverLogs
 from nimbus.worker.loop import Action
 from nimbus.worker.pool.exits import exit_of, read_exits
 from nimbus.worker.pool.folder import NONE_RUNS, ExecutorFolder
-from nimbus.worker.pool.messages import Answer, PooledOrder, connected, receive_answer, send_order
+from nimbus.worker.pool.messages import (
+    Answer,
+    PooledOrder,
+    Unstored,
+    connected,
+    receive_answer,
+    send_order,
+)
 from nimbus.worker.procfs import ProcessId
 from nimbus.worker.settings import RunnerPlan, encode_connections
 from nimbus.worker.tags import attempt_tag
@@ -41,6 +48,7 @@ class _Live:
     """None: an earlier worker started it, and it accepts no orders from this one."""
     sent: set[str] = field(default_factory=set)
     """Attempts that it has not finished."""
+    unstored: Unstored = field(default_factory=Unstored)
 
 
 class PooledExecutor:
@@ -77,6 +85,11 @@ class PooledExecutor:
         if self._failures == 0:
             return NONE_RUNS
         return f"none: {self._last_failure}; pooled tasks {'wait' if self.works else 'run isolated'}"
+
+    @property
+    def unstored(self) -> Unstored:
+        """Logs that the executor process could not store."""
+        return Unstored() if self._live is None else self._live.unstored
 
     def close(self) -> None:
         """Close the connection, so that the executor ends with its last attempt."""
@@ -158,7 +171,10 @@ class PooledExecutor:
                 if self._live is live:
                     self._live = None
                 return
-            self._done_with(live, answer)
+            if isinstance(answer, Unstored):
+                live.unstored = answer
+            else:
+                self._done_with(live, answer)
 
     def _done_with(self, live: _Live, answer: Answer) -> None:
         live.sent.discard(answer.attempt)
