@@ -124,10 +124,12 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
         offer_source(connect=plan.connect)
     book = FlowBook(sys.stdout)
     stop_progress = _start_progress(folder, book) if plan.starts_spark else _nothing
+    check_output = _watch_output() if plan.starts_spark else _nothing
     try:
         _run_task(plan, book)
     finally:
         stop_progress()
+    check_output()
     sys.stdout.flush()
     # Written last: a process that ends early (os._exit, native code) must not look like a success.
     write_new(folder / "work" / "done", b"")
@@ -217,6 +219,12 @@ def _start_progress(folder: Path, book: FlowBook) -> Callable[[], None]:
     thread = ProgressThread(folder / "work" / "progress.json", book.figures)
     thread.start()
     return thread.close
+
+
+def _watch_output() -> Callable[[], None]:
+    from nimbus.worker.shared_output import watch_output
+
+    return watch_output(context().output)
 
 
 def _nothing() -> None:

@@ -1,0 +1,98 @@
+"""Finds out whether Spark's executors have written to the output folder that the driver sees. Main thread.
+
+A write by path on a host that does not share the folder ends without an error: `_SUCCESS`, which Spark's
+driver writes, and no data. A folder with `_SUCCESS` alone proves nothing, because an empty partitioned table
+is one, and files of other executors may hide the loss. So before a SparkContext stops, its executors read a
+file of the output, as many Spark tasks as reach each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped, unused-ignore]
+from pyspark import SparkContext
+
+from nimbus.domain.errors import NimbusError
+
+_SIGNS = {"_SUCCESS", "_spark_metadata", "_delta_log"}
+"""What Spark's driver leaves in a folder that executors wrote to."""
+_TASKS_FOR_EACH_CORE = 2
+_MAX_TASKS = 2_000
+_PATIENCE_S = 120
+"""For executors, which may have been released, and for their answer."""
+
+
+class OutputNotSharedError(NimbusError):
+    """Executors wrote to their own disks, or it cannot be excluded."""
+
+    code = "output_not_shared"
+
+    def __init__(self, written: Path, why: str) -> None:
+        super().__init__(
+            f"Spark has written to {written}, but {why}: what executors on other hosts wrote there is lost. "
+            "Write it with .format('nimbus') below ctx.output_uri (docs/pipelines.md, Tables for Spark on "
+            "several hosts), or mount worker.data at the same path on all hosts of the executors"
+        )
+
+
+def watch_output(output: Path) -> Callable[[], None]:
+    """Check the output before each SparkContext of this process stops.
+
+    Returns:
+        Raises OutputNotSharedError if a check failed; call it when the task has ended and Spark is stopped.
+    """
+    failed: list[OutputNotSharedError] = []
+    stop = SparkContext.stop
+
+    def checked_stop(context: SparkContext) -> None:
+        java: Any = getattr(context, "_jsc", None)  # None: it is stopped, or was not started
+        if java is not None and not str(context.master).startswith("local"):
+            try:
+                _check(context, java, output)
+            except OutputNotSharedError as exc:
+                failed.append(exc)
+        stop(context)
+
+    def raise_failed() -> None:
+        if failed:
+            raise failed[0]
+
+    setattr(SparkContext, "stop", checked_stop)  # noqa: B010 - mypy forbids a plain assignment
+    return raise_failed
+
+
+def _check(context: SparkContext, java: Any, output: Path) -> None:
+    written = next((Path(place) for place, *found in os.walk(output) if _is_written(*found)), None)
+    if written is None:
+        return
+    # Neither `.` nor `_` first: Spark does not read such files.
+    with tempfile.NamedTemporaryFile(dir=output, prefix="nimbus-probe-") as probe:
+        Path(probe.name).chmod(0o644)
+        try:
+            tasks = min(_TASKS_FOR_EACH_CORE * context.defaultParallelism, _MAX_TASKS)
+            probe.write(b"1\n" * tasks)
+            probe.flush()
+            counting = java.textFile(f"file://{_as_glob(probe.name)}", tasks).countAsync()
+            jvm: Any = context._jvm
+            if counting.get(_PATIENCE_S, jvm.java.util.concurrent.TimeUnit.SECONDS) == tasks:
+                return
+            why = "executors see an older state of that folder"
+        except (Py4JError, OSError) as exc:
+            unseen = Path(probe.name).name in str(exc)
+            why = "executors do not see that folder" if unseen else f"executors could not be asked: {exc}"
+    raise OutputNotSharedError(written, why)
+
+
+def _is_written(folders: Iterable[str], names: Iterable[str]) -> bool:
+    return not _SIGNS.isdisjoint((*folders, *names))
+
+
+def _as_glob(path: str) -> str:
+    """A path as Hadoop's pattern for it alone."""
+    return re.sub(r"[*?\[\]{}\\,]", r"{\\\g<0>}", path)
