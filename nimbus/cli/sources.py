@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from nimbus.cli.exits import CliError, Exit
@@ -23,8 +23,8 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
     Raises:
         NimbusError: the definition is not valid; with file, line and key.
         BlobSyncError: a pattern matches nothing, or a file may not be published.
-        CliError: there is no definition, it is older than the Python file that generates it, or a task's
-            script is not among the files.
+        CliError: there is no definition, it is older than the Python file that generates it, a task's
+            script is not among the files, or two wheels are of one package.
     """
     from blobsync import collect
     from nimbus.definition import read_definition
@@ -50,7 +50,20 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
             code="script_missing",
             exit_code=Exit.USAGE,
         )
+    _check_wheels(place, [PurePosixPath(item.path) for item in files if item.path.endswith(".whl")])
     return spec, files
+
+
+def _check_wheels(place: Path, wheels: list[PurePosixPath]) -> None:
+    from nimbus.worker.wheel_tags import same_package
+
+    if same := same_package(wheels):
+        raise CliError(
+            f"{place}: {same[0]} and {same[1]} are wheels of one package, and a task can import only one. "
+            "Delete one, or name the other alone in `dependencies`.",
+            code="package_twice",
+            exit_code=Exit.USAGE,
+        )
 
 
 def _check_made(place: Path) -> None:

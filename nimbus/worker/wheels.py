@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.files import sync_folder
-from nimbus.worker.wheel_tags import why_not_here
+from nimbus.worker.wheel_tags import same_package, why_not_here
 
 MAX_TOTAL_BYTES = 4 << 30
 MAX_MEMBERS = 200_000
@@ -36,8 +36,15 @@ class BadWheelError(NimbusError):
 
 
 def find_wheels(release_root: Path) -> tuple[Path, ...]:
-    """The wheels of a release, ordered by path."""
-    return tuple(sorted(path for path in release_root.rglob("*.whl") if path.is_file()))
+    """The wheels of a release, ordered by path.
+
+    Raises:
+        BadWheelError: two are of one package, so the first would hide the second.
+    """
+    wheels = tuple(sorted(path for path in release_root.rglob("*.whl") if path.is_file()))
+    if same := same_package(wheels):
+        raise BadWheelError(same[1], f"is of the same package as {same[0].name}")
+    return wheels
 
 
 def unpack_wheel(wheel: Path, root: Path, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> Path:

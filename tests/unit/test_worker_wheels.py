@@ -163,8 +163,22 @@ def test_wheel_whose_version_is_none_is_refused_with_what_is_wrong() -> None:
 
 
 def test_wheels_of_a_release_are_found_anywhere_in_it(tmp_path: Path) -> None:
-    for place in ("b", "a/deep"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / GOOD).touch()
+    wheels = (tmp_path / "a/deep" / GOOD, tmp_path / "b" / "other-2.0-py3-none-any.whl")
+    for wheel in wheels:
+        wheel.parent.mkdir(parents=True)
+        wheel.touch()
 
-    assert find_wheels(tmp_path) == (tmp_path / "a/deep" / GOOD, tmp_path / "b" / GOOD)
+    assert find_wheels(tmp_path) == wheels
+
+
+@pytest.mark.parametrize(
+    "second", ["Some_Package-2.0-py3-none-any.whl", "some.package-1.0-1-py3-none-any.whl"]
+)
+def test_release_with_two_wheels_of_one_package_is_refused(tmp_path: Path, second: str) -> None:
+    (tmp_path / "lib").mkdir()
+    first = tmp_path / "lib" / "some_package-1.0-py3-none-any.whl"
+    for wheel in (first, tmp_path / second):
+        wheel.touch()
+
+    with pytest.raises(BadWheelError, match=r"of the same package as (?i:some.package)"):
+        find_wheels(tmp_path)
