@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from nimbus.domain.errors import NimbusError
 from nimbus.worker.files import sync_folder
@@ -31,7 +31,7 @@ class BadWheelError(NimbusError):
 
     code = "bad_wheel"
 
-    def __init__(self, wheel: Path, why: str) -> None:
+    def __init__(self, wheel: PurePath, why: str) -> None:
         super().__init__(f"wheel {wheel.name} {why}. Publish a release without it or with a good one.")
 
 
