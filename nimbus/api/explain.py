@@ -14,6 +14,7 @@ from functools import partial
 from nimbus.api.explain_admission import why_not_admitted
 from nimbus.api.explain_aside import why_aside
 from nimbus.api.explain_children import NO_LEADER, why_children
+from nimbus.api.explain_circle import circle_of, circle_through
 from nimbus.api.explain_queue import QueueView, why_queued
 from nimbus.api.explain_waits import how_settled, why_it_waits
 from nimbus.domain.admission import Capacity
@@ -57,7 +58,7 @@ def why_run(run: Run, around: Surroundings) -> str | None:
         return _paused(run, run.paused)
     if run.state is not RunState.QUEUED or around.queue is None:
         return None
-    return why_queued(run, around.queue(run), around.leader)
+    return why_queued(run, around.queue(run), around.leader, circle_of(run, around))
 
 
 def _paused(run: Run, paused: Paused) -> str:
@@ -130,7 +131,8 @@ def _waiting(run: Run, task: TaskRun, around: Surroundings) -> str:
         cause = f" after attempt {last.number}: {_how_ended(last)}" if last and last.outcome else ""
         return f"tried again at {task.retry_at:%Y-%m-%d %H:%M:%SZ}{cause}"
     if not task.spec.kind.uses_worker:
-        return why_it_waits(run, task, around.looks(), around.upstream, around.now)
+        told = why_it_waits(run, task, around.looks(), around.upstream, around.now)
+        return told + circle_through(run, task, around)
     start = not_before(run, task)
     if start is not None and start > around.now:
         return f"starts at {start:%Y-%m-%d %H:%M:%SZ} at the earliest: start_after"

@@ -17,6 +17,7 @@ from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.leader_report import SetAside
 from nimbus.domain.pipeline import Schedule
+from nimbus.domain.places import in_cluster, in_pipeline
 from nimbus.domain.run import RunState
 from nimbus.domain.skipped import Skips
 
@@ -154,7 +155,7 @@ def _live(own: list[LiveRun], view: PipelineView) -> Iterator[ReasonModel]:
 
 def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str | None:
     """The limit that prevents another run; None: there is room."""
-    under_way = [run for run in own if run.state is not RunState.QUEUED]
+    under_way = [run for run in own if in_pipeline(run)]
     concurrency = record.profile.concurrency
     if concurrency is not None and len(under_way) >= concurrency.limit:
         return (
@@ -163,7 +164,7 @@ def _full(record: PipelineRecord, own: list[LiveRun], queue: QueueView) -> str |
         )
     if queue.max_running is None:
         return None
-    counted = [run for run in queue.live if run.state is not RunState.QUEUED and run.parent is None]
+    counted = [run for run in queue.live if in_cluster(run)]
     if len(counted) < queue.max_running:
         return None
     return (

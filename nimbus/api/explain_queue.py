@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Protocol
 
+from nimbus.domain.places import in_cluster, in_pipeline
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_rank import TURN, Ranked, run_rank
 
@@ -33,25 +34,28 @@ class QueueView:
     """`runs.max_running`."""
 
 
-def why_queued(run: Run, view: QueueView, leader: str | None) -> str:
-    """Explain a queued run: its place, what it waits for, and the limit."""
+def why_queued(run: Run, view: QueueView, leader: str | None, circle: str = "") -> str:
+    """Explain a queued run: its place, what it waits for, and the limit.
+
+    `circle`: why the runs that it waits for wait for it, if they do.
+    """
     if leader is None:
         return "no scheduler leads at the moment; it starts when one does and there is room"
     own = [other for other in view.live if other.pipeline == run.pipeline]
-    under_way = _under_way(own)
-    if view.limit is not None and len(under_way) >= view.limit:
-        return _sentence(
-            run, own, under_way, f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}"
-        )
+    if holders := holders_of(run, view):
+        of = f"of pipeline {run.pipeline}: concurrency.limit is {view.limit}{circle}"
+        return _sentence(run, own, holders, of)
     counted = [other for other in view.live if other.parent is None]  # child runs need no room of their own
-    under_way = _under_way(counted)
+    under_way = [other for other in counted if in_cluster(other)]
     if run.parent is None and view.max_running is not None and len(under_way) >= view.max_running:
         return _sentence(run, counted, under_way, f"of the cluster: runs.max_running is {view.max_running}")
     return "there is room: the leader starts it next"
 
 
-def _under_way(runs: Collection[LiveRun]) -> list[LiveRun]:
-    return [run for run in runs if run.state is not RunState.QUEUED]
+def holders_of(run: Run, view: QueueView) -> list[LiveRun]:
+    """The runs that fill `concurrency.limit`, if a queued run waits for one of their places."""
+    held = [other for other in view.live if other.pipeline == run.pipeline and in_pipeline(other)]
+    return [] if in_pipeline(run) or view.limit is None or len(held) < view.limit else held
 
 
 def _sentence(run: Run, among: Collection[LiveRun], under_way: list[LiveRun], limit: str) -> str:

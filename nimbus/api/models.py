@@ -143,6 +143,8 @@ class StatusModel(Model):
     runs: dict[str, int]
     runs_max_running: int | None
     """`runs.max_running` of the scheduler that answers; null: any number."""
+    runs_counted: int
+    """Runs that count for `runs_max_running`: no child runs, and none that only wait."""
     commands_waiting: int
     quarantined: Mapping[str, str]
     set_aside: list[SetAsideModel]

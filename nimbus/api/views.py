@@ -32,6 +32,7 @@ from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.commands import QueuedCommand
 from nimbus.domain.ids import AttemptId, InvalidNameError, TaskName, WorkerId
 from nimbus.domain.pipeline import PipelineSpec
+from nimbus.domain.places import in_cluster
 from nimbus.domain.refusals import Refusals
 from nimbus.domain.run import ListedRun, Run
 from nimbus.domain.schedulers import SchedulerInfo, leader_report
@@ -160,6 +161,7 @@ def status_model(
         pipelines=dict(Counter(record.state.value for record in pipelines)),
         runs=dict(Counter(run.state.value for run in runs)),
         runs_max_running=max_running,
+        runs_counted=sum(not run.state.is_final and in_cluster(run) for run in runs),
         commands_waiting=len(commands),
         quarantined=quarantined(schedulers),
         set_aside=[SetAsideModel.model_validate(one) for one in report.set_aside],

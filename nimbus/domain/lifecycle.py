@@ -17,7 +17,7 @@ from nimbus.domain.growth import brief, with_attempt
 from nimbus.domain.ids import AttemptId, TaskName, WorkerId
 from nimbus.domain.needs import clean_up, conclude
 from nimbus.domain.pipeline import FailureStrategy
-from nimbus.domain.run import Run, RunState
+from nimbus.domain.run import Places, Run, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import End
 from nimbus.domain.spark_application import application_id
@@ -180,11 +180,13 @@ def _after_end(run: Run, task: TaskRun, closed: Attempt, max_mishaps: int, now: 
 
 def queued(run: Run) -> Run:
     """A new run, queued until there is room for it."""
-    return replace(run, state=RunState.QUEUED, started_at=None, deadline=None)
+    return replace(run, state=RunState.QUEUED, started_at=None, deadline=None, holds=Places.NONE)
 
 
 def started(run: Run, now: datetime) -> Run:
-    """Start a run: its timeout counts from here."""
+    """Start a run: its timeout counts from here. One that had started before it was queued goes on."""
+    if run.started_at is not None and run.state is RunState.QUEUED:
+        return replace(run, state=RunState.RUNNING)
     deadline = None if run.timeout is None else now + run.timeout
     return replace(run, state=RunState.RUNNING, started_at=now, deadline=deadline)
 

@@ -116,7 +116,7 @@ def events(
 
 def _has_started(run: Run) -> bool:
     """True also for a run that was stopped in the queue, so that every run has a START event."""
-    return run.state is not RunState.QUEUED
+    return run.state is not RunState.QUEUED or run.started_at is not None
 
 
 def _of_task(

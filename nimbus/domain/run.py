@@ -44,6 +44,16 @@ class RunState(StrEnum):
         return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
+class Places(StrEnum):
+    """The limits that a run counts for: see `nimbus.domain.places`."""
+
+    NONE = "none"
+    PIPELINE = "pipeline"
+    """`concurrency.limit` of its pipeline."""
+    ALL = "all"
+    """`concurrency.limit`, and `runs.max_running` if the run has no parent."""
+
+
 class RunCause(StrEnum):
     """Why a run exists."""
 
@@ -79,6 +89,7 @@ class ListedRun:
     finished_at: datetime | None = None
     selected: str = ""
     """Not empty: the run executes only some tasks, and may reuse others of an earlier run."""
+    holds: Places = Places.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +150,8 @@ class RunHeader:
     """Set: a queued run does not start, and no task begins, until it is resumed. Not in layout 1."""
     backfill: BackfillId | None = None
     """The backfill that the run belongs to."""
+    holds: Places = Places.ALL
+    """The limits that it counts for now. Of no meaning for a final run. Not in layout 1."""
     layout: int = 1
     """Layout of its record in ZooKeeper, which never changes. 1: one node; 2: see `nimbus.run_record`."""
 
@@ -187,6 +200,7 @@ class Run(RunHeader):
             started_at=self.started_at,
             finished_at=self.finished_at,
             selected=self.selected,
+            holds=self.holds,
         )
 
     def open_attempts(self) -> tuple[AttemptId, ...]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.run import Places, RunCause, RunState
 
 TURN = 10
 """If runs of backfills wait, every tenth started run is one of them, so that others cannot starve them."""
@@ -34,6 +34,8 @@ class Ranked(Protocol):
     def parent(self) -> object | None: ...  # noqa: D102
     @property
     def backfill(self) -> object | None: ...  # noqa: D102
+    @property
+    def holds(self) -> Places: ...  # noqa: D102
 
 
 def run_rank(run: Ranked) -> RunRank:

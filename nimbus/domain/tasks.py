@@ -61,6 +61,11 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
         return self._plan
 
     @property
+    def has_waits(self) -> bool:
+        """True when some tasks are waits or approvals."""
+        return self._plan.has_waits
+
+    @property
     def pages(self) -> tuple[Page, ...]:
         """All pages. An unchanged page is the same object in two versions."""
         return self._pages
@@ -128,9 +133,10 @@ class Tasks(Mapping[TaskName, "TaskRun"]):
 class _Plan:
     """The part of a run's tasks that never changes."""
 
-    __slots__ = ("__weakref__", "_graph", "dependents", "places")
+    __slots__ = ("__weakref__", "_graph", "dependents", "has_waits", "places")
 
     def __init__(self, tasks: tuple[TaskRun, ...]) -> None:
+        self.has_waits = not all(task.spec.kind.uses_worker for task in tasks)
         edges = tuple([(task.spec.name, task.spec.needs) for task in tasks])
         self._graph = _graphs.get(edges) or _graphs.setdefault(edges, _Graph(edges))
         self.places = self._graph.places

@@ -93,6 +93,17 @@ def _may_count(run: RunHeader) -> bool:
     return run.data_interval is not None and run.parent is None
 
 
+def awaits(wait: PipelineWait, run: RunHeader, other: RunHeader) -> bool:
+    """True when the success of another live run could meet a part of a wait."""
+    if run.data_interval is None or other.data_interval is None or not _may_count(other):
+        return False
+    if upstream_of(wait, run) != other.pipeline or other.id == run.id:
+        return False
+    if wait.is_self:
+        return other.data_interval.end <= run.data_interval.start
+    return _overlap(wanted(wait, run.data_interval, ZoneInfo(run.timezone or "UTC")), other.data_interval)
+
+
 def gaps(wanted: DataInterval, covered: Iterable[DataInterval]) -> tuple[DataInterval, ...]:
     """The parts of an interval that no `covered` interval covers, in order."""
     found = []

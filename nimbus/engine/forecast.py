@@ -19,7 +19,7 @@ from nimbus.definition.cron import fires_after
 from nimbus.domain.concurrency import Concurrency, WhenFull
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.pipeline import Priority, Schedule
-from nimbus.domain.run import RunCause, RunState
+from nimbus.domain.run import Places, RunCause, RunState
 from nimbus.engine.run_queue import RunQueue
 
 _Fire = tuple[datetime, PipelineName]
@@ -76,6 +76,11 @@ class _Run:
     cause: RunCause = RunCause.SCHEDULE
     parent: None = None
     backfill: None = None
+
+    @property
+    def holds(self) -> Places:
+        """A prediction knows nothing of waits."""
+        return Places.NONE if self.state is RunState.QUEUED else Places.ALL
 
 
 def forecast(

@@ -1,4 +1,4 @@
-"""Runs under way and queued runs, and which queued run starts next."""
+"""Places that runs hold, queued runs, and which queued run starts next."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nimbus.domain.ids import PipelineName, RunId
-from nimbus.domain.run import RunState
+from nimbus.domain.places import in_cluster, in_pipeline
+from nimbus.domain.run import Places, RunState
 from nimbus.domain.run_rank import TURN, Ranked, RunRank, run_rank
 
 
 class _Line(NamedTuple):
-    """Key of a line. Child runs have their own line, which runs that wait for room do not block."""
+    """Key of a line: runs that wait for the same places."""
 
     pipeline: PipelineName
     is_child: bool
+    """Child runs need no place in the cluster's limit, because their parents have one."""
+    needs: Places = Places.ALL
+    holds: Places = Places.NONE
 
 
 class RunQueue:
@@ -30,9 +34,10 @@ class RunQueue:
         self._limit_of = limit_of
         """Limit of a pipeline's runs under way; 0: no run starts now."""
         self._max_running = max_running
-        self._under_way: dict[RunId, PipelineName] = {}
-        self._children: set[RunId] = set()
-        """Child runs under way. They do not count in the cluster's limit, because their parents do."""
+        self._holds: dict[RunId, PipelineName] = {}
+        """Runs that count for the limit of their pipeline."""
+        self._in_cluster: set[RunId] = set()
+        """Runs that count for the cluster's limit."""
         self._running: defaultdict[PipelineName, int] = defaultdict(int)
         self._ranks: dict[RunId, tuple[_Line, RunRank]] = {}
         self._lines: dict[_Line, list[RunRank]] = {}
@@ -44,23 +49,35 @@ class RunQueue:
         self._closed = True
         """True while no queued run can start, until a run or a limit changes."""
 
-    def put(self, run: Ranked) -> None:
-        """Add or update a run that is not final."""
+    def put(self, run: Ranked, needs: Places = Places.ALL, *, may_start: bool = True) -> None:
+        """Add or update a run that is not final.
+
+        Args:
+            run: The run.
+            needs: The places that it needs to go on.
+            may_start: False: if it is queued, it does not start now.
+        """
         waited = run.id in self._ranks
         self.discard(run.id)
+        self._take_places(run)
         if run.state is not RunState.QUEUED:
-            self._under_way[run.id] = run.pipeline
-            self._running[run.pipeline] += 1
-            if run.parent is not None:
-                self._children.add(run.id)
             if waited and run.parent is None:
                 self._count_start(run)
             return
-        rank, line = run_rank(run), _Line(run.pipeline, run.parent is not None)
+        if not may_start:
+            return
+        rank, line = run_rank(run), _Line(run.pipeline, run.parent is not None, needs, run.holds)
         self._ranks[run.id] = line, rank
         insort(self._lines.setdefault(line, []), rank)
         if run.backfill is not None:
             insort(self._backfills.setdefault(line, []), rank)
+
+    def _take_places(self, run: Ranked) -> None:
+        if in_pipeline(run):
+            self._holds[run.id] = run.pipeline
+            self._running[run.pipeline] += 1
+        if in_cluster(run):
+            self._in_cluster.add(run.id)
 
     def _count_start(self, run: Ranked) -> None:
         for whose in (_Line(run.pipeline, is_child=False), None):
@@ -68,13 +85,17 @@ class RunQueue:
 
     def discard(self, run: RunId) -> None:
         """Remove a run, if it is there."""
+        self.withdraw(run)
         self._closed = False
-        self._children.discard(run)
-        pipeline = self._under_way.pop(run, None)
+        self._in_cluster.discard(run)
+        pipeline = self._holds.pop(run, None)
         if pipeline is not None:
             self._running[pipeline] -= 1
             if not self._running[pipeline]:
                 del self._running[pipeline]
+
+    def withdraw(self, run: RunId) -> None:
+        """Keep a queued run from starting. It keeps its places."""
         if run in self._ranks:
             key, rank = self._ranks.pop(run)
             _take_out(self._lines, key, rank)
@@ -82,19 +103,28 @@ class RunQueue:
             if key not in self._lines:
                 self._since.pop(key, None)
 
-    def has_room(self, pipeline: PipelineName, *, is_child: bool = False) -> bool:
-        """True when one more run of a pipeline may be under way."""
-        counted = len(self._under_way) - len(self._children)
-        if not is_child and self._max_running is not None and counted >= self._max_running:
+    def has_room(
+        self,
+        pipeline: PipelineName,
+        *,
+        is_child: bool = False,
+        needs: Places = Places.ALL,
+        holds: Places = Places.NONE,
+    ) -> bool:
+        """True when a run of a pipeline that holds some places can have all that it needs."""
+        lacks_cluster = needs is Places.ALL and holds is not Places.ALL and not is_child
+        if lacks_cluster and self._max_running is not None and len(self._in_cluster) >= self._max_running:
             return False
         limit = self._limit_of(pipeline)
-        return limit is None or self._running.get(pipeline, 0) < limit
+        if holds is not Places.NONE or limit is None:
+            return True
+        return limit > 0 if needs is Places.NONE else self._running.get(pipeline, 0) < limit
 
     def first(self) -> RunId | None:
         """The queued run that starts next; None: no run has room."""
         if self._closed:
             return None
-        open_to = [line for line in self._lines if self.has_room(line.pipeline, is_child=line.is_child)]
+        open_to = [line for line in self._lines if self._is_open(line)]
         self._closed = not open_to
         if self._since[None] >= TURN - 1:
             turns = [self._backfills[line][0] for line in open_to if line in self._backfills]
@@ -102,6 +132,9 @@ class RunQueue:
                 return min(turns)[-1]
         heads = [(self._lines[line][0], self._head(line)) for line in open_to]
         return min(heads)[1] if heads else None
+
+    def _is_open(self, line: _Line) -> bool:
+        return self.has_room(line.pipeline, is_child=line.is_child, needs=line.needs, holds=line.holds)
 
     def _head(self, line: _Line) -> RunId:
         """The run of a line that starts next: its first, or, at a backfill's turn, its first backfill run."""

@@ -12,6 +12,7 @@ from nimbus.definition.cron import next_fire
 from nimbus.domain.backfill import Backfill, BackfillState
 from nimbus.domain.catalog import PipelineRecord, PipelineState
 from nimbus.domain.counted import counted
+from nimbus.domain.places import in_pipeline
 from nimbus.domain.run import ListedRun, RunState
 from nimbus.engine.rules.schedules import MOST_AT_ONCE, caught_up
 
@@ -51,10 +52,10 @@ def foresee(
 
 def _start(record: PipelineRecord, live: Sequence[ListedRun], status: StatusModel) -> Iterator[str]:
     yield f"One run of release {(record.release or '')[:12]}, with {counted(record.profile.tasks, 'task')}."
-    limit, under_way = record.profile.concurrency, sum(run.state is not RunState.QUEUED for run in live)
+    limit, under_way = record.profile.concurrency, sum(map(in_pipeline, live))
     if limit is not None and under_way >= limit.limit:
         yield f"Runs under way: {under_way} of at most {limit.limit}. It is queued until one ends."
-    of_all = sum(status.runs.get(state, 0) for state in ("running", "stopping"))
+    of_all = status.runs_counted
     if status.runs_max_running is not None and of_all >= status.runs_max_running:
         yield f"Runs of all pipelines under way: {of_all}, as many as may be. It is queued until one ends."
     free = max(0, status.slots - status.slots_busy)

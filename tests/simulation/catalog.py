@@ -178,6 +178,7 @@ ASKING = PipelineSpec(
 )
 AFTER = PipelineSpec(
     name=PipelineName("after"),
+    concurrency=Concurrency(limit=1),
     schedule=_every(4, CatchUp.ALL, timedelta(minutes=8)),
     failure_strategy=FailureStrategy.CONTINUE,
     tasks=(
@@ -217,7 +218,7 @@ RELEASES = {ReleaseOf(spec.name, digest): spec for spec in SPECS for digest in (
 for _digest, _when_full in ((FIRST, WhenFull.REPLACE), (SECOND, WhenFull.SKIP)):
     _full = Concurrency(limit=NARROW_LIMIT, when_full=_when_full)
     RELEASES[ReleaseOf(NARROW.name, _digest)] = replace(NARROW, concurrency=_full)
-MAX_RUNNING = 6
+MAX_RUNNING = 3
 POOLS = {"p": 2, "q": 1}
 
 

@@ -14,7 +14,7 @@ from nimbus.domain.child_runs import is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.earliest import not_before
 from nimbus.domain.ids import AttemptId, CommandId
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Places, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.waits import Look, looks_of
 from nimbus.engine.agenda import (
@@ -41,7 +41,7 @@ from nimbus.engine.state import State
 from nimbus.ports import DefinitionNotHereError
 from nimbus.templates.answers import TemplateHelperError
 from tests.pool_holders import pool_holders
-from tests.simulation import explained
+from tests.simulation import explained, places
 from tests.simulation.catalog import TARGET
 from tests.simulation.laws import Law, hold
 
@@ -161,7 +161,15 @@ def check_indexes(state: State) -> None:
     queued = {run.id for run in state.runs.values() if run.state is RunState.QUEUED}
     waiting = {key for key in queued if state.runs[key].paused is None}
     hold(Law.INDEXES, state.queue._ranks.keys() == waiting, "queued:", waiting)
-    hold(Law.INDEXES, state.queue._under_way.keys() == state.runs.keys() - queued, "under way")
+    for run in state.runs.values():
+        if about_run(run.id) in state.set_aside:
+            continue
+        held = (run.holds is not Places.NONE, run.holds is Places.ALL and run.parent is None)
+        hold(Law.INDEXES, held == (places.in_pipeline(run), places.in_cluster(run)), run.id, run.holds)
+        hold(Law.INDEXES, held[0] == (run.id in state.queue._holds), run.id, "in its pipeline")
+        hold(Law.INDEXES, held[1] == (run.id in state.queue._in_cluster), run.id, "in the cluster")
+        late = places.is_overdue(run, state.runs.values(), state.pipelines)
+        hold(Law.RUNS_WHEN_IT_CAN, not late, run.id, "is queued")
 
 
 def _check_silence(state: State) -> None:

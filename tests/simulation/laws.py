@@ -29,6 +29,7 @@ class Law(Enum):
     CONCURRENCY = (
         "no pipeline, and not the cluster, has more runs under way than its limit, and queues keep order"
     )
+    RUNS_WHEN_IT_CAN = "no run is queued while each limit leaves it room, and runs that only wait fill none"
     RERUN = "a rerun begins when its run has ended, and reuses only what succeeded"
     PAUSED = "a paused run begins nothing, and stays paused until it is resumed or ends"
     PARALLEL_TASKS = "no run has more open attempts than its limit"

@@ -20,6 +20,7 @@ from nimbus.domain.run import Run, RunState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from nimbus.domain.waits import Look, looks_of
+from tests.simulation import places
 from tests.simulation.catalog import MAX_RUNNING
 from tests.simulation.laws import Law, hold
 
@@ -43,7 +44,8 @@ class RunLaws:
         """When a leader last found the data that tasks wait for."""
         self._created_s: dict[RunId, float] = {}
         self.queued: set[RunId] = set()
-        """All runs that ever existed."""
+        self.queued_again: set[RunId] = set()
+        """Runs that waited without a place, and were queued when they needed one."""
 
     def written(
         self,
@@ -69,8 +71,7 @@ class RunLaws:
                 for was, task in run.tasks.changes_since(before.tasks):
                     if task.open_attempt is not None and (was is None or was.open_attempt is None):
                         self._pools_hold(task)
-                if (before.state, run.state) == (RunState.QUEUED, RunState.RUNNING):
-                    self._started(run, pipelines)
+                self._places_fit(before, run, pipelines)
             case w.RemoveRun(run_id):
                 run = self.live.pop(run_id)
                 kept = self._world.storage.history.get(run_id)
@@ -112,14 +113,29 @@ class RunLaws:
         for pool in opened.spec.pools:
             hold(Law.POOLS, used[pool] <= sizes.get(pool, 0), pool, used[pool], "of", sizes)
 
-    def _started(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
+    def _places_fit(self, before: Run, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
+        if (before.state, run.state) == (RunState.QUEUED, RunState.RUNNING):
+            self._started(run, pipelines, before)
+        elif before.state is RunState.RUNNING and run.state is RunState.QUEUED:
+            self.queued_again.add(run.id)
+        elif places.in_cluster(run) > places.in_cluster(before):
+            self._fits(run, pipelines)
+
+    def _fits(self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord]) -> None:
+        """Check the limits with a run that has just taken a place."""
         live = [other for other in self.live.values() if not other.state.is_final]
-        under_way = [other for other in live if other.state is not RunState.QUEUED]
-        counted = sum(other.parent is None for other in under_way)
+        counted = sum(map(places.in_cluster, live))
         hold(Law.CONCURRENCY, run.layout == 1 or counted <= MAX_RUNNING, run.id, counted)
         concurrency = pipelines[run.pipeline].profile.concurrency
-        own = sum(other.pipeline == run.pipeline for other in under_way)
+        own = sum(places.in_pipeline(other) for other in live if other.pipeline == run.pipeline)
         hold(Law.CONCURRENCY, concurrency is None or own <= concurrency.limit, run.id, "is one of", own)
+
+    def _started(
+        self, run: Run, pipelines: Mapping[PipelineName, PipelineRecord], before: Run | None = None
+    ) -> None:
+        self._fits(run, pipelines)
+        live = [other for other in self.live.values() if not other.state.is_final]
+        wants = places.can_work(run), places.in_pipeline(before or run)
         overtaken = [
             other.id
             for other in live
@@ -128,6 +144,7 @@ class RunLaws:
             and other.paused is None
             and (other.parent is None) is (run.parent is None)
             and run_rank(other) < run_rank(run)
+            and (places.can_work(other), places.in_pipeline(other)) == wants
             and (run.backfill is None or other.backfill is not None)  # it may be next
         ]
         hold(Law.CONCURRENCY, not overtaken, run.id, "starts before", overtaken)
@@ -136,7 +153,8 @@ class RunLaws:
     def _moved(self, before: Run, after: Run) -> None:
         hold(Law.FINAL_IS_FINAL, not before.state.is_final, after.id, before.state, "->", after.state)
         back = before.state.is_ending and not after.state.is_ending
-        back |= before.state is RunState.RUNNING and after.state is RunState.QUEUED
+        if before.state is RunState.RUNNING and after.state is RunState.QUEUED:
+            back |= places.is_busy(before) or not places.can_work(after)
         hold(Law.FINAL_IS_FINAL, not back, after.id, "goes on after it was stopped")
         most, open_now = after.max_parallel_tasks, len(after.open_attempts())
         hold(Law.PARALLEL_TASKS, most is None or open_now <= most, after.id, open_now, "of", most)

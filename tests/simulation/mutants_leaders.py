@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
+from nimbus.domain import places, upstream
 from nimbus.domain import terms as records_of_terms
-from nimbus.domain import upstream
 from nimbus.domain import writes as w
-from nimbus.domain.run import RunState
+from nimbus.domain.run import Places, RunState
 from nimbus.domain.skipped import Skips
 from nimbus.engine import reign
 from nimbus.engine.agenda import Instant
@@ -19,9 +19,9 @@ from nimbus.engine.decision import Decision, Nothing, ResignLeadership
 from nimbus.engine.looks import Looks
 from nimbus.engine.pools import PoolUse
 from nimbus.engine.reign import Reign
-from nimbus.engine.rules import abdication, archive, commands, schedules, terms
+from nimbus.engine.rules import abdication, archive, commands, concurrency, schedules, terms
 from nimbus.engine.run_queue import RunQueue
-from nimbus.engine.state import State
+from nimbus.engine.state import State, runs
 from nimbus.ports import Pruned, SlotTakenError, StaleStateError
 from tests.simulation.mutant import mutant, replaced
 
@@ -358,13 +358,41 @@ def limit_counts_running_runs_alone() -> Iterator[None]:
     """DS 17531: a run that is being stopped still writes, and the next one starts at the same time."""
     original = RunQueue.put
 
-    def put(self: Any, run: Any) -> None:
+    def put(self: Any, run: Any, *needs: Any, **how: Any) -> None:
         if run.state is RunState.STOPPING:
             self.discard(run.id)
         else:
-            original(self, run)
+            original(self, run, *needs, **how)
 
     with replaced(RunQueue, put=put):
+        yield
+
+
+@mutant
+def runs_that_only_wait_hold_places() -> Iterator[None]:
+    """Sensors fill all places, and what they wait for never runs."""
+
+    def all_places(_run: Any) -> Places:
+        return Places.ALL
+
+    with replaced(concurrency, needed=all_places), replaced(runs, needed=all_places):
+        yield
+
+
+@mutant
+def wait_that_ends_takes_a_place_that_is_not_there() -> Iterator[None]:
+    """The run goes on at once, and the limit is exceeded."""
+
+    def with_places(_state: Any, decision: Decision) -> Decision:
+        changed = (
+            replace(one, run=replace(one.run, holds=places.needed(one.run)))
+            if isinstance(one, w.PutRun) and one.run.state is RunState.RUNNING
+            else one
+            for one in decision.writes
+        )
+        return replace(decision, writes=tuple(changed))
+
+    with replaced(concurrency, with_places=with_places):
         yield
 
 

@@ -26,7 +26,7 @@ from nimbus.domain.pipeline import (
     TaskSpec,
 )
 from nimbus.domain.refusals import Refusals
-from nimbus.domain.run import Paused, Run, RunCause, RunState
+from nimbus.domain.run import Paused, Places, Run, RunCause, RunState
 from nimbus.domain.settlement import Settlement
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome, Reused, TaskRun, TaskState
@@ -404,7 +404,7 @@ def _queue(*others: Run, limit: int | None = 1, max_running: int | None = None) 
 
 
 FIRST = _run(id=RunId("first"))
-QUEUED = _run(state=RunState.QUEUED, created_at=NOW + timedelta(minutes=2))
+QUEUED = _run(state=RunState.QUEUED, holds=Places.NONE, created_at=NOW + timedelta(minutes=2))
 AHEAD = replace(QUEUED, id=RunId("ahead"), created_at=NOW + timedelta(minutes=1))
 BEHIND = replace(QUEUED, id=RunId("behind"), created_at=NOW + timedelta(minutes=3))
 ELSEWHERE = _run(id=RunId("elsewhere"), pipeline=PipelineName("q"))

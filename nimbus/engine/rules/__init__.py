@@ -32,6 +32,7 @@ from nimbus.engine.rules.ended import ended_runs
 from nimbus.engine.state import State
 
 _BEFORE_TASKS: tuple[Kind, ...] = (
+    "wait",
     "command",
     "pipeline",
     "child",
@@ -58,7 +59,7 @@ def next_subject(state: State) -> Subject | None:
     if urgent is not None or not state.census_taken:
         return urgent
     return (
-        agenda.first("run", "wait")
+        agenda.first("run")
         or state.next_queued()
         or agenda.first(*_BEFORE_TASKS)
         or state.next_ready()
@@ -71,6 +72,7 @@ def ask(state: State, subject: Subject, now: Instant) -> Answer:
     answer = _asked(state, subject, now)
     if not isinstance(answer, Decision):
         return answer
+    answer = concurrency.with_places(state, answer)
     if ended := ended_runs(answer.writes):
         answer = backfills.noted(state, intervals.noted(state, answer, ended, now), ended)
     return raised.with_alerts(state, answer, now.wall)

@@ -106,7 +106,7 @@ def _cancelled(state: State, backfill: Backfill, reason: str, now: datetime) -> 
     stops = tuple(
         PutRun(lifecycle.stop(run, verdict=RunState.STOPPED, reason=why, now=now), run)
         for run in runs
-        if run.state is RunState.QUEUED
+        if run.state is RunState.QUEUED and run.started_at is None
     )
     over = backfill.over(BackfillState.CANCELLED, reason, now)
     record = state.pipelines.get(backfill.pipeline)

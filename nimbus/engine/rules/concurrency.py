@@ -1,14 +1,16 @@
-"""Queued runs, and scheduled runs whose pipeline has no room."""
+"""Queued runs, places of runs, and scheduled runs whose pipeline has no room."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from nimbus.domain import lifecycle
 from nimbus.domain.catalog import PipelineRecord
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import RunId
-from nimbus.domain.run import Run, RunCause, RunState
+from nimbus.domain.places import needed
+from nimbus.domain.run import Places, Run, RunCause, RunState
 from nimbus.domain.run_rank import run_rank
 from nimbus.domain.writes import PutRun
 from nimbus.engine.decision import Answer, Decision, Nothing
@@ -18,7 +20,7 @@ from nimbus.engine.state import State
 def start_queued(state: State, run_id: RunId, now: datetime) -> Answer:
     """Start the most urgent queued run that there is room for."""
     run = state.runs[run_id]
-    if not state.queue.has_room(run.pipeline, is_child=run.parent is not None):
+    if not _has_room(state, run, run.holds):
         return Nothing()  # an ended run or a changed limit reopens the queue
     return Decision(
         name="queued_run_started",
@@ -34,9 +36,35 @@ def queued_if_full(state: State, run: Run) -> Run:
     """
     if run.state.is_final or state.schema == 1:
         return run
-    if state.queue.has_room(run.pipeline, is_child=run.parent is not None):
-        return run
+    if _has_room(state, run, Places.NONE):
+        return replace(run, holds=needed(run))
     return lifecycle.queued(run)
+
+
+def with_places(state: State, decision: Decision) -> Decision:
+    """A decision whose changed runs hold the places that they need from then on.
+
+    A run that only waited, and goes on, needs a place. If there is none, it is queued again.
+    """
+    writes = tuple(_placed(state, one) if isinstance(one, PutRun) else one for one in decision.writes)
+    return decision if writes == decision.writes else replace(decision, writes=writes)
+
+
+def _placed(state: State, write: PutRun) -> PutRun:
+    run, before = write.run, write.before
+    if run.state is RunState.QUEUED or run.state.is_final:
+        return write
+    needs = needed(run)
+    if needs is run.holds:
+        return write
+    if before.state is RunState.RUNNING and not _has_room(state, run, before.holds):
+        return replace(write, run=replace(run, state=RunState.QUEUED))
+    return replace(write, run=replace(run, holds=needs))
+
+
+def _has_room(state: State, run: Run, holds: Places) -> bool:
+    is_child = run.parent is not None
+    return state.queue.has_room(run.pipeline, is_child=is_child, needs=needed(run), holds=holds)
 
 
 def is_skipped(state: State, record: PipelineRecord) -> bool:
@@ -48,11 +76,14 @@ def replaced(state: State, record: PipelineRecord, by: Run, now: datetime) -> tu
     """The stop of the run that a new scheduled run replaces, if there is one.
 
     A queued run is replaced first. If none is queued, and a run is being stopped or cleans up, that run will
-    make room, so no other is stopped. A new run that is not queued needs no room.
+    make room, so no other is stopped. A new run that is not queued needs no room: it replaces only a run that
+    waits without a place.
     """
-    if by.state is not RunState.QUEUED or _when_full(state, record) is not WhenFull.REPLACE:
+    if _when_full(state, record) is not WhenFull.REPLACE:
         return ()
     scheduled = _scheduled(state, record)
+    if by.state is not RunState.QUEUED:
+        scheduled = [run for run in scheduled if run.state is RunState.RUNNING and run.holds is Places.NONE]
     queued = [run for run in scheduled if run.state is RunState.QUEUED]
     if not queued and any(run.verdict is not None for run in scheduled):
         return ()

@@ -165,7 +165,7 @@ class State(Runs, Alerts, Terms):
         if subject.kind == "task":
             self.ready.discard(subject.run, subject.task)
         elif subject.kind == "queue":
-            self.queue.discard(subject.run)
+            self.queue.withdraw(subject.run)
         else:
             self.agenda.done(subject)
 

@@ -10,6 +10,7 @@ from nimbus.domain.child_runs import child_of, is_under_way
 from nimbus.domain.children import ItemState
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.domain.lifecycle import must_stop
+from nimbus.domain.places import needed
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.slots import Slots
 from nimbus.domain.task_run import TaskRun, TaskState
@@ -64,8 +65,9 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
                 self._runs_of_backfill[run.backfill].add(run.id)
         self.runs[run.id] = run
         self.live.moved(before, run)
-        if before is None or (before.state, before.paused) != (run.state, run.paused):
-            self._put_in_queue(run)
+        if before is None or marked or _in_queue(before) != _in_queue(run):
+            aside = about_run(run.id) in self.set_aside
+            self.queue.put(run, needed(run), may_start=run.paused is None and not aside)
         if run.warn_after is not None or run.expect is not None:
             self.agenda.add(about_late(run.id))
         if before is None or _where(before) != _where(run):
@@ -79,18 +81,13 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
         known = None if before is None or before.state is RunState.QUEUED else before.tasks
         for was, task in run.tasks.changes_since(known):
             self._put_task(run, was, task, now, slots)
-        if before is not None and before.paused != run.paused:
+        is_queued_again = before is not None and before.opens_tasks and run.state is RunState.QUEUED
+        if before is not None and (before.paused != run.paused or is_queued_again):
             for name, task in run.tasks.items():
                 if self._needs[run.id].met(name):
                     self._put_readiness(run, task)
                 if is_under_way(task):
                     self._look_at_children(run, task)
-
-    def _put_in_queue(self, run: Run) -> None:
-        if run.state is RunState.QUEUED and (run.paused or about_run(run.id) in self.set_aside):
-            self.queue.discard(run.id)
-        else:
-            self.queue.put(run)
 
     def _look_at_all_open(self, run: Run) -> None:
         for attempt in run.open_attempts():
@@ -211,6 +208,11 @@ class Runs(OpenAttempts, WaitingTasks, WaitingCommands):
 def _waits_or_waited(was: TaskRun, task: TaskRun) -> bool:
     """True when a task begins or stops to wait."""
     return was.state is not task.state and TaskState.WAITING in (was.state, task.state)
+
+
+def _in_queue(run: Run) -> tuple[object, ...]:
+    """The fields whose change moves the run in the queue, or frees or takes places."""
+    return run.state, run.paused, run.holds
 
 
 def _where(run: Run) -> tuple[object, ...]:

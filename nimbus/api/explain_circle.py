@@ -1,0 +1,81 @@
+"""Finds runs that wait for each other in a circle, which only a person or a timeout ends. Pure.
+
+A run that has begun and now waits keeps its place in `concurrency.limit`. A queued run that waits for this
+place, and that the first one waits for, closes a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nimbus.api.explain_queue import LiveRun, holders_of
+from nimbus.domain.ids import RunId
+from nimbus.domain.lifecycle import is_ready
+from nimbus.domain.run import Places, Run, RunHeader, RunState
+from nimbus.domain.task_run import TaskRun
+from nimbus.domain.upstream import awaits, upstream_of
+from nimbus.domain.waits import PipelineWait
+
+if TYPE_CHECKING:
+    from nimbus.api.explain import Surroundings
+
+_Seen = dict[RunId, bool]
+"""Runs that were looked at; True: it waits for another one, or another one for it."""
+
+
+def circle_of(run: Run, around: Surroundings) -> str:
+    """The end of the explanation of a queued run that waits for a circle; empty: it does not."""
+    seen: _Seen = {}
+    return _told(seen) if _is_stuck(run, around, seen) else ""
+
+
+def circle_through(run: Run, task: TaskRun, around: Surroundings) -> str:
+    """The same for a ready task that waits for runs of pipelines."""
+    for queued in _awaited(run, task, around):
+        seen: _Seen = {}
+        if _is_stuck(queued, around, seen) and seen.get(run.id):
+            return _told(seen)
+    return ""
+
+
+def _told(seen: _Seen) -> str:
+    names = sorted(run for run, in_circle in seen.items() if in_circle)
+    return (
+        f"; this is a circle: {' and '.join(names)} wait for each other. "
+        "Stop one of them, mark the task that waits, or raise concurrency.limit"
+    )
+
+
+def _is_stuck(queued: RunHeader, around: Surroundings, seen: _Seen) -> bool:
+    """True when all runs whose places it waits for wait themselves, for runs in `seen` or stuck runs."""
+    seen.setdefault(queued.id, False)
+    run = around.run(queued.id)
+    if run is None or around.queue is None:
+        return False
+    holders = holders_of(run, around.queue(run))
+    return bool(holders) and all(_waits(holder, around, seen) for holder in holders)
+
+
+def _waits(holder: LiveRun, around: Surroundings, seen: _Seen) -> bool:
+    held = None if holder.holds is Places.ALL else around.run(holder.id)
+    if held is None:
+        return False
+    seen[held.id] = True
+    for task in held.tasks.in_order():
+        for one in _awaited(held, task, around):
+            if one.id in seen or _is_stuck(one, around, seen):
+                seen[one.id] = True
+                return True
+    return False
+
+
+def _awaited(run: Run, task: TaskRun, around: Surroundings) -> Iterator[RunHeader]:
+    """The queued runs that a task waits for."""
+    if not is_ready(run, task):
+        return
+    for wait in task.spec.waits_for:
+        if isinstance(wait, PipelineWait):
+            for other in around.upstream(upstream_of(wait, run)).live:
+                if other.state is RunState.QUEUED and awaits(wait, run, other):
+                    yield other
