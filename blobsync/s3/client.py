@@ -24,15 +24,25 @@ from botocore.exceptions import (
     ClientError,
     CredentialRetrievalError,
     NoCredentialsError,
+    PaginationError,
     PartialCredentialsError,
 )
 from botocore.httpsession import get_cert_path
 from botocore.loaders import Loader, create_loader
 from botocore.model import OperationModel
+from botocore.parsers import ResponseParserError, ResponseParserFactory
 
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.s3.config import S3Config
-from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
+from blobsync.s3.errors import (
+    REDIRECTS,
+    answered,
+    not_now,
+    not_s3,
+    redirected,
+    unreachable,
+    without_credentials,
+)
 from blobsync.s3.messages import Credentials
 from blobsync.s3.reader import S3Reader, reader_at
 from blobsync.s3.transport import Transport
@@ -41,7 +51,7 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_s3.client import S3Client
 
-_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 
 _REQUIRED_FIELDS = {
     "CompleteMultipartUpload": ("ETag",),
@@ -54,6 +64,12 @@ _REQUIRED_FIELDS = {
     "UploadPart": ("ETag",),
 }
 """Fields that every valid answer to an operation has. Some servers omit IsTruncated in lists of uploads."""
+_NEXT_PAGE = {
+    "ListMultipartUploads": "NextKeyMarker",
+    "ListObjectsV2": "NextContinuationToken",
+    "ListParts": "NextPartNumberMarker",
+}
+"""The field of a truncated page that asks for the next one. Without it boto3 ends the listing in silence."""
 
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
@@ -77,9 +93,34 @@ def _loader(data_path: str | None) -> Loader:
 
 
 class NotS3AnswerError(BotoCoreError):
-    """An answer with a good status that lacks a field which every answer of S3 has."""
+    """An answer with a good status that no server of S3 gives."""
 
-    fmt = "the answer to {operation} has no {field}, so it was cut on the way or is not the server's"
+    fmt = "the answer to {operation} {fault}, so it was cut on the way or is not the server's"
+
+
+class RedirectedError(BotoCoreError):
+    """The server sends the client to another address. boto3 asks it for a region instead, without end."""
+
+    fmt = "{location}"
+
+
+class _ParserFactory(ResponseParserFactory):
+    """Parsers of boto3 that raise NotS3AnswerError where boto3's own raise errors of Python."""
+
+    def create_parser(self, protocol_name: str) -> Any:
+        """See `ResponseParserFactory`."""
+        parser = super().create_parser(protocol_name)
+        parse = parser.parse
+
+        def parsed(response: Mapping[str, Any], shape: Any) -> Any:
+            try:
+                return parse(response, shape)
+            except (ResponseParserError, ValueError, TypeError, KeyError, RecursionError) as exc:
+                operation = shape.name.removesuffix("Output") if shape is not None else "the request"
+                raise NotS3AnswerError(operation=operation, fault=f"cannot be parsed ({exc!r:.200})") from exc
+
+        parser.parse = parsed  # type: ignore[method-assign]
+        return parser
 
 
 class S3Clients:
@@ -90,6 +131,7 @@ class S3Clients:
 
     Raises:
         BlobSyncConfigError: no client can be made of it.
+        StoreUnavailableError: what gives the credentials, such as a role's endpoint, does not answer now.
     """
 
     def __init__(self, config: S3Config) -> None:
@@ -99,6 +141,7 @@ class S3Clients:
             core = botocore.session.get_session()
             try:
                 core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+                core.register_component("response_parser_factory", _ParserFactory())
                 self._session = boto3.session.Session(
                     aws_access_key_id=config.access_key_id,
                     aws_secret_access_key=secret.reveal() if secret is not None else None,
@@ -108,6 +151,8 @@ class S3Clients:
                 self.client: S3Client = self._session.client(
                     "s3", endpoint_url=config.endpoint_url, verify=config.ca_bundle, config=_settings(config)
                 )
+            except CredentialRetrievalError as exc:
+                raise translated(exc, config, None) from exc
             except (BotoCoreError, ValueError) as exc:
                 raise BlobSyncConfigError(f"no S3 client can be made for {config.where}: {exc}") from exc
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
@@ -146,8 +191,15 @@ class S3Clients:
             )
 
     def _send(self, request: AWSPreparedRequest, **_: object) -> Any:
-        """Handle `before-send`: answer in place of boto3's own HTTP client."""
-        return self._transport.send(request)
+        """Handle `before-send`: answer in place of boto3's own HTTP client.
+
+        Raises:
+            RedirectedError: the answer is a redirect, and not of AWS to another region, which boto3 follows.
+        """
+        answer = self._transport.send(request)
+        if answer.status_code in REDIRECTS and "x-amz-bucket-region" not in answer.headers:
+            raise RedirectedError(location=answer.headers.get("location", ""))
+        return answer
 
     def _who(self) -> Credentials | None:
         """The credentials now. Those that expire soon are renewed first."""
@@ -183,20 +235,28 @@ def translated(exc: BotoCoreError | ClientError, config: S3Config, key: str | No
         return answered(status, str(error.get("Code", "")), str(error.get("Message", "")), config, key)
     if isinstance(exc, _NO_CREDENTIALS):
         return without_credentials(str(exc), config, key)
-    if isinstance(exc, NotS3AnswerError):
+    if isinstance(exc, CredentialRetrievalError):
+        return not_now(f"the credentials cannot be fetched: {exc}", config, key)
+    if isinstance(exc, RedirectedError):
+        return redirected(str(exc), config, key)
+    if isinstance(exc, NotS3AnswerError | PaginationError):
         return not_s3(str(exc), config, key)
     return unreachable(exc, config, key)
 
 
 def _refuse_foreign_answer(parsed: Mapping[str, Any], model: OperationModel, **_: object) -> None:
     """Raise NotS3AnswerError if the answer cannot come from S3."""
-    status = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    lacks = [field for field in _REQUIRED_FIELDS[model.name] if field not in parsed]
+    status, operation = parsed.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), model.name
+    lacks = [field for field in _REQUIRED_FIELDS[operation] if field not in parsed]
     if status < 300 and lacks:
-        raise NotS3AnswerError(operation=model.name, field=lacks[0])
+        raise NotS3AnswerError(operation=operation, fault=f"has no {lacks[0]}")
     # boto3 sets the status as the code if there is no code. Then it is not known what is missing.
-    if status == 404 and model.name.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
-        raise NotS3AnswerError(operation=model.name, field="Code")
+    if status == 404 and operation.startswith("List") and parsed.get("Error", {}).get("Code") == "404":
+        raise NotS3AnswerError(operation=operation, fault="has no Code")
+    if parsed.get("IsTruncated") and not parsed.get(_NEXT_PAGE[operation]):
+        raise NotS3AnswerError(
+            operation=operation, fault=f"says that more follows, and has no {_NEXT_PAGE[operation]}"
+        )
 
 
 def _add_md5(params: dict[str, Any], **_: object) -> None:

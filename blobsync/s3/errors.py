@@ -19,16 +19,16 @@ _DENIED = {
     "AccountProblem",
     "AllAccessDisabled",
     "AuthorizationHeaderMalformed",
-    "ExpiredToken",
     "Forbidden",
     "InvalidAccessKeyId",
     "InvalidSecurity",
     "InvalidToken",
-    "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "401",
     "403",
 }
+_NOT_NOW = {"ExpiredToken", "RequestTimeTooSkewed"}
+"""Refused because of the time: the host's clock may not be set yet, or the session's token be renewed."""
 _MAY_HEAL = {
     "BadDigest",  # damaged on the way
     "IncompleteBody",
@@ -41,6 +41,8 @@ _MAY_HEAL = {
     "ThrottlingException",
     "TooManyRequests",
 }
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+"""Statuses of an answer that names another address."""
 _TRY_AGAIN = {408, 429}  # request timeout, too many requests
 _SERVER_FAULT, _NOT_IMPLEMENTED = 500, 501
 
@@ -67,6 +69,29 @@ def not_s3(why: str, config: S3Config, key: str | None) -> StoreUnavailableError
     )
 
 
+def redirected(location: str, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """The error for a redirect, which may be a passing one, of a gateway. Not followed: signed for one host.
+
+    Args:
+        location: The header Location. Its query may be a signature, and is not shown.
+        config: The bucket.
+        key: The whole key, prefix included; None: the request was about the bucket.
+    """
+    to = location.partition("?")[0][:200] or "an address that it does not name"
+    return StoreUnavailableError(
+        f"s3://{config.bucket}/{key or ''}: {config.endpoint_url or 'AWS'} redirects to {to}: set "
+        f"endpoint_url to the server itself"
+    )
+
+
+def not_now(why: str, config: S3Config, key: str | None) -> StoreUnavailableError:
+    """The error for credentials that may be good later. For the other arguments see `unreachable`."""
+    return StoreUnavailableError(
+        f"s3://{config.bucket}/{key or ''}: no valid credentials for {config.where} at this time ({why}); "
+        f"check this machine's clock, and renew a session's token"
+    )
+
+
 def without_credentials(why: str, config: S3Config, key: str | None) -> StoreAccessDeniedError:
     """The error for missing credentials."""
     return _denied(config, f"s3://{config.bucket}/{key or ''}", f"no credentials: {why}")
@@ -90,6 +115,8 @@ def answered(status: int, code: str, message: str, config: S3Config, key: str | 
         )
     if code in _MISSING_KEY:
         return BlobNotFoundError(what)
+    if code in _NOT_NOW:
+        return not_now(f"{code}: {message}", config, key)
     # Some servers answer 400 to an anonymous or expired request, so the code is compared first.
     if code in _DENIED or status in {401, 403}:
         return _denied(config, what, f"{code}: {message}")

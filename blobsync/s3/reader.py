@@ -22,7 +22,7 @@ from blobsync.retry import RetryPolicy
 from blobsync.s3.config import S3Config
 from blobsync.s3.connection import Connection, ConnectionPool, FileWriteError
 from blobsync.s3.endpoint import endpoint_at, host_header
-from blobsync.s3.errors import answered, not_s3, unreachable, without_credentials
+from blobsync.s3.errors import REDIRECTS, answered, not_s3, redirected, unreachable, without_credentials
 from blobsync.s3.messages import (
     NO_SUCH_RANGE,
     BodySlice,
@@ -37,7 +37,7 @@ from blobsync.s3.messages import (
     static_credentials,
 )
 
-_OK, _PARTIAL, _REDIRECTS = 200, 206, range(300, 400)
+_OK, _PARTIAL = 200, 206
 _SHORT_BYTES = 64 << 10
 _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
@@ -220,7 +220,9 @@ class S3Reader:
         """Turn an answer into an error. Reads its body, so that the connection can be used again."""
         code, message = code_and_message(connection.take_short(head, _SHORT_BYTES, on_progress))
         region = head.headers.get("x-amz-bucket-region", "")[:_REGION_LETTERS]
-        if head.status in _REDIRECTS and region:
+        if head.status in REDIRECTS and not region:
+            return redirected(head.headers.get("location", ""), self._config, key)
+        if head.status in REDIRECTS:
             message = f"the bucket is in region {region!r}: set `region` to it. {message}"
         return answered(head.status, code, message, self._config, key)
 

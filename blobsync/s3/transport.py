@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 from botocore.awsrequest import (
@@ -166,6 +167,12 @@ def _pools(limits: Limits) -> dict[str, type]:
     plain = type("PatientConnection", (_Patient, AWSHTTPConnection), {"limits": limits})
     tls = type("PatientTlsConnection", (_Patient, AWSHTTPSConnection), {"limits": limits})
     return {
-        "http": type("PatientPool", (AWSHTTPConnectionPool,), {"ConnectionCls": plain}),
-        "https": type("PatientTlsPool", (AWSHTTPSConnectionPool,), {"ConnectionCls": tls}),
+        "http": _pool("PatientPool", AWSHTTPConnectionPool, plain),
+        "https": _pool("PatientTlsPool", AWSHTTPSConnectionPool, tls),
     }
+
+
+def _pool(name: str, base: type, connection: type) -> type:
+    """A pool of these connections that follows no redirect: urllib3 fails at a 303 to a signed request."""
+    no_redirect = partialmethod(base.urlopen, redirect=False)  # type: ignore[attr-defined]
+    return type(name, (base,), {"ConnectionCls": connection, "urlopen": no_redirect})

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from blobsync import BlobSyncError, S3Config, S3ObjectStore, Secret, StoreAccessDeniedError
+from blobsync import (
+    BlobSyncError,
+    S3Config,
+    S3ObjectStore,
+    Secret,
+    StoreAccessDeniedError,
+    StoreUnavailableError,
+)
 from nimbus.localstack.s3 import S3Server
 
 
@@ -42,6 +49,23 @@ def test_no_credentials_at_all_are_told_as_denied(s3_server: S3Server, s3_bucket
     for call in (lambda: b"".join(store.read("k")), lambda: store.write("k", b"1")):
         with pytest.raises(StoreAccessDeniedError, match="credentials"):
             call()
+    store.close()
+
+
+def test_credentials_that_cannot_be_fetched_now_are_worth_a_retry(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    given = tmp_path / "given.json"
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {given}\n")
+    store = S3ObjectStore(S3Config(endpoint_url=s3_server.endpoint_url, bucket=s3_bucket))
+
+    for call in (store.check, lambda: store.write("k", b"1")):
+        with pytest.raises(StoreUnavailableError, match="credentials cannot be fetched"):
+            call()
+
+    keys = {"AccessKeyId": s3_server.access_key, "SecretAccessKey": s3_server.secret_key}
+    given.write_text(json.dumps({"Version": 1, **keys}))
+    store.write("k", b"1")
     store.close()
 
 

@@ -18,12 +18,10 @@ from blobsync import (
     S3Config,
     S3ObjectStore,
     Secret,
-    StoreAccessDeniedError,
     StoreUnavailableError,
 )
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import (
-    EXPIRED_TOKEN,
     SLOW_DOWN,
     USUAL_FAULTS,
     Fail,
@@ -34,6 +32,7 @@ from tests.s3_proxy.faults import (
     OtherWords,
     ProxiedRequest,
     RandomFaults,
+    Redirect,
     Reset,
     SlowBody,
     StaleListing,
@@ -255,17 +254,87 @@ def test_server_that_ignores_ranges_is_cut_right(
     assert proxy.faults["IgnoreRange"] == 3
 
 
-def test_expired_credentials_are_told_as_such(proxy: FaultProxy, store: S3ObjectStore) -> None:
-    proxy.rule = lambda _: EXPIRED_TOKEN
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
+def test_credentials_that_are_not_valid_at_this_time_are_worth_a_retry(
+    proxy: FaultProxy, store: S3ObjectStore, code: str
+) -> None:
+    proxy.rule = lambda _: Fail(403, code)
 
     for call in (
+        store.check,
         lambda: b"".join(store.read("k")),
         lambda: store.write("k", b"1"),
         lambda: list(store.list("")),
         lambda: store.delete_many(["k"]),
     ):
-        with pytest.raises(StoreAccessDeniedError, match="ExpiredToken"):
+        with pytest.raises(StoreUnavailableError, match=f"{code}.*clock"):
             call()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_names_its_target_and_is_worth_a_retry(
+    proxy: FaultProxy, make_store: MakeStore, status: int
+) -> None:
+    store = make_store(multipart_bytes=5 * MIB, part_bytes=5 * MIB)
+    proxy.rule = lambda _: Redirect(status)
+
+    for call in (
+        store.check,
+        store.ensure_bucket,
+        lambda: b"".join(store.read("k")),
+        lambda: store.write("k", b"1"),
+        lambda: store.write("k", bytes(6 * MIB)),
+        lambda: store.size("k"),
+        lambda: list(store.list("")),
+        lambda: list(store.unfinished_uploads("")),
+        lambda: store.delete("k"),
+        lambda: store.delete_many(["k"]),
+    ):
+        with pytest.raises(
+            StoreUnavailableError, match=r"redirects to http://127\.0\.0\.1:1/elsewhere: set endpoint_url"
+        ) as told:
+            call()
+        assert "secret" not in str(told.value)
+        assert len(told.traceback) < 50
+
+
+TRUNCATED = {
+    "ListObjectsV2": b"<ListBucketResult><IsTruncated>true</IsTruncated>"
+    b"<Contents><Key>a</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+    b"</ListBucketResult>",
+    "ListMultipartUploads": b"<ListMultipartUploadsResult><Bucket>b</Bucket><IsTruncated>true</IsTruncated>"
+    b"</ListMultipartUploadsResult>",
+}
+
+
+@pytest.mark.parametrize("operation", TRUNCATED)
+def test_listing_that_is_truncated_without_a_token_does_not_end_in_silence(
+    proxy: FaultProxy, make_store: MakeStore, operation: str
+) -> None:
+    store = make_store()
+    proxy.rule = lambda _: OtherWords(TRUNCATED[operation])
+    listing = store.list("") if operation == "ListObjectsV2" else store.unfinished_uploads("")
+
+    with pytest.raises(StoreUnavailableError, match="more follows, and has no Next"):
+        list(listing)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [b"<Size>many</Size>", b"<Size>1</Size><LastModified>soon</LastModified>", b"<Size>1</Size", b"<Size/>"],
+)
+def test_listing_that_cannot_be_parsed_is_worth_a_retry(
+    proxy: FaultProxy, make_store: MakeStore, entry: bytes
+) -> None:
+    store = make_store()
+    proxy.rule = lambda _: OtherWords(
+        b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>"
+        + entry
+        + b"</Contents></ListBucketResult>"
+    )
+
+    with pytest.raises(StoreUnavailableError):
+        list(store.list(""))
 
 
 def test_request_is_sent_as_often_as_configured(proxy: FaultProxy, make_store: MakeStore) -> None:

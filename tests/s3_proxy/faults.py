@@ -54,6 +54,14 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class Redirect:
+    """An answer that sends the client elsewhere. The server does not get the request."""
+
+    status: int = 307
+    location: str = "http://127.0.0.1:1/elsewhere?X-Amz-Signature=secret"
+
+
+@dataclass(frozen=True, slots=True)
 class OtherWords:
     """Status 200 with a text that is not from the server, such as from a gateway. S3 gets no request."""
 
@@ -140,6 +148,7 @@ class NoHttp:
 
 Fault = (
     Fail
+    | Redirect
     | OtherWords
     | SlowBody
     | Stall

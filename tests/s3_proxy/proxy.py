@@ -30,6 +30,7 @@ from tests.s3_proxy.faults import (
     NoHttp,
     OtherWords,
     ProxiedRequest,
+    Redirect,
     Reset,
     Rule,
     SlowBody,
@@ -169,6 +170,10 @@ class FaultProxy:
         match fault:
             case Fail(status=status, code=code):
                 await self._send(writer, request, _error(status, code, request), None)
+                return True
+            case Redirect(status=status, location=location):
+                moved = Answer.made(status, "Moved", {"location": location}, b"")
+                await self._send(writer, request, moved, None)
                 return True
             case OtherWords(body=body):
                 other = Answer.made(200, "OK", {"content-type": "text/html"}, body)

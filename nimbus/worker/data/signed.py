@@ -159,7 +159,9 @@ def _in_our_words(error: urllib.error.HTTPError, key: str) -> Exception:
         return BlobNotFoundError(key)
     if error.code in (401, 403):
         return StoreAccessDeniedError(said)
-    return StoreRefusedError(said) if error.code < 500 else StoreUnavailableError(said)
+    if 400 <= error.code < 500:
+        return StoreRefusedError(said)
+    return StoreUnavailableError(said)  # also a redirect
 
 
 def signed_place(
