@@ -46,7 +46,7 @@ from blobsync.errors import (
 )
 
 if TYPE_CHECKING:
-    from blobsync.bucket.ports import ObjectInfo, ObjectStore
+    from blobsync.bucket.ports import ObjectInfo, ObjectStore, valid_objects
     from blobsync.bucket.releases import fetch_manifest, list_releases
     from blobsync.collection.collector import CollectionReport, collect_garbage
     from blobsync.collection.decision import CollectionPolicy
@@ -142,12 +142,13 @@ __all__ = [
     "list_releases",
     "publish",
     "readiness_document",
+    "valid_objects",
     "wait_for_replicas",
 ]
 
 
 _NAMES = {
-    "bucket.ports": "ObjectInfo ObjectStore",
+    "bucket.ports": "ObjectInfo ObjectStore valid_objects",
     "bucket.releases": "fetch_manifest list_releases",
     "collection.collector": "CollectionReport collect_garbage",
     "collection.decision": "CollectionPolicy",

@@ -17,6 +17,8 @@ COLLECTION_CLOCK = "gc/clock"
 
 STAMP = "%Y%m%dT%H%M%SZ"
 """Format of a time in a key: in UTC."""
+LEASE_ID = re.compile(r"[0-9a-f]{32}")
+"""The end of a key of a lease."""
 HISTORY_ENTRY = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{64})")
 """Time and digest at the end of a key of `history`."""
 

@@ -292,7 +292,8 @@ def live_leases(store: ObjectStore, prefix: str, now: datetime) -> list[LiveLeas
     """
     live = []
     for info in list(store.list(prefix)):
-        if info.modified + MAX_TTL <= now:
+        is_lease = keys.LEASE_ID.fullmatch(info.key.removeprefix(prefix)) is not None
+        if not is_lease or info.modified + MAX_TTL <= now:
             continue
         try:
             lease = _read(store, info)

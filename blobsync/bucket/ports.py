@@ -138,6 +138,8 @@ class ObjectStore(Protocol):
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Objects whose keys begin with `prefix`, in byte order of their keys, each key once.
 
+        Also objects of other programs, under keys that `read` and `delete` refuse: see `valid_objects`.
+
         Args:
             prefix: May be empty or end anywhere.
             start_after: Only keys after this one.
@@ -208,6 +210,15 @@ class PatientStore:
         except BlobSyncError:
             self.raise_if_stopped()  # the error may be that of a call that was cut short
             raise
+
+
+def valid_objects(store: ObjectStore, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+    """List the objects that can be read and deleted. For the arguments see `ObjectStore.list`.
+
+    Other programs make objects under keys that this library refuses: consoles make an empty object `name/`
+    for a folder. One of them must not end the work on all others.
+    """
+    return (info for info in store.list(prefix, start_after) if key_fault(info.key) is None)
 
 
 def checked_key(key: str) -> str:

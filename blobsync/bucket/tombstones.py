@@ -102,15 +102,18 @@ def tombstones(store: ObjectStore) -> list[StoredTombstone]:
     """
     for _ in range(_MAX_LOOKS):
         with suppress(BlobNotFoundError):
-            return [_read(store, info) for info in list(store.list(keys.TOMBSTONES)) if _is_tombstone(info)]
+            return [
+                _read(store, info) for info in list(store.list(keys.TOMBSTONES)) if is_tombstone(info.key)
+            ]
     raise StoreUnavailableError(
         f"the tombstones under {keys.TOMBSTONES} were replaced {_MAX_LOOKS} times while they were read. "
         f"If no collection is running, find out with `probe` what the server does"
     )
 
 
-def _is_tombstone(info: ObjectInfo) -> bool:
-    return _RUN.fullmatch(info.key.removeprefix(keys.TOMBSTONES)) is not None
+def is_tombstone(key: str) -> bool:
+    """True if a tombstone has this key."""
+    return key.startswith(keys.TOMBSTONES) and _RUN.fullmatch(key.removeprefix(keys.TOMBSTONES)) is not None
 
 
 def _read(store: ObjectStore, info: ObjectInfo) -> StoredTombstone:

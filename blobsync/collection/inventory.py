@@ -13,6 +13,7 @@ from typing import NamedTuple
 from blobsync.bucket import keys
 from blobsync.bucket.leases import store_time
 from blobsync.bucket.ports import ObjectInfo, ObjectStore, PatientStore
+from blobsync.bucket.tombstones import is_tombstone
 from blobsync.errors import BlobNotFoundError, GcRefusedError, StoppedError
 from blobsync.names import is_digest, is_release_name
 from blobsync.progress import Phase, Progress
@@ -35,7 +36,6 @@ _TOLD_EVERY = 1000
 """After how many listed objects progress is reported."""
 
 _BLOB = re.compile(r"(?:b3-)?[0-9a-f]{64}")
-_LEASE = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,11 @@ def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
         GcRefusedError: its keys are not in strict byte order, so it may not be complete.
     """
     objects: dict[str, Found] = {}
-    foreign, last = Tally(), b""
+    foreign = Tally()
+    last: bytes | None = None
     for info in listing:
         encoded = info.key.encode(errors="surrogatepass")
-        if encoded <= last:
+        if last is not None and encoded <= last:
             raise GcRefusedError(
                 f"the store lists {info.key[:200]!r} out of order, so the listing may lack objects; nothing "
                 f"was deleted. Find out with `probe` what the server does"
@@ -102,7 +103,7 @@ def inventory(listing: Iterable[ObjectInfo]) -> Inventory:
         found = known(info)
         if found is not None:
             objects[info.key] = found
-        elif info.key != keys.COLLECTION_CLOCK and not info.key.startswith(keys.TOMBSTONES):
+        elif info.key != keys.COLLECTION_CLOCK and not is_tombstone(info.key):
             foreign = foreign.plus(info.size_bytes)
     return Inventory(objects, foreign)
 
@@ -130,7 +131,7 @@ def _parsed(info: ObjectInfo, kind: Kind, rest: str) -> Found | None:
         case Kind.PACK:
             return Found(info, kind, None, "") if is_digest(rest) else None
         case Kind.LEASE:
-            return Found(info, kind, None, "") if _LEASE.fullmatch(rest) else None
+            return Found(info, kind, None, "") if keys.LEASE_ID.fullmatch(rest) else None
         case Kind.LAYOUT | Kind.RELEASE:
             name, _, file = rest.partition("/")
             digest = file.removesuffix(".json")

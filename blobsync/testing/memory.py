@@ -52,6 +52,7 @@ class MemoryObjectStore:
         `truncate(key, size_bytes)`: reads break off there, as when a connection is lost.
         `slow(key, pause)`: each chunk of a read comes only after a pause.
         `lose(key)`: the object is removed. Write it again to restore it.
+        `plant(key)`: an object comes under a key that `write` refuses.
 
     Args:
         multipart_bytes: If `on_progress` stops a `write` above this size, an unfinished upload is left;
@@ -98,6 +99,11 @@ class MemoryObjectStore:
     def slow(self, key: str, pause: timedelta) -> None:
         """Make each chunk of `key` come only after `pause`; `heal` ends a pause at once."""
         self._fault(key).pause_s = pause.total_seconds()
+
+    def plant(self, key: str, data: bytes = b"") -> None:
+        """Store an object under any key, as other programs do: consoles make a "folder" of `name/`."""
+        with self._lock:
+            self._objects[key] = _Kept(data, self._now())
 
     def lose(self, key: str) -> None:
         """Remove the object."""

@@ -22,7 +22,7 @@ from itertools import islice
 
 import structlog
 
-from blobsync import ObjectStore
+from blobsync import ObjectStore, valid_objects
 from nimbus import records
 from nimbus.adapters.s3_index import (
     ACCEPTED,
@@ -97,7 +97,7 @@ class S3History:
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
         begin = None if after is None else f"{prefix}{after}"
         with or_unavailable("history cannot be listed"):
-            keys = [info.key for info in islice(self._store.list(prefix, begin), limit + 1)]
+            keys = [info.key for info in islice(valid_objects(self._store, prefix, begin), limit + 1)]
             places = list(readable_places(key.removeprefix(prefix) for key in keys[:limit]))
             found = [self._readable(run_key(RunId(one.id)), records.RUN) for one in places]
         more_after = places[-1] if places and len(keys) > limit else None
@@ -133,7 +133,7 @@ class S3History:
         """At least the `limit` newest ones of a kind, or all in the newest objects."""
         found: dict[tuple[datetime, CommandId], CommandOutcome] = {}
         with or_unavailable("commands cannot be listed"):
-            for info in islice(self._store.list(prefix), MOST_OUTCOME_OBJECTS):
+            for info in islice(valid_objects(self._store, prefix), MOST_OUTCOME_OBJECTS):
                 if (body := self._readable(info.key, records.OUTCOMES)) is None:
                     continue
                 all_of_it = (*body.refusals, *body.accepted)
@@ -152,7 +152,7 @@ class S3History:
     def terms(self, before: int, limit: int) -> tuple[Term, ...]:
         """Terms, newest first."""
         with or_unavailable("terms cannot be read in history"):
-            keys = [info.key for info in islice(self._store.list(TERMS, _term_key(before)), limit)]
+            keys = [info.key for info in islice(valid_objects(self._store, TERMS, _term_key(before)), limit)]
             found = [self._readable(key, records.TERM) for key in keys]
         return tuple(term for term in found if term is not None)
 
@@ -160,8 +160,9 @@ class S3History:
         """See `nimbus.ports.History.created_before`."""
         prefix = "history/recent/" if pipeline is None else f"history/pipelines/{pipeline}/"
         with or_unavailable("history cannot be listed"):
-            for info in self._store.list(prefix, start_after=after(prefix, when)):
-                yield RunId(info.key.rpartition("~")[2])
+            listed = valid_objects(self._store, prefix, after(prefix, when))
+            for entry in readable_places(info.key.removeprefix(prefix) for info in listed):
+                yield RunId(entry.id)
 
     def reusers(self, run: RunId) -> tuple[RunId, ...]:
         """See `nimbus.ports.History.reusers`."""

@@ -12,12 +12,13 @@ has the offset and size of each log; the logs follow. A pack never changes.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from threading import Lock
 
-from blobsync import ObjectStore
+from blobsync import ObjectInfo, ObjectStore
 from nimbus.adapters.storage_error import or_unavailable
 from nimbus.domain.ids import AttemptId, RunId
 from nimbus.ports import Kept
@@ -25,6 +26,7 @@ from nimbus.ports import Kept
 _INDEX_BYTES = 64 << 10
 """How much of a pack is read for its first line; if the line is longer, the whole pack is read."""
 _INDEXES_KEPT = 1_000
+_OFFSET, _PACK = re.compile(r"[0-9]{16}"), re.compile(r"[0-9a-f]{32}")
 
 Index = Mapping[str, tuple[int, int]]
 """First byte and size of the logs in a pack, by task and number of the attempt."""
@@ -65,8 +67,8 @@ class S3LogArchive:
         """Size of its consecutive chunks, from one listing; or from its pack's index."""
         end = None
         with or_unavailable(f"log of {attempt} cannot be read"):
-            for info in self._store.list(_prefix(attempt, Kept.LOG)):
-                start, end = int(info.key.rpartition("/")[2]), end or 0
+            for start, info in self._listed(_prefix(attempt, Kept.LOG)):
+                end = end or 0
                 if start > end:
                     break
                 end = max(end, start + info.size_bytes)
@@ -77,9 +79,8 @@ class S3LogArchive:
     def _chunks(self, prefix: str, offset: int, limit: int) -> bytes | None:
         """Read from chunks; None if the log is not in chunks."""
         out: bytearray | None = None
-        for info in self._store.list(prefix):
+        for start, info in self._listed(prefix):
             out = bytearray() if out is None else out
-            start = int(info.key.rpartition("/")[2])
             position = offset + len(out)
             if start + info.size_bytes <= position:
                 continue
@@ -88,6 +89,12 @@ class S3LogArchive:
             chunk = b"".join(self._store.read(info.key))
             out += chunk[position - start :]
         return None if out is None else bytes(out[:limit])
+
+    def _listed(self, prefix: str) -> Iterator[tuple[int, ObjectInfo]]:
+        """The chunks below a prefix, with their offsets."""
+        for info in self._store.list(prefix):
+            if _OFFSET.fullmatch(name := info.key.removeprefix(prefix)):
+                yield int(name), info
 
     def _packed(self, attempt: AttemptId, offset: int, limit: int) -> bytes:
         found = self._place_in_pack(attempt)
@@ -108,6 +115,8 @@ class S3LogArchive:
 
     def _packs_of(self, run: RunId) -> Iterator[tuple[str, Index]]:
         for info in self._store.list(_packs(run)):
+            if not _PACK.fullmatch(info.key.removeprefix(_packs(run))):
+                continue
             with self._lock:
                 index = self._indexes.get(info.key)
             if index is None:

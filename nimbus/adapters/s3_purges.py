@@ -18,7 +18,7 @@ from datetime import datetime
 
 import structlog
 
-from blobsync import ObjectStore
+from blobsync import ObjectStore, valid_objects
 from nimbus import records
 from nimbus.adapters.s3_index import (
     INDEX_MARK,
@@ -53,7 +53,7 @@ class S3Purges:
     def orders(self) -> Iterator[tuple[CommandId, PurgeOrder]]:
         """Open orders, oldest first. An unreadable order is logged and skipped."""
         with or_unavailable("purges cannot be listed"):
-            for info in self._store.list(_ORDERS):
+            for info in valid_objects(self._store, _ORDERS):
                 command = CommandId(info.key.removeprefix(_ORDERS).removesuffix(".json"))
                 try:
                     order = records.PURGE_ORDER.decode(b"".join(self._store.read(info.key)), info.key)
@@ -118,7 +118,7 @@ class S3Purges:
         """See `nimbus.ports.History.reusers`."""
         prefix = f"history/reused/{run}/"
         with or_unavailable(f"what reuses run {run} cannot be listed"):
-            return tuple(RunId(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
+            return tuple(RunId(info.key.removeprefix(prefix)) for info in valid_objects(self._store, prefix))
 
     def forget_reuse(self, run: RunId, by: RunId) -> None:
         """Remove the mark: the outputs of `by` are deleted, so it does not need those of `run` any more."""
@@ -128,7 +128,7 @@ class S3Purges:
     def unfinished(self) -> Iterator[Purged]:
         """Runs whose history is partly deleted. One whose note is unreadable is logged and skipped."""
         with or_unavailable("purges cannot be listed"):
-            runs = [RunId(info.key.removeprefix(_PURGING)) for info in self._store.list(_PURGING)]
+            runs = [RunId(info.key.removeprefix(_PURGING)) for info in valid_objects(self._store, _PURGING)]
         for run in runs:
             try:
                 purged = self.purged(run)
@@ -156,7 +156,7 @@ class S3Purges:
 
     def _names(self, prefix: str, begin: str) -> Iterator[str]:
         with or_unavailable("history cannot be listed"):
-            for info in self._store.list(prefix, start_after=f"{prefix}{begin}"):
+            for info in valid_objects(self._store, prefix, f"{prefix}{begin}"):
                 yield info.key.removeprefix(prefix)
 
 

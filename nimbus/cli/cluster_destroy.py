@@ -109,8 +109,10 @@ def _remove(tree: ClusterTree, store: S3ObjectStore | None) -> None:
 
 
 def _objects(store: S3ObjectStore) -> Iterator[ObjectInfo]:
+    from blobsync import valid_objects
+
     for room in _rooms():
-        yield from store.list(room)
+        yield from valid_objects(store, room)
 
 
 def _rooms() -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import islice
 
-from blobsync import ObjectStore
+from blobsync import ObjectStore, valid_objects
 
 _AT_A_TIME = 1000
 """Number of keys in a batch. Leadership is checked before each batch."""
@@ -22,7 +22,7 @@ def delete_below(
     deleted: Callable[[int, int], None],
     start_after: str | None = None,
 ) -> bool:
-    """Delete the objects that exist now.
+    """Delete the objects that exist now, except those under keys that only other programs make.
 
     Args:
         store: The bucket.
@@ -34,7 +34,7 @@ def delete_below(
     Returns:
         False: we no longer lead, and objects may be left.
     """
-    found = store.list(prefix, start_after)
+    found = valid_objects(store, prefix, start_after)
     while batch := list(islice(found, _AT_A_TIME)):
         if not leads():
             return False

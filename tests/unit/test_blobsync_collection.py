@@ -20,7 +20,7 @@ from blobsync import (
     publish,
 )
 from blobsync.bucket import keys
-from blobsync.bucket.leases import Lease
+from blobsync.bucket.leases import Lease, live_leases
 from blobsync.bucket.tombstones import condemned
 from blobsync.collection import deletion as deletion_module
 from blobsync.collection.decision import CollectionPolicy, Reason, roots
@@ -184,6 +184,38 @@ def test_foreign_keys_are_never_touched_but_counted(key: str) -> None:
     assert world.names() == {key}
     assert report.foreign == Tally(1, 4)
     assert report.kept == {}
+
+
+@pytest.mark.parametrize(
+    "key", ["", "blobs/", "leases/", "leases/publish/", "leases/collect/", "gc/runs/", "a//b"]
+)
+def test_key_that_no_store_of_ours_takes_is_counted_and_stops_no_collection_and_no_publish(
+    key: str, tmp_path: Path
+) -> None:
+    world = World()
+    world.put("p", ["old"])
+    new = world.put("p", ["new"])
+    world.store.plant(key)
+    world.clock.forward(100 * DAY)
+    world.store.plant(key)  # young: a lease of this age counts
+
+    report = world.twice(new)
+
+    assert report.foreign == Tally(1, 0)
+    assert report.deleted
+    world.store.plant(key)
+    (tmp_path / "f").write_bytes(b"1")
+    release = publish(world.store, name="q", files=collect(tmp_path, include=["f"]))
+    assert release.digest
+
+
+@pytest.mark.parametrize("prefix", [keys.PUBLISH_LEASES, keys.COLLECT_LEASES])
+def test_object_below_leases_whose_name_is_none_of_a_lease_is_no_lease(prefix: str) -> None:
+    world = World()
+    world.store.plant(prefix)
+    world.store.write(f"{prefix}notes.txt", b"?")
+
+    assert live_leases(world.store, prefix, world.clock.now) == []
 
 
 def test_leases_of_the_dead_are_collected() -> None:

@@ -73,7 +73,7 @@ def test_lease_reads_back_and_rubbish_does_not() -> None:
 def test_lease_counts_until_its_time_since_the_store_saw_it_last() -> None:
     clock = Clock()
     store = MemoryObjectStore(now=clock)
-    key = keys.publish_lease("x")
+    key = keys.publish_lease("a" * 32)
     # By its holder's clock it has long expired, but that clock does not count.
     store.write(
         key, Lease("p", "me", START - timedelta(days=9), 5 * MINUTE).encode(START - timedelta(days=9))
@@ -90,7 +90,7 @@ def test_lease_counts_until_its_time_since_the_store_saw_it_last() -> None:
 @pytest.mark.parametrize("data", [b"rubbish", b"x" * 10_000])
 def test_unreadable_lease_counts_for_the_longest_time(data: bytes) -> None:
     store = MemoryObjectStore(now=Clock())
-    store.write(keys.publish_lease("x"), data)
+    store.write(keys.publish_lease("a" * 32), data)
 
     (found,) = live_leases(store, keys.PUBLISH_LEASES, START + MAX_TTL - MINUTE)
     assert found.lease is None
@@ -179,7 +179,7 @@ def test_publish_whose_lease_lapses_between_two_tries_of_the_last_write_shows_no
 
 def test_publish_waits_for_a_collection_that_is_deleting(eventually: Callable[..., None]) -> None:
     store = MemoryObjectStore()
-    collector = keys.collect_lease("c")
+    collector = keys.collect_lease("c" * 32)
     store.write(collector, Lease("gc", "me", START, 30 * MINUTE).encode(START))
     entered, leave = threading.Event(), threading.Event()
 
@@ -257,11 +257,11 @@ def test_lease_whose_first_write_had_no_answer_is_not_left_behind() -> None:
 def test_publish_gives_up_on_a_collection_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "COLLECTION_PATIENCE", timedelta(seconds=-1))
     store = MemoryObjectStore()
-    store.write(keys.collect_lease("c"), b"?")
+    store.write(keys.collect_lease("c" * 32), b"?")
 
     with pytest.raises(StoreUnavailableError, match="collection"), a_lease(store):
         pass
-    assert [info.key for info in store.list("leases/")] == [keys.collect_lease("c")]
+    assert [info.key for info in store.list("leases/")] == [keys.collect_lease("c" * 32)]
 
 
 def test_store_time_is_that_of_the_key_itself() -> None:
