@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from blobsync.errors import (
     BlobNotFoundError,
     BlobSyncError,
@@ -44,6 +46,7 @@ _MAY_HEAL = {
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 """Statuses of an answer that names another address."""
 _TRY_AGAIN = {408, 429}  # request timeout, too many requests
+_PROXY_AUTHENTICATION = 407
 _SERVER_FAULT, _NOT_IMPLEMENTED = 500, 501
 
 
@@ -55,10 +58,21 @@ def unreachable(exc: Exception, config: S3Config, key: str | None) -> StoreUnava
         config: The bucket.
         key: The whole key, prefix included; None: the request was about the bucket.
     """
+    advice = "check that it runs and can be reached from here"
+    if _is_unresolved(exc):
+        advice = (
+            "its host name, or that of the proxy, does not resolve here; correct it, or the DNS of this host"
+        )
     return StoreUnavailableError(
         f"s3://{config.bucket}/{key or ''}: no answer from {config.endpoint_url or 'AWS'} "
-        f"({type(exc).__name__}: {exc}); check that it runs and can be reached from here"
+        f"({type(exc).__name__}: {exc}); {advice}"
     )
+
+
+def _is_unresolved(exc: BaseException | None) -> bool:
+    while exc is not None and not isinstance(exc, socket.gaierror):
+        exc = exc.__cause__ or exc.__context__
+    return exc is not None
 
 
 def not_s3(why: str, config: S3Config, key: str | None) -> StoreUnavailableError:
@@ -117,6 +131,12 @@ def answered(status: int, code: str, message: str, config: S3Config, key: str | 
         return BlobNotFoundError(what)
     if code in _NOT_NOW:
         return not_now(f"{code}: {message}", config, key)
+    if status == _PROXY_AUTHENTICATION or (not code and status in {401, 403}):
+        return StoreAccessDeniedError(
+            f"{what}: {config.endpoint_url or 'AWS'} answered {status} without an error of S3, as a proxy or "
+            f"gateway does. Check what is on the way (http_proxy, https_proxy, no_proxy) and may refuse this "
+            f"host or want a password, and the endpoint's URL; then the access key id and its secret"
+        )
     # Some servers answer 400 to an anonymous or expired request, so the code is compared first.
     if code in _DENIED or status in {401, 403}:
         return _denied(config, what, f"{code}: {message}")

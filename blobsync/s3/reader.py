@@ -38,6 +38,8 @@ from blobsync.s3.messages import (
 )
 
 _OK, _PARTIAL = 200, 206
+_COMPRESSED = {"br", "deflate", "gzip", "x-gzip", "zstd"}
+"""Content-Encodings of an answer that was changed on the way."""
 _SHORT_BYTES = 64 << 10
 _FIRST_NAME = "list-type=2&max-keys=1"
 _REGION_LETTERS = 63
@@ -203,13 +205,17 @@ class S3Reader:
                 return BodySlice(0, 0)
             raise refusal
         content_range, size_bytes = head.headers.get("content-range"), head.size_bytes
+        if (coding := head.headers.get("content-encoding", "")) in _COMPRESSED:
+            raise not_s3(f"it is compressed ({coding}), which was not asked for", self._config, wanted.full)
+        if size_bytes is None:
+            raise not_s3("it does not say how long it is", self._config, wanted.full)
         found = None
-        if size_bytes is not None and (head.status == _OK or content_range is not None):
+        if head.status == _OK or content_range is not None:
             found = body_slice(content_range, size_bytes, wanted)
         if found is None:
             raise StoreUnavailableError(
                 f"s3://{self._config.bucket}/{wanted.full}: {self._config.where} gave another range than it "
-                f"was asked for, or did not say how much ({content_range!r} and {size_bytes} bytes, not "
+                f"was asked for ({content_range!r} and {size_bytes} bytes, not "
                 f"{wanted.header!r}); nothing of it was used"
             )
         return found

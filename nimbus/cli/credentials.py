@@ -43,10 +43,13 @@ def _token_in_file() -> str | None:
         ) from exc
 
 
-def credentials_file() -> Path:
-    """The file in which tokens are stored."""
+def credentials_file() -> Path | None:
+    """The file in which tokens are stored; None: the user has no home folder."""
     folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(folder).expanduser() / "nimbus" / "credentials.json"
+    try:
+        return Path(folder).expanduser() / "nimbus" / "credentials.json"
+    except RuntimeError:
+        return None
 
 
 def kept_tokens() -> dict[str, str]:
@@ -56,6 +59,8 @@ def kept_tokens() -> dict[str, str]:
         CliError: the file cannot be read.
     """
     place = credentials_file()
+    if place is None:
+        return {}
     try:
         found = json.loads(place.read_text())
         return {str(server): str(token) for server, token in found["tokens"].items()}
@@ -70,8 +75,18 @@ def kept_tokens() -> dict[str, str]:
 
 
 def keep_tokens(tokens: dict[str, str]) -> Path:
-    """Write the file atomically; other users can never read it."""
+    """Write the file atomically; other users can never read it.
+
+    Raises:
+        CliError: the user has no home folder.
+    """
     place = credentials_file()
+    if place is None:
+        raise CliError(
+            "this user has no home folder to store tokens in: set HOME or XDG_CONFIG_HOME.",
+            code="no_home",
+            exit_code=Exit.USAGE,
+        )
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = place.with_suffix(f".{os.getpid()}.part")
     part.unlink(missing_ok=True)

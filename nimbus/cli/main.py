@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,10 @@ Examples:
 Address of the cluster: --server, else NIMBUS_SERVER, else the cluster of `nimbus up` in this folder.
 Exit codes: 0 ok, 1 run failed, 2 usage, 3 not found, 4 refused, 5 watch timeout, 6 unreachable or no
 leader, 7 access denied, 70 internal error, 130 interrupted."""
+
+
+_OF_THE_HOST = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.ENOSPC, errno.EPERM, errno.EROFS)
+"""What no code of ours can mend: files without room or permission."""
 
 
 class RootGroup(LazyGroup):
@@ -96,6 +101,9 @@ def _explain(exc: Exception, *, debug: bool) -> Exit:
     if code is not None:
         click.echo(f"error: {harmless(str(exc))}", err=True)
         return code
+    if isinstance(exc, OSError) and exc.errno in _OF_THE_HOST:
+        click.echo(f"error: {exc.filename or 'standard output, or a file'}: {exc.strerror}", err=True)
+        return Exit.INTERNAL
     click.echo(f"internal error: {type(exc).__name__}: {harmless(str(exc))}", err=True)
     if not debug:
         click.echo("This is a defect. Repeat the command with --debug to see where it happened.", err=True)

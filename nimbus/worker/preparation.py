@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -32,6 +33,8 @@ from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
 
 MIN_FREE_BYTES = 64 << 20
+
+_OF_PYSPARK = (TaskKind.PYSPARK, TaskKind.SQL, TaskKind.SPARK_PIPELINE)
 
 
 class ReleaseProvider(Protocol):
@@ -130,6 +133,8 @@ def prepare(
         extra={**settings.env, **({} if target is None else target.env), **_access(settings)},
         user=user,
     )
+    if order.task.kind in _OF_PYSPARK and connect is None and not order.task.runs_in_cluster:
+        _check_spark_home(drivers.get("SPARK_HOME"))
     return RunnerPlan(
         cluster=cluster,
         worker=settings.id,
@@ -236,6 +241,20 @@ def _connect_plan(order: Assignment, settings: WorkerSettings, target: SparkTarg
     if settings.connect is None:
         raise CannotRunHereError("this worker has no Spark Connect; see `connect` in its configuration")
     return settings.connect.plan()
+
+
+def _check_spark_home(home: str | None) -> None:
+    """PySpark takes the jars of SPARK_HOME instead of its own, and fails in odd ways with another version."""
+    if not home:
+        return
+    own, found = version("pyspark"), "none"
+    for jar in Path(home, "jars").glob("spark-core_*.jar"):
+        found = jar.stem.partition("-core_")[2].partition("-")[2]
+    if found.split(".")[:2] != own.split(".")[:2]:
+        raise CannotRunHereError(
+            f"SPARK_HOME of this worker's environment is {home}, whose Spark is {found}, and PySpark here is "
+            f"{own}: unset it, or let it name that Spark"
+        )
 
 
 def _check_space(folder: Path) -> None:

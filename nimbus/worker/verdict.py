@@ -22,6 +22,7 @@ _LINE_OF_ERROR = re.compile(
 """The first line of an exception in Python and in a JVM."""
 _SERVER_STACK = re.compile(f"^{SERVER_STACK}", re.M)
 _SOME_LINES = 5
+_JVM_ENDED, _TRACEBACK = "[JAVA_GATEWAY_EXITED]", "Traceback (most recent call last):"
 
 
 class Ordered(Enum):
@@ -119,8 +120,18 @@ def _signal(number: int) -> str:
 
 
 def error_in(log_tail: str) -> str:
-    """Find the lines with the error: those of the last exception, or else the last lines."""
+    """Find the lines with the error: those of the last exception, or else the last lines.
+
+    If PySpark only says that its JVM has ended, what the JVM said before comes first.
+    """
     text = _SERVER_STACK.sub("", without_other_threads(log_tail))
+    error = _last_error(text)
+    if _JVM_ENDED in error and (cause := _last_error(text.rpartition(_TRACEBACK)[0])):
+        error = f"{cause}\n{error}"
+    return _shorten(error)
+
+
+def _last_error(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines()]
     for at in range(len(lines) - 1, -1, -1):
         if found := _LINE_OF_ERROR.match(lines[at]):
@@ -129,8 +140,8 @@ def error_in(log_tail: str) -> str:
                 if not line or line.startswith(("\tat ", "    at ", "Traceback")):
                     break
                 told.append(line)
-            return _shorten("\n".join(told))
-    return _shorten("\n".join([line for line in lines if line][-_SOME_LINES:]))
+            return "\n".join(told)
+    return "\n".join([line for line in lines if line][-_SOME_LINES:])
 
 
 def _shorten(text: str) -> str:

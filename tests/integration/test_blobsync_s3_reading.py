@@ -246,21 +246,41 @@ def test_error_is_understood_however_its_body_is_framed(answering: Answering, fr
         ),
         (
             b"HTTP/1.1 307 Elsewhere\r\nLocation: http://10.0.0.1/\r\nContent-Length: 0\r\n\r\n",
-            StoreRefusedError,
-            "307",
+            StoreUnavailableError,
+            "redirects to http://10.0.0.1/",
         ),
-        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", StoreAccessDeniedError, "access key id"),
-        (b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n", StoreAccessDeniedError, "access"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", StoreAccessDeniedError, "as a proxy"),
+        (b"HTTP/1.1 403 No\r\nContent-Length: 6\r\n\r\n<html>", StoreAccessDeniedError, "403 .* as a proxy"),
+        (b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n", StoreAccessDeniedError, "407 .* as a proxy"),
+        (
+            b"HTTP/1.1 403 No\r\nContent-Length: 26\r\n\r\n<Code>AccessDenied</Code>\r\n",
+            StoreAccessDeniedError,
+            "refused access key id",
+        ),
+        (
+            b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n",
+            StoreAccessDeniedError,
+            "as a proxy",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+            StoreUnavailableError,
+            r"compressed \(gzip\).* a proxy on the way",
+        ),
         (
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
             StoreUnavailableError,
-            "did not say how much",
+            "does not say how long it is.* a proxy on the way",
         ),
-        (b"HTTP/1.1 200 OK\r\n\r\nhello", StoreUnavailableError, "did not say how much"),
+        (
+            b"HTTP/1.1 200 OK\r\n\r\nhello",
+            StoreUnavailableError,
+            "does not say how long it is.* a proxy on the way",
+        ),
         (b"HTTP/1.1 206 Partial\r\nContent-Length: 5\r\n\r\nhello", StoreUnavailableError, "another range"),
         (b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", StoreUnavailableError, "503"),
     ],
-    ids=range(8),
+    ids=range(12),
 )
 def test_answer_without_the_object_is_an_error_that_says_what_to_do(
     answering: Answering, answer: bytes, error: type[BlobSyncError], words: str
@@ -269,3 +289,20 @@ def test_answer_without_the_object_is_an_error_that_says_what_to_do(
 
     with pytest.raises(error, match=words):
         b"".join(store.read("k"))
+
+
+def test_endpoint_whose_name_does_not_resolve_is_told_as_such() -> None:
+    store = S3ObjectStore(
+        S3Config(
+            endpoint_url="http://no-such-host.invalid:9000",
+            bucket="bucket",
+            access_key_id="a",
+            secret_access_key=Secret("b"),
+        )
+    )
+
+    with pytest.raises(StoreUnavailableError, match="does not resolve here"):
+        b"".join(store.read("k"))
+    with pytest.raises(StoreUnavailableError, match="does not resolve here"):
+        list(store.list(""))
+    store.close()

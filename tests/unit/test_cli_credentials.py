@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nimbus.cli.credentials import FILE_VARIABLE, VARIABLE, credentials
+from nimbus.cli.credentials import FILE_VARIABLE, VARIABLE, credentials, keep_tokens
 from nimbus.cli.exits import CliError, Exit
 
 URL = "http://127.0.0.1:8470"
@@ -41,3 +41,15 @@ def test_without_a_token_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, given:
     monkeypatch.setenv(VARIABLE, given)
 
     assert credentials(URL) == {}
+
+
+def test_user_without_a_home_folder_has_no_stored_token_and_is_told_when_it_stores_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (VARIABLE, "XDG_CONFIG_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as for a user id that a container was given
+
+    assert credentials(URL) == {}
+    with pytest.raises(CliError, match="set HOME or XDG_CONFIG_HOME"):
+        keep_tokens({URL: "nbs_a"})

@@ -143,3 +143,14 @@ def test_each_error_of_the_house_has_an_exit_code(error: Exception, code: int | 
 )
 def test_each_http_refusal_has_an_exit_code(status: int, code: int) -> None:
     assert of_status(status) == code
+
+
+def test_full_disk_of_standard_output_is_told_and_is_no_defect() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nimbus.cli.main", "version"],
+            check=False, stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    assert done.returncode == Exit.INTERNAL
+    assert done.stderr == "error: standard output, or a file: No space left on device\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -123,4 +124,29 @@ def test_declarative_pipeline_is_refused_where_spark_connect_is_not_installed(
     settings = WorkerSettings(id=WorkerId("w1"), work_dir=bench.root / "w1", data_dir=bench.data)
 
     with pytest.raises(MissingPackagesError, match="which also runs declarative pipelines, needs packages"):
+        prepare(order, settings, bench, bench.board.cluster())
+
+
+@pytest.mark.parametrize(
+    ("jar", "refusal"),
+    [
+        ("spark-core_2.12-3.5.1.jar", r"whose Spark is 3\.5\.1, and PySpark here is "),
+        ("other.jar", "whose Spark is none, and PySpark here is "),
+        (f"spark-core_2.13-{version('pyspark')}-vendor.jar", None),
+    ],
+)
+def test_spark_task_is_refused_where_spark_home_names_another_spark(
+    bench: Bench, tmp_path: Path, jar: str, refusal: str | None
+) -> None:
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / jar).touch()
+    settings = WorkerSettings(
+        id=WorkerId("w1"),
+        work_dir=bench.root / "w1",
+        data_dir=bench.data,
+        env={"SPARK_HOME": str(tmp_path / "spark")},
+    )
+    order = bench.order(bench.script("a.py", ""), task_kind=TaskKind.PYSPARK)
+
+    with nullcontext() if refusal is None else pytest.raises(CannotRunHereError, match=refusal):
         prepare(order, settings, bench, bench.board.cluster())

@@ -177,3 +177,25 @@ def test_reason_is_the_last_error_when_one_of_spark_connect_was_handled_before()
     log = CONNECT + TRACEBACK.replace("carrier", "month")
 
     assert error_in(log) == "KeyError: 'month'"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "Error occurred during initialization of VM\nCould not reserve 9 KB\n",
+            "Error occurred during initialization of VM\nCould not reserve 9 KB",
+        ),
+        (
+            'Exception in thread "main" java.lang.RuntimeException: [unresolved: a#b]\n\tat a.B(C)\n',
+            "java.lang.RuntimeException: [unresolved: a#b]",
+        ),
+    ],
+)
+def test_reason_begins_with_what_the_jvm_said_when_it_ended_before_it_could_be_used(
+    said: str, cause: str
+) -> None:
+    ended = "pyspark.errors.PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java gateway process exited"
+    log = f'{said}Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{ended}.\n'
+
+    assert error_in(log) == f"{cause}\n{ended}."
