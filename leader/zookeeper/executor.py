@@ -89,6 +89,7 @@ class SessionExecutor:
                 self._call(client.delete_async, path, version)
                 return None
             case rq.EnsurePath(path):
+                self._session.ensure_above(path.rpartition("/")[0])
                 self._call(client.ensure_path_async, path)
                 return None
             case _:

@@ -25,6 +25,7 @@ import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, ZookeeperError
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from leader.clock import Countdown
 from leader.errors import (
@@ -104,8 +105,7 @@ class ZooKeeperSession:
         try:
             # kazoo reports a connection before it has sent the credential, so check with one request.
             if self.call(self.client.exists_async, "/", timeout=left.remaining()) is None:
-                # Creates the chroot.
-                self.call(self.client.ensure_path_async, "/", timeout=left.remaining())
+                self._make_chroot(left.remaining())
         except ZooKeeperUnavailableError as exc:
             if self._credential_was_refused():
                 raise refusals.credential_refused(self.config) from exc
@@ -116,6 +116,26 @@ class ZooKeeperSession:
             raise ZooKeeperUnreachableError(
                 f"ZooKeeper at {self.config.hosts} answered {type(exc).__name__} to the first request"
             ) from exc
+
+    def _make_chroot(self, timeout: timedelta) -> None:
+        """Create the chroot and the nodes above it. No other thread uses the client yet."""
+        client, chroot = self.client, self.client.chroot
+        client.chroot = ""  # kazoo creates nodes below the chroot only
+        try:
+            self.call(client.ensure_path_async, chroot, OPEN_ACL_UNSAFE, timeout=timeout)
+        finally:
+            client.chroot = chroot
+
+    def ensure_above(self, path: str) -> None:
+        """Create the nodes above a root that does not exist, open for the roots of others.
+
+        Raises:
+            ZooKeeperUnavailableError: No answer.
+            NoAuthError: Of kazoo: an access list above forbids it.
+        """
+        above = path.rpartition("/")[0]
+        if above and self.call(self.client.exists_async, path) is None:
+            self.call(self.client.ensure_path_async, above, OPEN_ACL_UNSAFE)
 
     def _credential_was_refused(self) -> bool:
         """True when the server refused it. kazoo's state alone is not enough: it soon changes to CLOSED."""

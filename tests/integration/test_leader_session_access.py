@@ -16,6 +16,8 @@ from leader import (
     ZooKeeperSession,
     ZooKeeperUnreachableError,
 )
+from leader.protocol.requests import EnsurePath
+from leader.zookeeper.executor import SessionExecutor
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
 
@@ -66,13 +68,31 @@ def test_a_scheme_the_server_does_not_know_is_an_auth_error(zookeeper: ZooKeeper
         session.start(LONG)
 
 
-def test_a_chroot_is_made_on_first_use(
-    zookeeper: ZooKeeperServer, operator: KazooClient, zk_root: str
+@pytest.mark.parametrize("chroot", ["", "/prod/nimbus"])
+def test_a_chroot_is_made_on_first_use_with_all_that_is_above_it_and_open_for_others(
+    zookeeper: ZooKeeperServer, operator: KazooClient, zk_root: str, chroot: str
 ) -> None:
-    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts + zk_root))
+    above = f"{zk_root}{chroot}"
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts + above, auth=("digest", "us:secret")))
     try:
         session.start(LONG)
         session.call(session.client.create_async, "/inside", b"")
-        assert operator.exists(f"{zk_root}/inside") is not None
+        operator.create(f"{above}/of-others")
+        assert sorted(operator.get_children(above)) == ["inside", "of-others"]
+    finally:
+        session.close(LONG)
+
+
+def test_root_of_an_election_closes_itself_and_not_what_is_above_it(
+    zookeeper: ZooKeeperServer, operator: KazooClient, zk_root: str
+) -> None:
+    root = f"{zk_root}/team/ours"
+    session = ZooKeeperSession(ZooKeeperConfig(hosts=zookeeper.hosts, auth=("digest", "us:secret")))
+    try:
+        session.start(LONG)
+        SessionExecutor(session).answer(EnsurePath(f"{root}/leader-lock"))
+        operator.create(f"{zk_root}/team/theirs")
+        with pytest.raises(NoAuthError):
+            operator.create(f"{root}/intruder")
     finally:
         session.close(LONG)

@@ -124,6 +124,9 @@ class SqliteCalls(Calls):
                 refused, path = transaction.index, transaction.path
                 raise TransactionRefusedError(index=refused, path=path, cause=exc) from exc
 
+    def ensure_above(self, root: str) -> None:
+        """Do nothing: there are no access lists."""
+
     def ensure(self, path: str) -> None:
         """Create a persistent node and its parents."""
         if self.exists(path):  # the usual case, which needs no disk write

@@ -270,6 +270,11 @@ class Calls:
         with in_our_words(f"create {path}"):
             self.session.call(self.session.client.ensure_path_async, path)
 
+    def ensure_above(self, root: str) -> None:
+        """Create the nodes above a root, open for the roots of others."""
+        with in_our_words(f"create the nodes above {root}"):
+            self.session.ensure_above(root)
+
     def set(self, path: str, data: bytes) -> bool:
         """Replace a node's data; False if it does not exist."""
         check_size(path, len(data))
