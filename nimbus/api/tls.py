@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -63,16 +64,28 @@ class ReloadingTls:
             ) from exc
         self.context.sni_callback = self._choose
 
+    def verify_for(self, host: str) -> None:
+        """Check that clients which trust the certificate accept it under the name or address `host`.
+
+        Raises:
+            CertificateError: it is expired, not valid yet, or for another name.
+        """
+        try:
+            verify(self._current, self._certificate, host)
+        except ssl.SSLError as exc:
+            raise CertificateError(f"api.tls: {self._certificate} is of no use: {in_words(exc)}") from exc
+
     def look(self) -> None:
-        """Replace the certificate if its files have changed, unless the new one is not valid."""
+        """Replace the certificate if its files have changed, unless the new one is not valid now."""
         try:
             seen = self._stamp()
             if seen == self._seen:
                 return
             loaded, expiry = self._loaded(), expires_at(self._certificate)
+            verify(loaded, self._certificate)
         except (OSError, ValueError) as exc:
             self._reloads.labels("refused").inc()
-            _log.error("certificate_refused", certificate=str(self._certificate), error=str(exc))
+            _log.error("certificate_refused", certificate=str(self._certificate), error=in_words(exc))
             return
         self._seen, self._current = seen, loaded
         self._expiry.set(expiry.timestamp())
@@ -95,3 +108,31 @@ class ReloadingTls:
         # Without this, OpenSSL asks for a password on the terminal.
         context.load_cert_chain(self._certificate, self._key, password=lambda: "")
         return context
+
+
+def verify(server: ssl.SSLContext, certificate: Path, host: str | None = None) -> None:
+    """Do a handshake in memory, as a client that trusts the certificate.
+
+    Args:
+        server: The context of the server.
+        certificate: The file of its certificate.
+        host: The name or address that the certificate must be for; None: any.
+
+    Raises:
+        ssl.SSLError: the certificate is expired, not valid yet, or for another name.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = host is not None
+    client.load_verify_locations(certificate)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # its authority may be absent
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    theirs = client.wrap_bio(to_client, to_server, server_hostname=host)
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (theirs, ours, theirs):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+
+
+def in_words(error: BaseException) -> str:
+    """The reason of a failed verification, without OpenSSL's codes."""
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)

@@ -22,6 +22,13 @@ DECISION_PATIENCE_S = 60.0
 """How long a command waits for the leader's decision: a release may have to be fetched first."""
 REASON_VARIABLE = "NIMBUS_REASON"
 """The environment variable with the reason that is kept with each command."""
+_CERTIFICATE = {
+    "has expired": "Renew the certificate of that scheduler (`api.tls`), or correct this host's clock.",
+    "not yet valid": "Correct the clock of this host, or the certificate of that scheduler (`api.tls`).",
+    "mismatch": "Use a name or address for which the certificate is, or renew it with this one.",
+}
+"""Advice by OpenSSL's reason."""
+_UNKNOWN_AUTHORITY = "Name a file with the authority of its certificate in SSL_CERT_FILE."
 _PAGE = 500
 """Most rows in one response."""
 _WAIT_S = 10
@@ -35,7 +42,7 @@ class UnreachableError(CliError):
         lines = "".join(f"\n  {server}: {why}" for server, why in tried.items())
         advice = "Is the cluster up, and is --server (or NIMBUS_SERVER) right?"
         if any("CERTIFICATE_VERIFY_FAILED" in why for why in tried.values()):
-            advice = "Name a file with the authority of its certificate in SSL_CERT_FILE."
+            advice = next((fix for text, fix in _CERTIFICATE.items() if text in lines), _UNKNOWN_AUTHORITY)
         elif any("disconnected without" in why and url.startswith("http:") for url, why in tried.items()):
             advice = "If it serves TLS, its URL begins with https."
         super().__init__(

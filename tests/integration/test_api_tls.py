@@ -157,6 +157,17 @@ def test_wrong_pair_is_refused_and_the_old_one_kept_until_the_pair_is_whole(
     assert served.reloads("loaded") == 1
 
 
+def test_expired_certificate_is_refused_and_the_valid_one_kept(served: Served, server: ApiServer) -> None:
+    before = served.serial(server)
+    expired = served.authority.certificate("expired", ends_in_h=-1)
+
+    served.install(expired, expired)
+    served.tls.look()
+
+    assert served.serial(server) == before
+    assert (served.reloads("loaded"), served.reloads("refused")) == (0, 1)
+
+
 def test_certificate_is_exchanged_under_load_without_a_failed_handshake(
     served: Served, server: ApiServer, eventually: Eventually
 ) -> None:

@@ -12,6 +12,9 @@ from nimbus.cli.client import UnreachableError
     [
         ("http://s1:8470", "[Errno 111] Connection refused", "is --server (or NIMBUS_SERVER) right?"),
         ("https://s1:8470", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "in SSL_CERT_FILE."),
+        ("https://s1", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired", "this host's clock."),
+        ("https://s1", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate is not yet valid", "(`api.tls`)."),
+        ("https://s1", "[SSL: CERTIFICATE_VERIFY_FAILED] Hostname mismatch, certificate", "with this one."),
         ("http://s1:8470", "Server disconnected without sending a response.", "its URL begins with https."),
     ],
 )
