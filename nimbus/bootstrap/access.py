@@ -31,9 +31,15 @@ def build_tls(settings: Settings, registry: CollectorRegistry) -> ReloadingTls |
 def build_access_follower(
     settings: Settings, store: AccessStore, gate: Gate, tls: ReloadingTls | None
 ) -> AccessFollower:
-    """The follower, which updates the gate's tokens and checks the certificate."""
+    """The follower, which updates the gate's tokens and checks the certificate.
+
+    Raises:
+        TokensFileError: the tokens file cannot be read.
+    """
     path = settings.api.tokens_file
     file = None if path is None else TokensFile(path)
+    if file is not None:
+        file.check()
     return AccessFollower(store, gate, file, () if tls is None else (tls.look,))
 
 

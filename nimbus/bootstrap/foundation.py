@@ -31,6 +31,7 @@ from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
+from nimbus.ports import StoreDeniedError
 
 LOOK_TIMEOUT = timedelta(seconds=5)
 """Time limit of a check for an object that tasks wait for."""
@@ -71,6 +72,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         LeaderError: ZooKeeper does not answer, or refuses us.
         nimbus.ports.StoreUnavailableError: the database of a single scheduler cannot be opened.
         ClusterUnfinishedError: a command that creates or removes the cluster has not ended.
+        StoreDeniedError: ZooKeeper's access lists forbid this process to write: a wrong credential.
     """
     store = S3ObjectStore(s3_config(settings))
     try:
@@ -82,8 +84,11 @@ def lay_foundation(settings: Settings) -> Foundation:
         raise StorageRefusedError(str(exc)) from exc
     session = open_session(settings)
     try:
-        ClusterTree(session, settings.cluster.root).check_finished()
-    except ClusterUnfinishedError:
+        tree = ClusterTree(session, settings.cluster.root)
+        tree.check_finished()
+        if isinstance(session, ZooKeeperSession):
+            tree.prove_access()
+    except (ClusterUnfinishedError, StoreDeniedError):
         session.close(settings.zookeeper.call_timeout)
         raise
     return Foundation(

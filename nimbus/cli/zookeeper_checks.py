@@ -17,9 +17,38 @@ _LONGEST_ANSWER_BYTES = 65_536
 
 
 def zookeeper_of(settings: Settings) -> Iterator[Finding]:
-    """Check the servers of a configuration, over TLS if it is configured. A single scheduler has none."""
+    """Check servers and credential of a configuration. A single scheduler has none."""
     if settings.store_folder is not None:
         return
+    findings = list(_servers_of(settings))
+    yield from findings
+    if all(finding.verdict is not Verdict.FAIL for finding in findings):
+        yield access(settings)
+
+
+def access(settings: Settings) -> Finding:
+    """May this configuration's credential write below the root? A daemon does the same at its start."""
+    from leader import LeaderError
+    from nimbus.adapters.zookeeper.tree import ClusterTree
+    from nimbus.bootstrap.foundation import open_session
+    from nimbus.cli.log_lines import logs_on_stderr
+    from nimbus.domain.errors import NimbusError
+
+    root = settings.cluster.root
+    name = f"zookeeper root {root}"
+    try:
+        with logs_on_stderr():
+            session = open_session(settings)
+            try:
+                ClusterTree(session, root).prove_access()
+            finally:
+                session.close(settings.zookeeper.call_timeout)
+    except (LeaderError, NimbusError) as exc:
+        return Finding(name, Verdict.FAIL, str(exc), "correct zookeeper.username and password, or hosts")
+    return Finding(name, Verdict.OK, "can be written")
+
+
+def _servers_of(settings: Settings) -> Iterator[Finding]:
     if not settings.zookeeper.tls:
         yield from zookeeper(settings.zookeeper.hosts)
         return

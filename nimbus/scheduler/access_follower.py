@@ -15,6 +15,7 @@ import structlog
 from nimbus import records
 from nimbus.access.gate import Gate
 from nimbus.domain.access import Token
+from nimbus.domain.errors import NimbusError
 from nimbus.ports import AccessStore, StoreUnavailableError
 from nimbus.scheduler.signals import Signals
 
@@ -23,12 +24,35 @@ _log = structlog.get_logger(__name__)
 LOOK_AGAIN_S = 10.0
 
 
+class TokensFileError(NimbusError):
+    """The tokens file is there and cannot be read."""
+
+    code = "tokens_file"
+    exit_code = 2
+
+
 class TokensFile:
     """The tokens in a file. No file means no tokens. While the file is unreadable, the last tokens stay."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int] | None = None
+
+    def check(self) -> int | None:
+        """The number of tokens in the file; None: there is no file.
+
+        Raises:
+            TokensFileError: the file cannot be read.
+        """
+        try:
+            return len(records.TOKENS.decode(self._path.read_bytes(), str(self._path)).tokens)
+        except FileNotFoundError:
+            return None
+        except (OSError, records.UnreadableRecordError) as exc:
+            raise TokensFileError(
+                f"api.tokens_file: {self._path} cannot be read ({exc}). Let this process's user read it, or "
+                "write it again with `nimbus token create --file`."
+            ) from exc
 
     def changed(self) -> Mapping[str, Token] | None:
         """The tokens by id, if the file has changed since the last call; None: unchanged or unreadable."""

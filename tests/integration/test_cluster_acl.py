@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,22 @@ import yaml
 from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.bootstrap.access_lists import OpenNodesError, check_access_lists
-from nimbus.bootstrap.foundation import open_session
+from nimbus.bootstrap.foundation import lay_foundation, open_session
 from nimbus.bootstrap.scheduler import _election_config
+from nimbus.cli.findings import Verdict
 from nimbus.cli.main import cli
+from nimbus.cli.zookeeper_checks import zookeeper_of
 from nimbus.config import Settings, load_settings
+from nimbus.localstack.ports import free_port
 from nimbus.localstack.zookeeper import ZooKeeperServer
+from nimbus.ports import StoreDeniedError
 
+SOON = timedelta(seconds=10)
 Configure = Callable[..., Path]
 
 
@@ -185,3 +193,24 @@ def test_acl_needs_the_former_password_to_change_nodes_of_the_former_password(
 
     assert _acl(config, "--fix", "--also-as", str(credential)).exit_code == 0
     assert _acl(config).exit_code == 0
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_daemon_with_a_wrong_password_does_not_start(configure: Configure, password: str) -> None:
+    away = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "bucket": "away", "access_key_id": "k"}
+    owner = load_settings(configure(), {})
+    session = open_session(owner)
+    Calls(session).ensure(owner.cluster.root)
+    session.close(SOON)
+    settings = load_settings(configure(password=password), {})
+    *_, found = zookeeper_of(settings)
+    assert found.verdict is (Verdict.FAIL if password == "wrong" else Verdict.OK)
+    storage = settings.storage.model_copy(update={**away, "secret_access_key": SecretStr("s")})
+    settings = settings.model_copy(update={"storage": storage})
+
+    if password == "wrong":
+        with pytest.raises(StoreDeniedError, match=r"give zookeeper\.username and") as refused:
+            lay_foundation(settings)
+        assert refused.value.exit_code == 7
+    else:
+        lay_foundation(settings).session.close(SOON)

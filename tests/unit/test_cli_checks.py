@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +19,10 @@ import pytest
 from nimbus.cli import checks
 from nimbus.cli.findings import Verdict
 from nimbus.cli.zookeeper_checks import zookeeper
-from nimbus.config.sections import Worker
+from nimbus.config.sections import Storage, Worker
 from nimbus.worker.identity import own_process
 from nimbus.worker.pool.folder import ExecutorFolder
+from tests.integration.test_leader_tls import Authority
 
 
 @pytest.mark.parametrize(
@@ -169,3 +174,47 @@ def test_java_that_is_missing_fails_where_it_is_needed_with_advice(
 
     assert finding.verdict is verdict
     assert "JAVA_HOME" in finding.advice
+
+
+class _Late(BaseHTTPRequestHandler):
+    """A server whose clock is ten minutes behind."""
+
+    def do_GET(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(time.time() - 600, usegmt=True)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_clock_is_compared_over_tls_of_an_authority_that_only_s3_knows(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Late)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority(tmp_path, "own").certificate("s3"))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        found = checks.clock(Storage(bucket="bucket", endpoint_url=f"https://127.0.0.1:{server.server_port}"))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    assert (found.verdict, found.detail) == (Verdict.FAIL, "600 s ahead of the S3 server")
+
+
+def test_clock_is_compared_with_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def get(url: str, **_: object) -> SimpleNamespace:
+        asked.append(url)
+        return SimpleNamespace(headers={"date": formatdate(time.time() + 600, usegmt=True)})
+
+    monkeypatch.setattr("httpx.get", get)
+
+    assert checks.clock(Storage(bucket="bucket", region="eu-west-1")).verdict is Verdict.FAIL
+    assert asked == ["https://s3.eu-west-1.amazonaws.com"]

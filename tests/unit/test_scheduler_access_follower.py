@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,12 @@ import pytest
 from nimbus import records
 from nimbus.access.gate import Credentials, Gate
 from nimbus.access.tokens import new_token
+from nimbus.bootstrap.access import build_access_follower
+from nimbus.config import load_settings
 from nimbus.domain.access import AccessRole, Principal, Token
 from nimbus.ports import Enqueue, StoreUnavailableError
 from nimbus.scheduler import access_follower
-from nimbus.scheduler.access_follower import AccessFollower, TokensFile
+from nimbus.scheduler.access_follower import AccessFollower, TokensFile, TokensFileError
 
 Eventually = Callable[..., None]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -143,3 +146,23 @@ def test_tokens_file_is_read_when_it_can_be_read_again(tmp_path: Path) -> None:
         assert file.changed() is None
 
     assert file.changed() == {TOKEN.id: TOKEN}
+
+
+def test_unreadable_tokens_file_keeps_a_scheduler_from_starting(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    document = {
+        "zookeeper": {"hosts": "127.0.0.1:2181"},
+        "storage": {"bucket": "unused"},
+        "scheduler": {"state_dir": str(tmp_path)},
+        "worker": {"data": str(tmp_path)},
+        "api": {"tokens_file": str(file)},
+    }
+    (tmp_path / "nimbus.yaml").write_text(json.dumps(document))
+    settings = load_settings(tmp_path / "nimbus.yaml", {})
+    build_access_follower(settings, Store(), Gate(required=True), None)  # it may come later
+
+    file.mkdir()
+    with pytest.raises(TokensFileError, match=r"api\.tokens_file: .* cannot be read") as refused:
+        build_access_follower(settings, Store(), Gate(required=True), None)
+
+    assert refused.value.exit_code == 2

@@ -20,6 +20,10 @@ CHECKPOINT = "checkpoint"
 SUBMITTED = "submitted:"
 
 
+PROBE = "nimbus-probe"
+"""Name of the node that a process creates and deletes to learn whether it may write."""
+
+
 @dataclass(frozen=True, slots=True)
 class Paths:
     """All paths below one cluster's root, for example `/nimbus`."""

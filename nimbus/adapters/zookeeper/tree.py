@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from leader import ElectionPaths
 from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper.calls import batched
-from nimbus.adapters.zookeeper.paths import Paths
+from nimbus.adapters.zookeeper.paths import PROBE, Paths
 from nimbus.domain.errors import NimbusError
 from nimbus.ports import StoreUnavailableError
 
@@ -69,6 +70,7 @@ class ClusterTree:
             self._paths.attempt_key,
             self._paths.session_key,
             self._paths.unfinished,
+            f"{self._root}/{PROBE}",
             *(election.queue, election.epoch, election.leader, election.members),
             *(election.control, election.components),
         }
@@ -93,6 +95,19 @@ class ClusterTree:
         if (what := self.unfinished()) is not None:
             raise ClusterUnfinishedError(self._root, what)
 
+    def prove_access(self) -> None:
+        """Create and delete a node where a daemon creates nodes: below the root, or, without one, above it.
+
+        Raises:
+            StoreDeniedError: an access list forbids it.
+        """
+        self._calls.ensure_above(self._root)
+        there = self._root if self.exists() else self._root.rpartition("/")[0]
+        probe = f"{there}/{PROBE}"
+        with suppress(NodeExistsError):  # that of another process; the access list was checked before
+            self._calls.create(probe, b"", ephemeral=True)
+        self._calls.delete(probe)
+
     def begin(self, what: str) -> None:
         """Mark the cluster as being created or removed, so that no daemon starts. Safe to repeat.
 
@@ -101,6 +116,7 @@ class ClusterTree:
             ClusterUnfinishedError: a cluster cannot be created here, because another is partly removed.
         """
         self.refuse_members()
+        self._calls.ensure_above(self._root)
         self._calls.ensure(self._root)
         try:
             self._calls.create(self._paths.unfinished, what.encode())
