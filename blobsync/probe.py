@@ -37,6 +37,7 @@ class Capability(StrEnum):
     READ_AFTER_OVERWRITE = "read_after_overwrite"
     DELETE_MANY = "delete_many"
     RESUMABLE_UPLOADS = "resumable_uploads"
+    ENCRYPTION = "encryption"
 
 
 _NO_COMPARE_AND_SET = "No effect on this library. Your own programs must not use compare-and-set here."
@@ -82,6 +83,10 @@ _MEANINGS = {
         "lists the parts of an unfinished upload, with their MD5",
         "A large upload that breaks off begins again.",
     ),
+    Capability.ENCRYPTION: (
+        "encrypts objects as asked for",
+        "Objects are not encrypted as configured: correct `encryption` and its key, or the server.",
+    ),
 }
 """For each capability: what a server with it does, and the effect on this library without it."""
 REQUIRED = frozenset({Capability.LIST_ORDER, Capability.LIST_PAGING, Capability.READ_AFTER_OVERWRITE})
@@ -110,7 +115,7 @@ class ProbeReport:
     Attributes:
         where: Endpoint and bucket.
         server: The server's name for itself, from the header Server; may be empty.
-        findings: One for each capability, in a fixed order.
+        findings: One for each capability, in a fixed order; about encryption only if it is asked for.
         left_behind: Keys that the probe wrote and could not delete.
     """
 
@@ -121,8 +126,9 @@ class ProbeReport:
 
     @property
     def usable(self) -> bool:
-        """True if the server has all capabilities that this library needs."""
-        return all(self.has(capability) for capability in REQUIRED)
+        """True if the server has all capabilities that this library needs, and encrypts if asked to."""
+        tested = {found.capability for found in self.findings}
+        return all(self.has(capability) for capability in REQUIRED | tested & {Capability.ENCRYPTION})
 
     def has(self, capability: Capability) -> bool:
         """True if the test showed that the server has it."""
@@ -202,6 +208,8 @@ class _Probe:
             Capability.DELETE_MANY: self._deletes,
             Capability.RESUMABLE_UPLOADS: self._uploads,
         }
+        if self._config.encryption is not None:
+            steps[Capability.ENCRYPTION] = self._encrypts
         try:
             with translating_errors(self._config, self._at):
                 self._begin()
@@ -328,6 +336,13 @@ class _Probe:
         if parts[0]["ETag"].strip('"') != md5:
             return False, "a part's ETag is not its MD5"
         return True, "listed"
+
+    def _encrypts(self) -> _Answer:
+        """True if the server says that it encrypted an object as asked for. It may name the key otherwise."""
+        self._put("encrypted")
+        found = self._client.head_object(Bucket=self._config.bucket, Key=f"{self._at}encrypted")
+        said = found.get("ServerSideEncryption")
+        return said == self._config.encryption, f"asked for {self._config.encryption}, the object has {said}"
 
     def _clean_up(self) -> tuple[str, ...]:
         left = []

@@ -77,8 +77,9 @@ class TaskContext:
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Where outputs are kept: `uri` of the place, and the names of `output` and `inputs` in it.
 
-    `access` describes the access to a bucket: `endpoint_url`, `region`, and, if the worker's configuration
-    has credentials for the data alone, `access_key_id` and `secret_access_key`. Inside a cluster there are no
+    `access` describes the access to a bucket: `endpoint_url`, `region`, if it is configured the `encryption`
+    that writes must ask for and its `kms_key_id`, and, if the worker's configuration has credentials for the
+    data alone, `access_key_id` and `secret_access_key`. Inside a cluster there are no
     such keys: a scheduler signs URLs instead. Empty: this context was written by hand.
     """
     result_file: Path | None = None

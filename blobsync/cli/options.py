@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -21,7 +21,7 @@ from blobsync.bucket.ports import ObjectStore
 from blobsync.cli.main import Exit, fail
 from blobsync.errors import BlobSyncConfigError, BlobSyncError
 from blobsync.retry import RetryPolicy
-from blobsync.s3.config import S3Config
+from blobsync.s3.config import Encryption, S3Config
 
 if TYPE_CHECKING:
     from blobsync.local.store import LocalStore
@@ -96,6 +96,13 @@ _COMMON = (
     click.option("--region", envvar="AWS_REGION", default="us-east-1", show_default=True),
     click.option("--ca-bundle", envvar="AWS_CA_BUNDLE", help="PEM file of authorities to trust."),
     click.option(
+        "--encryption",
+        envvar="BLOBSYNC_ENCRYPTION",
+        type=click.Choice(get_args(Encryption)),
+        help="How the server encrypts what is written; else as the bucket does.",
+    ),
+    click.option("--kms-key-id", envvar="BLOBSYNC_KMS_KEY_ID", help="Key of --encryption aws:kms."),
+    click.option(
         "--timeout",
         default=60.0,
         show_default=True,
@@ -155,7 +162,18 @@ def _setting(options: dict[str, Any]) -> Setting:
     """Take the common options out of `options`."""
     taken = {
         name: options.pop(name)
-        for name in ("bucket", "endpoint", "prefix", "region", "ca_bundle", "root", "digests", "output")
+        for name in (
+            "bucket",
+            "endpoint",
+            "prefix",
+            "region",
+            "ca_bundle",
+            "encryption",
+            "kms_key_id",
+            "root",
+            "digests",
+            "output",
+        )
     }
     timeout = timedelta(seconds=options.pop("timeout"))
     # The S3 client sends a request twice at most; both tries together must not exceed the timeout.
@@ -168,6 +186,8 @@ def _setting(options: dict[str, Any]) -> Setting:
             prefix=taken["prefix"],
             region=taken["region"],
             ca_bundle=taken["ca_bundle"],
+            encryption=taken["encryption"],
+            kms_key_id=taken["kms_key_id"],
             connect_timeout=min(timedelta(seconds=3), silence),
             read_timeout=min(timedelta(seconds=15), silence),
         )

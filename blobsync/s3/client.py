@@ -71,6 +71,8 @@ _NEXT_PAGE = {
 }
 """The field of a truncated page that asks for the next one. Without it boto3 ends the listing in silence."""
 
+_MAKES_OBJECTS = ("CreateMultipartUpload", "PutObject")
+
 _making_clients = threading.Lock()  # boto3's sessions are not thread-safe, its clients are
 
 
@@ -158,6 +160,8 @@ class S3Clients:
             self.client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
             for operation in _REQUIRED_FIELDS:
                 self.client.meta.events.register(f"after-call.s3.{operation}", _refuse_foreign_answer)
+            for operation in _MAKES_OBJECTS:
+                self.client.meta.events.register(f"before-parameter-build.s3.{operation}", self._encrypt)
             self._credentials = self._session.get_credentials()
             self._ca_bundle = config.ca_bundle or core.get_config_variable("ca_bundle")
             self._transport = Transport(config, self._ca_bundle)
@@ -189,6 +193,11 @@ class S3Clients:
                 Params={"Bucket": self._config.bucket, "Key": full},
                 ExpiresIn=int(lifetime.total_seconds()),
             )
+
+    def _encrypt(self, params: dict[str, Any], **_: object) -> None:
+        """Handle `before-parameter-build`: ask for encryption, also in presigned URLs."""
+        asked = {"ServerSideEncryption": self._config.encryption, "SSEKMSKeyId": self._config.kms_key_id}
+        params.update({name: value for name, value in asked.items() if value is not None})
 
     def _send(self, request: AWSPreparedRequest, **_: object) -> Any:
         """Handle `before-send`: answer in place of boto3's own HTTP client.

@@ -12,6 +12,7 @@ from blobsync.errors import BlobSyncConfigError
 from blobsync.names import path_fault
 
 AddressingStyle = Literal["auto", "path", "virtual"]
+Encryption = Literal["AES256", "aws:kms"]
 
 MIB = 1 << 20
 LEAST_PART_BYTES = 5 * MIB
@@ -19,6 +20,7 @@ MOST_PART_BYTES = 5 << 30
 MOST_PARTS = 10_000
 """Limits of S3 for one upload."""
 
+_ENCRYPTION = "x-amz-server-side-encryption"
 _REGION = re.compile(r"(?![0-9]+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
@@ -75,6 +77,9 @@ class S3Config:
         part_bytes: Size of a part; larger if 10,000 parts are not enough. Default: 16 MiB, at least 5 MiB.
         ca_bundle: File with certificates to trust instead of those that boto3 trusts (`AWS_CA_BUNDLE`, else
             its own). Default: None.
+        encryption: How the server encrypts the objects that are written: `AES256`, with its own keys, or
+            `aws:kms`. None, the default: each write leaves it to the bucket. `blobsync.probe` tests it.
+        kms_key_id: Key of `aws:kms`; None, the default: that of the account.
     """
 
     endpoint_url: str | None
@@ -92,6 +97,8 @@ class S3Config:
     multipart_bytes: int = 64 * MIB
     part_bytes: int = 16 * MIB
     ca_bundle: str | None = None
+    encryption: Encryption | None = None
+    kms_key_id: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.secret_access_key, str):  # a mistake the type check cannot see must not leak it
@@ -128,6 +135,12 @@ class S3Config:
             raise BlobSyncConfigError(
                 f"addressing_style {self.addressing_style!r} must be one of {', '.join(choices)}"
             )
+        if self.encryption is not None and self.encryption not in get_args(Encryption):
+            raise BlobSyncConfigError(
+                f"encryption {self.encryption!r} must be one of {', '.join(get_args(Encryption))}"
+            )
+        if self.kms_key_id is not None and self.encryption != "aws:kms":
+            raise BlobSyncConfigError("kms_key_id is given, so encryption must be aws:kms")
 
     def _check_numbers(self) -> None:
         for name in ("max_attempts", "max_connections", "slowest_bytes_per_s"):
@@ -153,6 +166,14 @@ class S3Config:
             is_valid = False
         if not is_valid:
             raise BlobSyncConfigError(f"endpoint_url {url!r} is not http(s)://host[:port]")
+
+    @property
+    def write_headers(self) -> dict[str, str]:
+        """Headers that each request must have which makes an object, also with a presigned URL."""
+        if self.encryption is None:
+            return {}
+        key = {} if self.kms_key_id is None else {f"{_ENCRYPTION}-aws-kms-key-id": self.kms_key_id}
+        return {_ENCRYPTION: self.encryption, **key}
 
     @property
     def where(self) -> str:

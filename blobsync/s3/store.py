@@ -123,6 +123,11 @@ class S3ObjectStore:
         """
         return self._boto3.presigned(_SIGNED[method], self._full(key), lifetime)
 
+    @property
+    def write_headers(self) -> dict[str, str]:
+        """Headers that a request with a presigned URL for `PUT` must have."""
+        return self._config.write_headers
+
     def size(self, key: str) -> int | None:
         """See `ObjectStore.size`."""
         full = self._full(key)

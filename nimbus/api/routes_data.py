@@ -30,9 +30,9 @@ def router(door: AttemptDoor) -> APIRouter:
         )
         if not door.admits_to_data(found, authorization.removeprefix("Bearer "), body):
             raise HTTPException(401, "The token is not one for this output and these inputs.")
-        url = door.sign(found, body)
-        if url is None:
+        signed = door.sign(found, body)
+        if signed is None:
             raise HTTPException(422, "The object is not the attempt's, or the attempt is over.")
-        return {"url": url, "schedulers": door.schedulers()}
+        return {**signed._asdict(), "schedulers": door.schedulers()}
 
     return routes

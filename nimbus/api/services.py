@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
@@ -144,6 +144,13 @@ class DataRequest(BaseModel):
     key: Annotated[str, Field(max_length=1024)]
 
 
+class SignedUrl(NamedTuple):
+    """A signed URL, and the headers that a request with it must have."""
+
+    url: str
+    headers: Mapping[str, str]
+
+
 class Releases(Protocol):
     """Files of releases, and the schedulers that have them.
 
@@ -223,7 +230,7 @@ class AttemptDoor(Protocol):
         """True when the token is valid for this output and these inputs of the attempt."""
         ...
 
-    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:
+    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
         """The signed URL of an object; None: no access, or the attempt is over for this driver."""
         ...
 

@@ -158,6 +158,8 @@ def s3_config(settings: Settings) -> S3Config:
         region=storage.region,
         access_key_id=storage.access_key_id,
         secret_access_key=None if secret is None else Secret(secret.get_secret_value()),
+        encryption=storage.encryption,
+        kms_key_id=storage.kms_key_id,
         connect_timeout=storage.connect_timeout,
         read_timeout=storage.read_timeout,
         max_connections=settings.sync.threads + OTHER_CONNECTIONS,
@@ -177,6 +179,7 @@ def _data_place(settings: Settings, bucket: str, prefix: str = "") -> dict[str, 
     storage, data = settings.storage, settings.data
     keys = data if data.access_key_id is not None else storage
     secret = keys.secret_access_key
+    encrypts = data if data.encryption is not None else storage
     return {
         "endpoint_url": data.endpoint_url or storage.endpoint_url,
         "bucket": bucket,
@@ -184,6 +187,8 @@ def _data_place(settings: Settings, bucket: str, prefix: str = "") -> dict[str, 
         "region": data.region or storage.region,
         "access_key_id": keys.access_key_id,
         "secret_access_key": None if secret is None else secret.get_secret_value(),
+        "encryption": None if encrypts.encryption == "none" else encrypts.encryption,
+        "kms_key_id": encrypts.kms_key_id,
     }
 
 
@@ -207,7 +212,7 @@ def data_access(settings: Settings) -> dict[str, str]:
     where = data_connection(settings)
     if where is None:
         return {}
-    names = ["endpoint_url", "region"]
+    names = ["endpoint_url", "region", "encryption", "kms_key_id"]
     if settings.data.access_key_id is not None:
         names += ["access_key_id", "secret_access_key"]
     return {name: where[name] for name in names if where[name] is not None}

@@ -218,6 +218,8 @@ def _log_connection(settings: Settings) -> dict[str, Any]:
         "region": storage.region,
         "access_key_id": storage.access_key_id,
         "secret_access_key": None if secret is None else secret.get_secret_value(),
+        "encryption": storage.encryption,
+        "kms_key_id": storage.kms_key_id,
     }
 
 

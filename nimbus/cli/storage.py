@@ -57,6 +57,8 @@ def object_store(settings: Settings) -> S3ObjectStore:
             region=storage.region,
             access_key_id=storage.access_key_id,
             secret_access_key=Secret(secret.get_secret_value()) if secret is not None else None,
+            encryption=storage.encryption,
+            kms_key_id=storage.kms_key_id,
             connect_timeout=storage.connect_timeout,
             read_timeout=storage.read_timeout,
         )

@@ -88,6 +88,7 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from _session_faults(settings)
     yield from _tls_faults(settings)
     yield from _data_faults(settings)
+    yield from _encryption_faults(settings)
     yield from _retention_faults(settings)
     if settings.connect.token is not None and settings.connect.url is None:
         message = "token is given and url is not; a server of the worker's own makes its token itself"
@@ -102,6 +103,12 @@ def relation_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
         if has_name != has_secret:
             there, missing = (name, secret) if has_name else (secret, name)
             yield (section, there), f"{there} is given and {missing} is not; give both, or neither"
+
+
+def _encryption_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    for name, section in (("storage", settings.storage), ("data", settings.data)):
+        if section.kms_key_id is not None and section.encryption != "aws:kms":
+            yield (name, "kms_key_id"), f"kms_key_id is given; set {name}.encryption to aws:kms, or remove it"
 
 
 def _alert_faults(settings: Settings) -> Iterator[tuple[KeyPath, str]]:

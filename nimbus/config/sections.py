@@ -68,6 +68,9 @@ class Storage(Strict):
     region: str = "us-east-1"
     access_key_id: str | None = None
     secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
+    encryption: Literal["AES256", "aws:kms"] | None = None
+    """Of all objects that are written; None: each write leaves it to the bucket."""
+    kms_key_id: str | None = None
     connect_timeout: PositiveDuration = timedelta(seconds=3)
     read_timeout: PositiveDuration = timedelta(seconds=30)
 
@@ -240,6 +243,9 @@ class Data(Strict):
     region: str | None = None
     access_key_id: str | None = None
     secret_access_key: Annotated[SecretStr | None, Field(strict=False)] = None
+    encryption: Literal["none", "AES256", "aws:kms"] | None = None
+    """None: as in `storage`, with its key; `none`: each write leaves it to the bucket."""
+    kms_key_id: str | None = None
     gc: Flag = True
     """Whether the leader deletes outputs that no END names."""
     gc_interval: Annotated[timedelta, at_least(timedelta(minutes=1))] = timedelta(hours=6)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from blobsync import BlobSyncError, InvalidKeyError
-from nimbus.api.services import DataRequest
+from nimbus.api.services import DataRequest, SignedUrl
 from nimbus.ports import StoreUnavailableError
 from nimbus.worker.data.manifest import is_manifest, parts_of
 
@@ -27,6 +27,11 @@ class Presigner(Protocol):
         """The signed URL of an object for one method. It is computed without a request."""
         ...
 
+    @property
+    def write_headers(self) -> dict[str, str]:
+        """Headers that a request with a URL for `PUT` must have."""
+        ...
+
 
 class DataDoor:
     """The bucket of outputs.
@@ -39,7 +44,7 @@ class DataDoor:
     def __init__(self, uri: str, store: Presigner) -> None:
         self._uri, self._store = uri, store
 
-    def sign(self, request: DataRequest) -> str | None:
+    def sign(self, request: DataRequest) -> SignedUrl | None:
         """The signed URL of an object; None: the attempt has no access to it.
 
         Raises:
@@ -50,11 +55,12 @@ class DataDoor:
         if not _may(request.method, request.key, request.output, request.inputs):
             return None
         try:
-            return self._store.presigned(request.method, request.key, LIFETIME)
+            url = self._store.presigned(request.method, request.key, LIFETIME)
         except InvalidKeyError:
             return None
         except BlobSyncError as exc:
             raise StoreUnavailableError(f"no address can be signed: {exc}") from exc
+        return SignedUrl(url, self._store.write_headers if request.method == "PUT" else {})
 
 
 def _may(method: str, key: str, output: str, inputs: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from blobsync import BlobSyncError
-from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport
+from nimbus.api.services import ClusterAttempt, DataRequest, DriverReport, SignedUrl
 from nimbus.checkpoint import checked
 from nimbus.domain.failures import FailureClass
 from nimbus.domain.ids import HostId, WorkerId
@@ -144,7 +144,7 @@ class ClusterDoor:
         self._logs.append(attempt.id, offset, data, kept)
         return True
 
-    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> str | None:
+    def sign(self, attempt: ClusterAttempt, request: DataRequest) -> SignedUrl | None:
         """See `AttemptDoor.sign`."""
         if self._data is None:
             raise StoreUnavailableError("`worker.data` is no bucket here")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from moto.server import ThreadedMotoServer
 
 from blobsync import BucketMissingError, S3Config, S3ObjectStore, Secret, StoreUnavailableError
 from blobsync.probe import Capability, Finding, ProbeReport, probe
+from blobsync.s3.client import S3Clients
 from nimbus.localstack.ports import free_port
 from nimbus.localstack.s3 import S3Server
 from tests.s3_proxy.faults import Fail, IgnoreRange, ProxiedRequest, StaleListing
@@ -46,7 +48,7 @@ def moto() -> Iterator[S3Config]:
 
 
 def lacks(report: ProbeReport) -> set[Capability]:
-    return {capability for capability in Capability if not report.has(capability)}
+    return {found.capability for found in report.findings if not found.holds}
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,23 @@ def test_probe_finds_what_a_server_lacks_and_cleans_up(
     store.close()
 
 
+@pytest.mark.parametrize("options", [{"encryption": "AES256"}, {"encryption": "aws:kms", "kms_key_id": "k1"}])
+def test_probe_tells_whether_objects_are_encrypted_as_asked_for(
+    moto: S3Config, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    S3ObjectStore(moto).ensure_bucket()
+    has = probe(replace(moto, **options))
+    monkeypatch.setattr(S3Clients, "_encrypt", lambda *_, **__: None)  # as a server that ignores the header
+    without = probe(replace(moto, **options))
+
+    assert not without.usable
+    assert Capability.ENCRYPTION in lacks(without)
+    assert has.has(Capability.ENCRYPTION)
+    assert all(found.capability is not Capability.ENCRYPTION for found in probe(moto).findings)
+
+
 def test_report_is_for_people_and_for_machines(rclone: S3Config) -> None:
-    report = probe(rclone)
+    report = probe(replace(rclone, encryption="AES256"))
 
     words, data = "\n".join(report.lines()), json.loads(json.dumps(report.as_data()))
 

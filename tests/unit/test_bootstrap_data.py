@@ -45,6 +45,8 @@ def test_data_are_reached_as_storage_is_unless_said_otherwise(tmp_path: Path) ->
         "region": "us-east-1",
         "access_key_id": "artifact-key",
         "secret_access_key": "artifact-secret",
+        "encryption": None,
+        "kms_key_id": None,
     }
 
 
@@ -59,7 +61,14 @@ def test_data_have_an_endpoint_and_credentials_of_their_own(tmp_path: Path) -> N
     found = data_connection(settings(tmp_path, "s3://data", **own))
 
     assert found is not None
-    assert found == {"kind": "s3", "bucket": "data", "prefix": "", **own}
+    assert found == {
+        "kind": "s3",
+        "bucket": "data",
+        "prefix": "",
+        **own,
+        "encryption": None,
+        "kms_key_id": None,
+    }
 
 
 def test_tasks_are_told_the_keys_of_the_data_and_never_those_of_the_artifacts(tmp_path: Path) -> None:

@@ -260,6 +260,11 @@ SECTIONS: list[tuple[dict[str, Any], str]] = [
     ({"worker": {"data": "s3://b/p"}}, "worker.data: must be a bucket's name, 3 to 63 characters, not 'b'"),
     ({"worker": {"data": "s3://bucket/a/../b"}}, "worker.data: must be a prefix of keys"),
     ({"worker": {"data": "/d", "data_dir": "/d"}}, "worker.data_dir: data is given as well"),
+    (
+        {"storage": {"bucket": "nimbus", "encryption": "AES256", "kms_key_id": "k"}},
+        "storage.kms_key_id: kms_key_id is given; set storage.encryption to aws:kms",
+    ),
+    ({"storage": {"bucket": "nimbus", "encryption": "aes"}}, "storage.encryption"),
     ({"data": {"region": "eu"}}, "data.region: region is given and worker.data is no s3://bucket/prefix"),
     (
         {"worker": {"data": "s3://bucket"}, "data": {"access_key_id": "me"}},

@@ -90,7 +90,7 @@ def test_download_that_breaks_off_is_worth_another_try(monkeypatch: pytest.Monke
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/"
-    monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: url)
+    monkeypatch.setattr(signed.SignedStore, "_signed", lambda *_: (url, {}))
     try:
         with pytest.raises(StoreUnavailableError, match="6 bytes are missing"):
             list(signed.SignedStore(ACCESS).read("k"))

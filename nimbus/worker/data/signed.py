@@ -105,8 +105,8 @@ class SignedStore:
     def _asked(
         self, method: str, key: str, data: IO[bytes] | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[Any]:
-        url = self._signed(method, key)
-        request = urllib.request.Request(url, data, dict(headers or {}), method=method)  # noqa: S310 - as signed
+        url, required = self._signed(method, key)
+        request = urllib.request.Request(url, data, {**(headers or {}), **required}, method=method)  # noqa: S310 - as signed
         try:
             with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310 - as signed
                 yield answer
@@ -115,11 +115,12 @@ class SignedStore:
         except (OSError, HTTPException) as exc:
             raise StoreUnavailableError(f"{method} of {key}: {type(exc).__name__}: {exc}") from exc
 
-    def _signed(self, method: str, key: str) -> str:
+    def _signed(self, method: str, key: str) -> tuple[str, Mapping[str, str]]:
+        """A signed URL, and the headers that its signature requires."""
         checked_key(key)
         try:
             answer = self._door.post("sign", {**self._said, "method": method, "key": key}, _DOOR_PATIENCE_S)
-            return str(answer["url"])
+            return str(answer["url"]), dict(answer["headers"])
         except RefusedError as exc:
             raise StoreRefusedError(f"no scheduler signs {method} of {key}: {exc}") from exc
         except (UnreachableError, KeyError) as exc:

@@ -82,6 +82,8 @@ class SourcePlace:
             region=self.access.get("region", "us-east-1"),
             access_key_id=self.access.get("access_key_id"),
             secret_access_key=None if secret is None else Secret(secret),
+            encryption=self.access.get("encryption"),
+            kms_key_id=self.access.get("kms_key_id"),
         )
         store = S3ObjectStore(config)
         try:
