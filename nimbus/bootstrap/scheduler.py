@@ -56,6 +56,7 @@ from nimbus.bootstrap.worker import build_worker, secret_provider
 from nimbus.config import Settings
 from nimbus.config.shown import shown
 from nimbus.domain.schema import NEWEST_SCHEMA
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.supervision import Timings
 from nimbus.engine.effects import Effects
 from nimbus.engine.loop import Engine
@@ -110,7 +111,9 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         strict=settings.leadership.gate_policy == "strict",
         on_lacking=late.quarantine,
     )
-    releases = LocalReleases(syncer, Validators(settings.scheduler.validators))
+    releases = LocalReleases(
+        syncer, Validators(settings.scheduler.validators), SecretRules(settings.worker.secrets.allow)
+    )
     exports = build_exports(foundation, releases, registry, leads=late.leads)
 
     def resign(reason: str, to: str) -> None:

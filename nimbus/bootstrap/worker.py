@@ -31,6 +31,7 @@ from nimbus.config.load import secret_files
 from nimbus.config.sections import Secrets
 from nimbus.config.sections import Worker as WorkerSection
 from nimbus.domain.ids import WorkerId
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.java import find_java
 from nimbus.scheduler.releases import LocalReleases
 from nimbus.telemetry.worker import WorkerMetrics
@@ -102,6 +103,7 @@ def build_worker(
             labels=tuple(sorted(set(worker.labels))),
             min_free=MinFree(memory_bytes=worker.min_free.memory, disk_bytes=worker.min_free.disk),
             secrets=secret_provider(worker.secrets, os.environ),
+            secret_rules=SecretRules(worker.secrets.allow),
             telemetry=task_telemetry(settings),
             scheduler_id=scheduler_id,
             is_alone=settings.store_folder is not None,

@@ -150,6 +150,8 @@ class Secrets(Strict):
     """For `command`: the program and its first arguments."""
     timeout: PositiveDuration = timedelta(seconds=10)
     """For `command` and a plug-in: the limit for each secret."""
+    allow: dict[str, list[Annotated[str, BeforeValidator(texts.name_pattern)]]] | None = None
+    """Patterns of the pipelines that may use a secret, by its name. None: all may use all secrets."""
 
 
 class Worker(Strict):

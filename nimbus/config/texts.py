@@ -177,6 +177,15 @@ def plain_name(value: object) -> str:
     return value
 
 
+def name_pattern(value: object) -> str:
+    """A name of a pipeline, or a pattern of names with `*`."""
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z0-9_*-]{1,63}", value):
+        raise SuggestingError(
+            f"{described(value)} is not a pipeline's name, or a pattern of names such as mart_*"
+        )
+    return value
+
+
 def member_id(value: object) -> str:
     """A scheduler's or worker's id: a part of paths."""
     if not isinstance(value, str) or not _ID.fullmatch(value):

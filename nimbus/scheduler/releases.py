@@ -16,6 +16,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler.validators import Validators
 from nimbus.templates.helper import TemplateHelper
@@ -34,9 +35,12 @@ MOST_TEXT = 64 << 10
 class LocalReleases:
     """Fetches, verifies and opens releases. It blocks, so it is used on threads that may wait."""
 
-    def __init__(self, syncer: Syncer, validators: Validators | None = None) -> None:
+    def __init__(
+        self, syncer: Syncer, validators: Validators | None = None, secret_rules: SecretRules | None = None
+    ) -> None:
         self._syncer = syncer
         self._validators = validators or Validators()
+        self._secret_rules = secret_rules or SecretRules()
         self._lock = threading.Lock()
         self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
         """The definitions that were used last. A release never changes, so neither do they."""
@@ -58,6 +62,7 @@ class LocalReleases:
                 spec = self._read(release, templates)
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
+        self._secret_rules.check(spec)
         self._validators.check(spec)
         self._keep(release, spec)
         return spec

@@ -27,7 +27,7 @@ from nimbus.worker.data.folder import FolderPlace
 from nimbus.worker.data.ports import DataPlace
 from nimbus.worker.environment import driver_environment
 from nimbus.worker.identity import host_id
-from nimbus.worker.secrets import SecretError, resolve
+from nimbus.worker.secrets import SecretDeniedError, SecretError, resolve
 from nimbus.worker.settings import RunnerPlan, WorkerSettings
 from nimbus.worker.targets import SparkTarget, TargetKind
 from nimbus.worker.wheels import BadWheelError, find_wheels, unpack_wheel
@@ -110,9 +110,11 @@ def prepare(
         MissingPackagesError: a declarative pipeline needs packages that are not installed here.
         InputRefusedError: an input is gone, or is not in the place of this worker's configuration.
         BadWheelError: a wheel of the release cannot be used.
-        SecretError: a secret of the task cannot be read.
+        SecretError: a secret of the task cannot be read, or its pipeline may not use it.
         Exception: what `releases` and `settings.java_home` raise; see `may_heal`.
     """
+    if (denied := settings.secret_rules.denied(order.pipeline, order.task.secrets.values())) is not None:
+        raise SecretDeniedError(denied)
     settings.work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     user, java_home = settings.users.of(order.pipeline), None

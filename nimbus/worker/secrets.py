@@ -38,6 +38,12 @@ class UnknownSecretError(SecretError):
     code = "unknown_secret"
 
 
+class SecretDeniedError(SecretError):
+    """The pipeline may not use the secret."""
+
+    code = "secret_denied"
+
+
 def resolve(secrets: Mapping[str, str], provider: Provider | None) -> dict[str, str]:
     """The values of a task's secrets, by environment variable.
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import ClusterId, HostId, WorkerId
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.slots import ConnectSession
 from nimbus.worker.connect_plan import ConnectPlan, ConnectProvider, ConnectReach
 from nimbus.worker.connections import Connections
@@ -82,6 +83,7 @@ class WorkerSettings:
     min_free: MinFree = field(default_factory=MinFree)
     secrets: Provider | None = field(default=None, repr=False)
     """Provider of secrets; None: tasks with `secrets` are refused."""
+    secret_rules: SecretRules = field(default_factory=SecretRules)
     telemetry: TaskTelemetry = field(default_factory=TaskTelemetry)
     """Trace and lineage settings for tasks."""
     scheduler_id: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nimbus.domain.pipeline import TaskKind
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.domain.task_run import Outcome
 from nimbus.worker import procfs
 from nimbus.worker.testing_bench import Bench, eventually
@@ -156,3 +157,23 @@ def test_retry_asks_for_the_secret_again(bench: Bench, workers: list[Worker]) ->
     order(bench, text, attempt="run1.task.2")
 
     assert bench.await_end("run1.task.2").outcome is Outcome.SUCCEEDED
+
+
+def test_attempt_of_a_pipeline_that_may_not_use_the_secret_is_refused(
+    bench: Bench, workers: list[Worker]
+) -> None:
+    read: list[str] = []
+    settings = {
+        "secrets": lambda name: read.append(name) or VALUE,
+        "secret_rules": SecretRules({"other": ["bench"]}),
+    }
+    worker = bench.worker("w1", settings=settings)
+    worker.start()
+    workers.append(worker)
+
+    order(bench, CODE)
+
+    end = bench.await_end()
+    assert end.outcome is Outcome.REFUSED
+    assert "pipeline bench may not use secret warehouse" in end.reason
+    assert read == []

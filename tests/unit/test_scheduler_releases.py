@@ -16,6 +16,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import RefusedError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.domain.secret_rules import SecretRules
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler import releases
 from nimbus.scheduler.releases import LocalReleases
@@ -147,3 +148,15 @@ def test_a_release_that_a_rule_of_the_house_refuses_is_not_taken_in(
 
     with pytest.raises(RefusedError, match="strict_rules:refuse refuses p: not here"):
         local.prepare(disk.put("p"))
+
+
+def test_release_that_names_a_secret_of_others_is_refused_when_it_is_published(disk: Disk) -> None:
+    release = disk.put("p")
+    file = disk.root / "p" / DEFINITION_FILE
+    file.write_text(file.read_text().replace("a.py,", "a.py, secrets: {DB: warehouse},"))
+    LocalReleases(cast("Syncer", disk)).prepare(release)
+
+    with pytest.raises(RefusedError) as refused:
+        LocalReleases(cast("Syncer", disk), secret_rules=SecretRules({})).prepare(release)
+
+    assert refused.value.code == "secret_denied"
