@@ -51,10 +51,12 @@ def pipeline() -> None:
 def validate(folder: Path, dry_run: bool, output: str) -> None:
     """Check the definition in FOLDER, and that every file it names exists. Needs no server."""
     from nimbus.cli.dry_run import dry_run as run_dry
-    from nimbus.cli.sources import read_sources
+    from nimbus.cli.sources import missing_interpreters, read_sources
 
     spec, files = read_sources(folder)
     out = Output(output)
+    for warning in missing_interpreters(folder, spec):
+        out.note(warning)
     checked = run_dry(spec, files, out.note) if dry_run else {}
     total = sum(item.file.stat().st_size for item in files)
     if out.as_json:

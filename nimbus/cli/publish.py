@@ -72,11 +72,13 @@ def publish(
     """
     from blobsync import publish as upload
     from nimbus.cli.dry_run import dry_run as run_dry
-    from nimbus.cli.sources import read_sources
+    from nimbus.cli.sources import missing_interpreters, read_sources
     from nimbus.cli.storage import object_store, settings_of
 
     wish = replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
+    for warning in missing_interpreters(folder, spec):
+        out.note(warning)
     if dry_run:
         run_dry(spec, files, out.note)
     store = object_store(settings_of(config))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from nimbus.cli.exits import CliError, Exit
-from nimbus.domain.pipeline import DEFINITION_FILE
+from nimbus.domain.pipeline import DEFINITION_FILE, TaskKind
+from nimbus.domain.shebang import HEAD_BYTES, interpreter_of
 
 if TYPE_CHECKING:
     from blobsync import SourceFile
@@ -52,6 +54,16 @@ def read_sources(folder: Path) -> tuple[PipelineSpec, tuple[SourceFile, ...]]:
         )
     _check_wheels(place, [PurePosixPath(item.path) for item in files if item.path.endswith(".whl")])
     return spec, files
+
+
+def missing_interpreters(folder: Path, spec: PipelineSpec) -> Iterator[str]:
+    """Warnings about scripts whose interpreter this host lacks. Workers may have it, so it is no error."""
+    for task in spec.tasks:
+        if task.kind is TaskKind.SHELL and task.file is not None:
+            with (folder / task.file).open("rb") as script:
+                name = interpreter_of(script.read(HEAD_BYTES))
+            if name and not Path(name).exists():
+                yield f"warning: task {task.name}: {task.file} needs {name}, which is not on this host"
 
 
 def _check_wheels(place: Path, wheels: list[PurePosixPath]) -> None:

@@ -13,6 +13,7 @@ from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.errors import InvalidDefinitionError
 from nimbus.definition.models import DefinitionModel
 from nimbus.definition.rules import KEYS, faults
+from nimbus.domain import shebang
 from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.domain.spelling import closest
 from nimbus.templates.client import Templates
@@ -101,7 +102,14 @@ def _file_fault(root: Path, script: str, *, must_be_program: bool) -> tuple[str 
         return f"{script!r} is a link that leads out of the pipeline's folder", None
     if must_be_program and not os.access(file, os.X_OK):
         return f"{script!r} is not executable; run chmod +x on it", None
+    if must_be_program and (why := shebang.fault_of(_head(file))):
+        return f"{script!r} cannot be started: {why}", None
     return None, None
+
+
+def _head(file: Path) -> bytes:
+    with file.open("rb") as program:
+        return program.read(shebang.HEAD_BYTES)
 
 
 def _sql_problems(file: Path, model: DefinitionModel, templates: Templates) -> Iterator[Problem]:

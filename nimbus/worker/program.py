@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nimbus.domain import shebang
 from nimbus.task import TaskContext
 from nimbus.worker.environment import submit_options
 
@@ -30,9 +31,22 @@ def become(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(arguments[0], arguments, environment)  # noqa: S606 - no shell
     except OSError as exc:
-        sys.stderr.write(f"{arguments[0]}: {exc.strerror}\n")
+        sys.stderr.write(f"{arguments[0]}: {exc.strerror}{_cause(arguments[0])}\n")
         sys.stderr.flush()
         os._exit(_NOT_FOUND if isinstance(exc, FileNotFoundError) else _NOT_EXECUTABLE)
+
+
+def _cause(program: str) -> str:
+    """Why a file could not be started, if its first line shows it."""
+    try:
+        with Path(program).open("rb") as file:
+            head = file.read(shebang.HEAD_BYTES)
+    except OSError:  # searched in PATH, or it does not exist
+        return ""
+    name = shebang.interpreter_of(head)
+    missing = f"its interpreter {name} does not exist here" if name and not Path(name).exists() else None
+    why = shebang.fault_of(head) or missing
+    return f": {why}" if why else ""
 
 
 def spark_submit(

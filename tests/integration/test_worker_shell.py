@@ -111,14 +111,17 @@ def test_exit_code_that_is_not_zero_is_a_failure_with_the_last_words(bench: Benc
     [
         ("no-such-program", 127, "no-such-program: No such file or directory"),
         ("/etc/passwd", 126, "/etc/passwd: Permission denied"),
-        ("./data.bin", 126, "Exec format error"),
+        ("./text", 126, "Exec format error: its first line does not name an interpreter, such as #!/bin/sh"),
+        ("./crlf", 127, "No such file or directory: its lines end as in Windows (CRLF)"),
+        ("./gone", 127, "No such file or directory: its interpreter /usr/bin/gone does not exist here"),
     ],
 )
 def test_program_that_cannot_be_started_is_a_failure_as_in_a_shell(
     bench: Bench, program: str, code: int, words: str
 ) -> None:
-    bench.script("data.bin", "no program")
-    (bench.release / "data.bin").chmod(0o755)
+    for name, text in (("text", b"no program"), ("crlf", b"#!/bin/sh\r\n"), ("gone", b"#!/usr/bin/gone\n")):
+        (bench.release / name).write_bytes(text)
+        (bench.release / name).chmod(0o755)
 
     end, _ = _run(bench, program)
 

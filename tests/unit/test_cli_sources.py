@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nimbus.cli.exits import CliError
-from nimbus.cli.sources import read_sources
+from nimbus.cli.sources import missing_interpreters, read_sources
 
 PIPELINE = """\
 schema: 1
@@ -29,3 +29,18 @@ def test_two_wheels_of_one_package_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CliError, match=r"wheels/tool-1\.0\S* and wheels/tool-2\.0\S* are wheels of one pack"):
         read_sources(tmp_path)
+
+
+def test_script_whose_interpreter_this_host_lacks_is_a_warning(tmp_path: Path) -> None:
+    tasks = "tasks:\n  t: {type: shell, command: [./t.sh]}\n"
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE.partition("dependencies")[0] + tasks)
+    script = tmp_path / "t.sh"
+    script.write_text("#!/usr/bin/gone\n")
+    script.chmod(0o755)
+    spec, _ = read_sources(tmp_path)
+
+    assert list(missing_interpreters(tmp_path, spec)) == [
+        "warning: task t: t.sh needs /usr/bin/gone, which is not on this host"
+    ]
+    script.write_text("#!/bin/sh\n")
+    assert list(missing_interpreters(tmp_path, spec)) == []

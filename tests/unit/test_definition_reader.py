@@ -574,7 +574,20 @@ def test_program_of_the_release_must_be_there_and_executable(tmp_path: Path) -> 
     assert line == "pipeline.yaml:4: tasks.a.command[0]: 'load.sh' is not executable; run chmod +x on it"
 
     (place / "load.sh").chmod(0o755)
+    (place / "load.sh").write_text("#!/bin/sh\n")
     assert read_definition(place, TEMPLATES).tasks[0].file == "load.sh"
+
+
+def test_program_that_linux_can_start_nowhere_is_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path / "p", "  a: {type: shell, command: [./load.sh]}\n")
+    (place / "load.sh").write_bytes(b"#!/bin/sh\r\nsort\r\n")
+    (place / "load.sh").chmod(0o755)
+
+    (line,) = disk_refusal(place)
+
+    assert line.startswith(
+        "pipeline.yaml:4: tasks.a.command[0]: 'load.sh' cannot be started: its lines end as in Windows (CRLF); "
+    )
 
 
 @pytest.mark.parametrize("program", ["sort", "/usr/bin/sort"])

@@ -32,7 +32,7 @@ _KIT = (
     "nimbus/result.py",
     "nimbus/task.py",
     *(f"nimbus/authoring/{name}.py" for name in ("__init__", "description", "options", "pipelines", "tasks")),
-    *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates")),
+    *(f"nimbus/domain/{name}.py" for name in ("__init__", "errors", "intervals", "local_dates", "shebang")),
     *(f"nimbus/templates/{name}.py" for name in ("__init__", "dates", "names", "sandbox")),
     "nimbus/worker/__init__.py",
     *(
