@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nimbus.config.document import Document
-from nimbus.config.problems import KeyPath, Problem, SuggestingError
+from nimbus.config.problems import MOST_SHOWN, KeyPath, Problem, SuggestingError
 from nimbus.config.unclear import Unclear
 from nimbus.config.values import described, is_secret
 from nimbus.domain.spelling import closest
@@ -54,7 +54,15 @@ def check(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, l
     try:
         return model.model_validate(document.data), []
     except ValidationError as error:
-        return None, [_problem(model, document, detail) for detail in error.errors(include_url=False)]
+        found = [(_place(detail), detail) for detail in error.errors(include_url=False)]
+        found.sort(key=lambda one: document.line_of(one[0]) or 0)
+        shown = [_problem(model, document, *one) for one in found[:MOST_SHOWN]]
+        # The others are only counted: suggestions for 100,000 keys would take hours.
+        return None, shown + shown[-1:] * (len(found) - len(shown))
+
+
+def _place(detail: ErrorDetails) -> KeyPath:
+    return tuple(part for part in detail["loc"] if part != "[key]")
 
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
@@ -82,8 +90,7 @@ def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, int]:
     return None, 0
 
 
-def _problem(model: type[BaseModel], document: Document, detail: ErrorDetails) -> Problem:
-    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
+def _problem(model: type[BaseModel], document: Document, path: KeyPath, detail: ErrorDetails) -> Problem:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         allowed = keys_at(model, path[:-1])

@@ -15,6 +15,7 @@ import yaml
 
 from nimbus.config.problems import InvalidDocumentError, KeyPath, Problem, spelled
 from nimbus.config.unclear import Unclear
+from nimbus.domain.spelling import Suggestion, suggested
 
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 32
@@ -59,14 +60,14 @@ class Document:
                 return self.lines[path[:length]]
         return None
 
-    def problem(self, path: KeyPath, message: str, suggestion: str | None = None) -> Problem:
+    def problem(self, path: KeyPath, message: str, suggestion: Suggestion = None) -> Problem:
         """A problem at a key."""
         return Problem(
             file=self.name,
             line=self.line_of(path),
             key=spelled(path),
             message=message,
-            suggestion=suggestion,
+            suggestion=suggested(suggestion),
         )
 
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nimbus.domain.errors import NimbusError
+from nimbus.domain.spelling import Suggestion, suggested
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of a document to a value."""
 
 MOST_SHOWN = 50
 """Most problems in one message, so that a broken file does not flood a terminal."""
+_LONGEST_SHOWN = 2000
+"""Limit of one problem in a message, in characters: a definition may contain a key of megabytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,8 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         key = f" {self.key}:" if self.key else ""
         hint = "" if self.suggestion is None else f' (did you mean "{self.suggestion}"?)'
-        return f"{place}:{key} {self.message}{hint}"
+        text = f"{place}:{key} {self.message}{hint}"
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 class InvalidDocumentError(NimbusError):
@@ -58,11 +62,16 @@ class InvalidConfigurationError(InvalidDocumentError):
 class SuggestingError(ValueError):
     """A value is wrong, and the error may suggest the correct one."""
 
-    def __init__(self, message: str, suggestion: str | None = None, place: KeyPath = ()) -> None:
+    def __init__(self, message: str, suggestion: Suggestion = None, place: KeyPath = ()) -> None:
         super().__init__(message)
-        self.suggestion = suggestion
+        self._suggestion = suggestion
         self.place = place
         """Where the wrong part of the value is."""
+
+    @property
+    def suggestion(self) -> str | None:
+        """The probable correct value."""
+        return suggested(self._suggestion)
 
 
 def spelled(path: KeyPath) -> str:

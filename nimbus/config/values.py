@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -202,7 +203,7 @@ def _choice(known: dict[str, AnyEnum]) -> BeforeValidator:
         if isinstance(value, str) and value in known:
             return known[value]
         raise SuggestingError(
-            f"must be one of {', '.join(known)}, not {described(value)}", closest(str(value), known)
+            f"must be one of {', '.join(known)}, not {described(value)}", partial(closest, str(value), known)
         )
 
     words = WithJsonSchema({"type": "string", "enum": list(known)})

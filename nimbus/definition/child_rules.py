@@ -95,12 +95,17 @@ def given_texts(tasks: Mapping[str, TaskModel]) -> Iterator[tuple[KeyPath, str]]
 
 def child_template_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
     """Faults of the templates of `params`. Those of one task can use its `item`."""
+    texts: dict[KeyPath, str] = {}
+    items: list[list[str] | None] = []
     for name, task in model.tasks.items():
-        texts = {key: text for key, text in (task.params or {}).items() if isinstance(text, str)}
-        if not texts or task.type is not TaskKind.PIPELINE:
+        if task.type is not TaskKind.PIPELINE:
             continue
         item = None if task.for_each is None else [key for key in task.for_each if key != SCALAR]
-        found = templates.argument_faults(list(texts.values()), model.parameters, item)
-        for key, faults_of_one in zip(texts, found, strict=True):
-            for message, suggestion, _ in faults_of_one:
-                yield Fault(("tasks", name, "params", key), message, suggestion)
+        for key, text in (task.params or {}).items():
+            if isinstance(text, str):
+                texts["tasks", name, "params", key] = text
+                items.append(item)
+    found = templates.argument_faults(list(texts.values()), model.parameters, items)
+    for path, faults_of_one in zip(texts, found, strict=True):
+        for message, suggestion, _ in faults_of_one:
+            yield Fault(path, message, suggestion)

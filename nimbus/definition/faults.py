@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nimbus.config.problems import KeyPath
+from nimbus.domain.spelling import Suggestion
 
 
 class Fault(NamedTuple):
@@ -12,4 +13,4 @@ class Fault(NamedTuple):
 
     path: KeyPath
     message: str
-    suggestion: str | None = None
+    suggestion: Suggestion = None

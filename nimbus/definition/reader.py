@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nimbus.config.checking import check
 from nimbus.config.document import Document, parse_document, read_document
-from nimbus.config.problems import InvalidDocumentError, Problem
+from nimbus.config.problems import MOST_SHOWN, InvalidDocumentError, Problem
 from nimbus.definition.build import build_pipeline, build_task
 from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel
 from nimbus.definition.rules import KEYS, faults
 from nimbus.domain import shebang
@@ -62,12 +63,19 @@ def parse_definition(text: bytes, name_for_errors: str, templates: Templates | N
 def _checked(document: Document, templates: Templates | None, root: Path | None) -> PipelineSpec:
     model, problems = check(DefinitionModel, document)
     if model is not None:
-        problems = [document.problem(*fault) for fault in faults(model, templates)]
+        problems = _problems(document, faults(model, templates))
         if root is not None and templates is not None:
             problems += _file_problems(document, model, templates, root)
     if model is None or problems:
         raise InvalidDefinitionError(problems)
     return build_pipeline(model)
+
+
+def _problems(document: Document, found: Iterable[Fault]) -> list[Problem]:
+    """The problems by line. Those that are not shown are only counted, because suggestions take long."""
+    ordered = sorted(found, key=lambda fault: document.line_of(fault.path) or 0)
+    shown = [document.problem(*fault) for fault in ordered[:MOST_SHOWN]]
+    return shown + shown[-1:] * (len(ordered) - len(shown))
 
 
 def _file_problems(

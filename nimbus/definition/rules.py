@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from nimbus.config.problems import KeyPath
 from nimbus.config.values import format_duration
@@ -16,6 +16,7 @@ from nimbus.definition.child_rules import (
 )
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel, ParameterModel, TaskModel
+from nimbus.definition.needs import Needs
 from nimbus.definition.wait_rules import wait_faults, wait_texts
 from nimbus.definition.webhook_rules import webhook_faults
 from nimbus.domain.parameters import has_type, value_fault
@@ -50,6 +51,8 @@ _REFRESHES = ("refresh", "full_refresh", "full_refresh_all")
 
 _SAID_BY_PLACE = {"spark.master": "the target", "spark.submit.deployMode": "spark.deploy"}
 """Properties that a task with a target must not set, and what sets them instead."""
+_LONGEST_CYCLE = 20
+"""Limit of the tasks that are listed of a cycle."""
 SESSION_PROPERTIES = "spark.sql."
 """Prefix of properties that a Connect session can set. The server refuses the static ones among them."""
 
@@ -68,11 +71,12 @@ def faults(model: DefinitionModel, templates: Templates | None) -> Iterator[Faul
         found = (*_needs_faults(name, task, model.tasks), *_task_faults(task, model))
         for fault in (*found, *child_faults(task, model.name)):
             yield fault._replace(path=("tasks", name, *fault.path))
+    needs = Needs({name: task.needs for name, task in model.tasks.items()})
     if templates is not None:
-        yield from _argument_faults(model, templates)
+        yield from _argument_faults(model, templates, needs)
         yield from child_template_faults(model, templates)
     yield from all_items_faults(model.tasks)
-    yield from _cycles(model.tasks)
+    yield from _cycle_faults(needs)
     yield from _schedule_faults(model)
     yield from webhook_faults(model)
 
@@ -121,10 +125,15 @@ def _needs_faults(name: str, task: TaskModel, tasks: Mapping[str, TaskModel]) ->
         if need == name:
             yield Fault(path, "a task cannot need itself; remove it")
         elif need not in tasks:
-            yield Fault(path, f"there is no task {need!r}", closest(need, set(tasks) - {name}))
+            yield Fault(path, f"there is no task {need!r}", partial(_other_task, name, need, tasks))
         elif need in seen:
             yield Fault(path, f"{need!r} is listed twice; keep one")
         seen.add(need)
+
+
+def _other_task(name: str, word: str, tasks: Collection[str]) -> str | None:
+    """The task that is probably meant, other than the task itself."""
+    return closest(word, (task for task in tasks if task != name))
 
 
 def _task_faults(task: TaskModel, model: DefinitionModel) -> Iterator[Fault]:
@@ -267,7 +276,7 @@ def _connect_faults(task: TaskModel, spark: Spark) -> Iterator[Fault]:
             )
 
 
-def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[Fault]:
+def _argument_faults(model: DefinitionModel, templates: Templates, needs: Needs) -> Iterator[Fault]:
     """Faults in arguments of all tasks. They are checked together, in one call of the helper process."""
     texts: dict[KeyPath, str] = {}
     for name, task in model.tasks.items():
@@ -283,15 +292,17 @@ def _argument_faults(model: DefinitionModel, templates: Templates) -> Iterator[F
             yield Fault(path, message, suggestion)
     for path, text in (*texts.items(), *given_texts(model.tasks)):
         for read in sorted(tasks_read(text)):
-            yield from _reading_faults(path, read, model.tasks)
+            yield from _reading_faults(path, read, model.tasks, needs)
 
 
-def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
+def _reading_faults(
+    path: KeyPath, read: str, tasks: Mapping[str, TaskModel], needs: Needs
+) -> Iterator[Fault]:
     """Faults of a template that reads the result of task `read`."""
     name = str(path[1])
     if read not in tasks:
-        yield Fault(path, f"there is no task {read!r}", closest(read, set(tasks) - {name}))
-    elif read not in _upstream(name, tasks):
+        yield Fault(path, f"there is no task {read!r}", partial(_other_task, name, read, tasks))
+    elif needs.may_come_later(name, read):
         yield Fault(
             path, f"takes the result of {read!r}, which may come later: add {read} to the task's needs"
         )
@@ -299,31 +310,12 @@ def _reading_faults(path: KeyPath, read: str, tasks: Mapping[str, TaskModel]) ->
         yield Fault(path, f"takes the result of {read!r}, and a {tasks[read].type} task gives none")
 
 
-def _upstream(name: str, tasks: Mapping[str, TaskModel]) -> set[str]:
-    """Tasks that must end before one may begin."""
-    found: set[str] = set()
-    edge = set(tasks[name].needs)
-    while edge:
-        found |= edge
-        edge = {need for other in edge & tasks.keys() for need in tasks[other].needs} - found
-    return found - {name}
-
-
-def _cycles(tasks: Mapping[str, TaskModel]) -> Iterator[Fault]:
-    """Each cycle of needs once. Unknown names are the subject of another rule."""
-    graph = {
-        name: [need for need in task.needs if need in tasks and need != name] for name, task in tasks.items()
-    }
-    while True:
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as exc:
-            circle = list(reversed(exc.args[1]))  # each needs the next
-            start = min(circle)
-            turn = circle.index(start)
-            ordered = [*circle[turn:-1], *circle[: turn + 1]] if turn else circle
-            way = " needs ".join(ordered)
-            yield Fault(("tasks", start, "needs"), f"tasks need each other in a cycle: {way}")
-            graph[ordered[0]] = [need for need in graph[ordered[0]] if need != ordered[1]]
-        else:
-            return
+def _cycle_faults(needs: Needs) -> Iterator[Fault]:
+    """One fault for each cycle, at its first task by name."""
+    for cycle in needs.cycles:
+        turn = cycle.index(min(cycle))
+        ordered = [*cycle[turn:], *cycle[:turn]]
+        way = [*ordered, ordered[0]] if len(ordered) < _LONGEST_CYCLE else [*ordered[:_LONGEST_CYCLE], "..."]
+        yield Fault(
+            ("tasks", ordered[0], "needs"), f"tasks need each other in a cycle: {' needs '.join(way)}"
+        )

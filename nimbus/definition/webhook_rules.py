@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from nimbus.definition.faults import Fault
 from nimbus.definition.models import DefinitionModel
@@ -20,7 +21,7 @@ def webhook_faults(model: DefinitionModel) -> Iterator[Fault]:
             yield Fault(
                 ("webhook", "params", name),
                 "the pipeline has no such parameter",
-                closest(name, model.parameters),
+                partial(closest, name, model.parameters),
             )
         elif (fault := path_fault(text)) is not None:
             yield Fault(("webhook", "params", name), fault)

@@ -79,6 +79,8 @@ LONGEST_PAUSE_S = 15.0
 
 LOOKS_AT_ONCE = 4
 FILES_AT_ONCE = 2
+PREPARED_AT_ONCE = 4
+"""More than one, so that a large release or a costly definition does not hold up the others."""
 
 
 class ReleasePreparer(Protocol):
@@ -154,7 +156,7 @@ class Effects:
         self._failures = 0
         """Failed tries to store a run since the last success. Archive thread only."""
         self._archive = ThreadPoolExecutor(1, thread_name_prefix="nimbus-archive")
-        self._prepare = ThreadPoolExecutor(1, thread_name_prefix="nimbus-prepare")
+        self._prepare = ThreadPoolExecutor(PREPARED_AT_ONCE, thread_name_prefix="nimbus-prepare")
         self._build = ThreadPoolExecutor(1, thread_name_prefix="nimbus-build")
         self._render = ThreadPoolExecutor(1, thread_name_prefix="nimbus-render")
         self._resignation = ThreadPoolExecutor(1, thread_name_prefix="nimbus-resign")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from blobsync import BlobSyncError, ReleaseRef, Syncer
 from nimbus.definition import parse_definition
+from nimbus.definition.apart import check_apart
 from nimbus.definition.build import variables_of
 from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.errors import NimbusError, RefusedError
@@ -19,7 +21,6 @@ from nimbus.domain.pipeline import DEFINITION_FILE, PipelineSpec, TaskKind
 from nimbus.domain.secret_rules import SecretRules
 from nimbus.ports import DefinitionNotHereError
 from nimbus.scheduler.validators import Validators
-from nimbus.templates.helper import TemplateHelper
 from nimbus.templates.names import needs_interval
 
 PREPARE_TIMEOUT = timedelta(seconds=60)
@@ -41,6 +42,7 @@ class LocalReleases:
         self._syncer = syncer
         self._validators = validators or Validators()
         self._secret_rules = secret_rules or SecretRules()
+        self._validating = threading.Lock()
         self._lock = threading.Lock()
         self._definitions: OrderedDict[ReleaseOf, PipelineSpec] = OrderedDict()
         """The definitions that were used last. A release never changes, so neither do they."""
@@ -58,12 +60,12 @@ class LocalReleases:
     def prepare(self, release: ReleaseOf) -> PipelineSpec:
         """Fetch a release, and check its definition. See `nimbus.engine.effects.ReleasePreparer`."""
         try:
-            with TemplateHelper() as templates:
-                spec = self._read(release, templates)
+            spec = self._read(release, check_apart)
         except BlobSyncError as exc:
             raise RefusedError(exc.code, f"release {release.digest[:12]} cannot be used: {exc}") from exc
         self._secret_rules.check(spec)
-        self._validators.check(spec)
+        with self._validating:  # they are an operator's code, which may not expect threads
+            self._validators.check(spec)
         self._keep(release, spec)
         return spec
 
@@ -77,7 +79,7 @@ class LocalReleases:
         try:
             if not self.is_here(release.pipeline, release.digest):
                 raise DefinitionNotHereError(release)
-            spec = self._read(release, None)
+            spec = self._read(release, _read_again)
         except BlobSyncError as exc:
             raise DefinitionNotHereError(release) from exc
         self._keep(release, spec)
@@ -94,7 +96,7 @@ class LocalReleases:
                     return (folder / path).read_text(encoding="utf-8")[:MOST_TEXT]
         return None
 
-    def _read(self, release: ReleaseOf, templates: TemplateHelper | None) -> PipelineSpec:
+    def _read(self, release: ReleaseOf, read: Callable[[bytes, str], PipelineSpec]) -> PipelineSpec:
         """The definition of a release. The release is fetched if it is not on this disk."""
         with self.pinned(release.pipeline, release.digest, PREPARE_TIMEOUT) as folder:
             try:
@@ -104,7 +106,7 @@ class LocalReleases:
                     "no_definition",
                     f"release {release.digest[:12]} has no {DEFINITION_FILE}: publish the pipeline's folder.",
                 ) from exc
-            spec = _parsed(release, text, templates)
+            spec = _parsed(release, text, read)
             return _with_files(spec, folder)
 
     def _keep(self, release: ReleaseOf, spec: PipelineSpec) -> None:
@@ -126,9 +128,14 @@ def _with_files(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     return replace(spec, interval_files=tuple(needing), variables=variables)
 
 
-def _parsed(release: ReleaseOf, text: bytes, templates: TemplateHelper | None) -> PipelineSpec:
+def _read_again(text: bytes, name: str) -> PipelineSpec:
+    """Read a definition that a leader has checked."""
+    return parse_definition(text, name, None)
+
+
+def _parsed(release: ReleaseOf, text: bytes, read: Callable[[bytes, str], PipelineSpec]) -> PipelineSpec:
     try:
-        spec = parse_definition(text, f"{release.pipeline}/{DEFINITION_FILE}", templates)
+        spec = read(text, f"{release.pipeline}/{DEFINITION_FILE}")
     except NimbusError as exc:
         raise RefusedError(exc.code, str(exc)) from exc
     if spec.name != release.pipeline:

@@ -1,7 +1,7 @@
 """Operators' own checks of definitions: functions that are called before a release is accepted.
 
 A validator is `function(spec: PipelineSpec) -> None`, and refuses by raising ValueError, whose text the
-publisher sees. It runs on the leader's `nimbus-prepare` thread, which waits for it.
+publisher sees. It runs on one of the leader's `nimbus-prepare` threads, one call at a time.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ It runs in the template helper only, because compiling a template computes its c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from nimbus.domain.spelling import closest
 from nimbus.templates.answers import Fault
-from nimbus.templates.names import DATES, tasks_read, variables_in
+from nimbus.templates.names import DATES, is_plain, tasks_read, variables_in
 from nimbus.templates.rendering import BROKEN
 from nimbus.templates.sandbox import Sandbox
 
@@ -25,51 +25,78 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "pipeline": ("name",),
     "task": ("name",),
 }
+MOST_SHOWN = 50
+"""Limit of the suggestions of one definition: no message shows more problems."""
 NAMES = ("params", "vars", *_FIELDS, *DATES)
 """Names that templates can use. `nimbus.templates.rendering.render_context` provides them."""
 
+_Parts = Sequence[nodes.Node]
+"""All nodes of a template. They are collected once, because each walk over the tree takes time."""
+_Node = TypeVar("_Node", bound=nodes.Node)
 _NO_MORE: Mapping[str, tuple[str, ...] | None] = MappingProxyType({})
 _sandbox = Sandbox()
 _sql = SandboxedEnvironment()
 """For files, with Jinja's usual checks. The driver renders them, where they affect only their task."""
 
 
-def argument_faults(
-    text: str, parameters: Collection[str], item: Collection[str] | None = None
-) -> list[Fault]:
+class Names:
+    """What the templates of one definition can use, and suggestions for the first wrong names among them."""
+
+    def __init__(self, parameters: Collection[str]) -> None:
+        self.parameters = parameters
+        self._suggestions = MOST_SHOWN
+
+    def near(self, word: str, known: Collection[str]) -> str | None:
+        """The known name that is probably meant; None for all after the first ones, because it takes long."""
+        self._suggestions -= 1
+        return closest(word, known) if self._suggestions >= 0 else None
+
+
+def argument_faults(text: str, names: Names, item: Collection[str] | None = None) -> list[Fault]:
     """Faults of a task's argument: syntax, unknown names, statements, unknown filters."""
     if len(text) > LONGEST_TEMPLATE:
         return [Fault(f"is longer than {LONGEST_TEMPLATE} characters; put it into a file")]
-    parsed = _parsed(_sandbox, text)
+    if is_plain(text):
+        return []
+    parsed = _parsed(_sandbox, text, names)
     if isinstance(parsed, Fault):
         return [parsed]
-    for statement in parsed.find_all(nodes.Stmt):
+    parts = list(parsed.find_all(nodes.Node))
+    for statement in _all(parts, nodes.Stmt):
         if not isinstance(statement, nodes.Output | nodes.If):
             return [Fault("may use {{ ... }} and {% if %} only; compute anything else in the task")]
     more: dict[str, tuple[str, ...] | None] = {"tasks": None}
     if item is not None:
         more["item"] = tuple(item)
-    names = _unknown_names(parsed, parameters, more)
-    return [*names, *_result_faults(parsed, tasks_read(text)), *_variable_faults(parsed, variables_in(text))]
+    used = {name.name for name in _all(parts, nodes.Name)}  # without statements nothing is declared
+    unknown = _unknown_names(parts, used, names, more)
+    results = _result_faults(parts, tasks_read(text))
+    return [*unknown, *results, *_variable_faults(parts, variables_in(text))]
 
 
-def file_faults(text: str, parameters: Collection[str]) -> list[Fault]:
+def file_faults(text: str, names: Names) -> list[Fault]:
     """Faults of the template in a SQL file, with lines: syntax, unknown names."""
-    parsed = _parsed(_sql, text)
+    parsed = _parsed(_sql, text, names)
     if isinstance(parsed, Fault):
         return [parsed]
-    return [*_unknown_names(parsed, parameters), *_variable_faults(parsed, variables_in(text))]
+    parts = list(parsed.find_all(nodes.Node))
+    unknown = _unknown_names(parts, meta.find_undeclared_variables(parsed), names)
+    return [*unknown, *_variable_faults(parts, variables_in(text))]
 
 
-def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fault:
+def _all(parts: _Parts, kind: type[_Node]) -> Iterator[_Node]:
+    return (part for part in parts if isinstance(part, kind))
+
+
+def _parsed(environment: SandboxedEnvironment, text: str, names: Names) -> nodes.Template | Fault:
     """Parse and compile a text. Compiling finds more faults, such as an unknown filter."""
     try:
         tree = environment.parse(text)
         for used in tree.find_all(nodes.Filter):
             if used.name not in environment.filters:
-                near = closest(used.name, environment.filters)
+                near = names.near(used.name, environment.filters)
                 return Fault(f"there is no filter {used.name!r}", near, used.lineno)
-        environment.compile(text)
+        environment.compile(tree)
     except TemplateSyntaxError as exc:
         return Fault(f"is not a template: {exc.message}", None, exc.lineno)
     except BROKEN as exc:
@@ -77,20 +104,20 @@ def _parsed(environment: SandboxedEnvironment, text: str) -> nodes.Template | Fa
     return tree
 
 
-def _result_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
+def _result_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
     """Every use of `tasks` that is not `tasks.NAME.result` or `tasks['NAME'].result`.
 
     `found`: the result of `tasks_read`. A use that it misses, such as after a quoted `}}`, is a fault, too.
     """
     plain = {
         id(named.node)
-        for result in tree.find_all(nodes.Getattr)
+        for result in _all(parts, nodes.Getattr)
         if result.attr == "result"
         and (named := result.node)
         and _is_lookup(named)
         and _name_in(named) in found
     }
-    for name in tree.find_all(nodes.Name):
+    for name in _all(parts, nodes.Name):
         if name.name == "tasks" and id(name) not in plain:
             yield Fault(
                 "`tasks` gives results of other tasks: write tasks.NAME.result.KEY, or "
@@ -100,7 +127,7 @@ def _result_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fau
             )
 
 
-def _variable_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[Fault]:
+def _variable_faults(parts: _Parts, found: Collection[str]) -> Iterator[Fault]:
     """Every use of `vars` without a constant name: a run keeps the variables that it names.
 
     `found`: the result of `variables_in`.
@@ -108,10 +135,10 @@ def _variable_faults(tree: nodes.Template, found: Collection[str]) -> Iterator[F
     plain = {
         id(used.node)
         for kind in (nodes.Getattr, nodes.Getitem)
-        for used in tree.find_all(kind)
+        for used in _all(parts, kind)
         if _is_lookup(used) and _name_in(used) in found
     }
-    for name in tree.find_all(nodes.Name):
+    for name in _all(parts, nodes.Name):
         if name.name == "vars" and id(name) not in plain:
             yield Fault("`vars` has the cluster's variables: write vars.NAME", None, name.lineno)
 
@@ -130,44 +157,54 @@ def _name_in(lookup: nodes.Getattr | nodes.Getitem) -> str:
 
 
 def _unknown_names(
-    tree: nodes.Template,
-    parameters: Collection[str],
+    parts: _Parts,
+    used: Collection[str],
+    names: Names,
     more: Mapping[str, tuple[str, ...] | None] = _NO_MORE,
 ) -> Iterator[Fault]:
-    """`more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere."""
-    said = {name: names for name, names in more.items() if names is not None}
-    fields = {**_FIELDS, **said, "params": tuple(parameters)}
+    """`used`: names that the template does not declare.
+
+    `more`: names besides `NAMES`, with their fields; None: their fields are checked elsewhere.
+    """
+    said = {name: its_fields for name, its_fields in more.items() if its_fields is not None}
+    fields: dict[str, Collection[str]] = {**_FIELDS, **said, "params": names.parameters}
     known = (*NAMES, *more)
-    for name in sorted(meta.find_undeclared_variables(tree) - {*known, "range"}):
-        if name in parameters:
+    unknown = sorted({*used} - {*known, "range"})
+    lines = _lines(parts) if unknown else {}
+    for name in unknown:
+        if name in names.parameters:
             yield Fault(
-                f"there is no {name!r}; parameters are in `params`", f"params.{name}", _line(tree, name)
+                f"there is no {name!r}; parameters are in `params`", f"params.{name}", lines.get(name)
             )
         else:
-            yield Fault(f"there is no {name!r}", closest(name, known), _line(tree, name))
-    for owner, name, line in _lookups(tree):
+            yield Fault(f"there is no {name!r}", names.near(name, known), lines.get(name))
+    for owner, name, line in _lookups(parts):
         if name not in fields.get(owner, (name,)):
-            near = closest(name, fields[owner])
+            near = names.near(name, fields[owner])
             kind = f"no parameter {name!r}" if owner == "params" else f"no {owner}.{name}"
             yield Fault(f"there is {kind}", None if near is None else f"{owner}.{near}", line)
 
 
-def _lookups(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
+def _lookups(parts: _Parts) -> Iterator[tuple[str, str, int]]:
     """Each `params.x`, `params["x"]`, `run.x`, ...: the object, the name, and the line."""
-    guarded = _asked_whether_defined(tree)
-    for dotted in tree.find_all(nodes.Getattr):
+    guarded = _asked_whether_defined(parts)
+    for dotted in _all(parts, nodes.Getattr):
         if isinstance(dotted.node, nodes.Name) and id(dotted) not in guarded:
             yield dotted.node.name, dotted.attr, dotted.lineno
-    for indexed in tree.find_all(nodes.Getitem):
+    for indexed in _all(parts, nodes.Getitem):
         if isinstance(indexed.node, nodes.Name) and isinstance(indexed.arg, nodes.Const):
             yield indexed.node.name, str(indexed.arg.value), indexed.lineno
 
 
-def _asked_whether_defined(tree: nodes.Template) -> frozenset[int]:
+def _asked_whether_defined(parts: _Parts) -> frozenset[int]:
     """Ids of guarded lookups, as in `params.x is defined`: they may use unknown names."""
-    tests = tree.find_all(nodes.Test)
+    tests = _all(parts, nodes.Test)
     return frozenset(id(test.node) for test in tests if test.name in {"defined", "undefined"})
 
 
-def _line(tree: nodes.Template, name: str) -> int | None:
-    return next((found.lineno for found in tree.find_all(nodes.Name) if found.name == name), None)
+def _lines(parts: _Parts) -> dict[str, int]:
+    """The first line of each name."""
+    lines: dict[str, int] = {}
+    for found in _all(parts, nodes.Name):
+        lines.setdefault(found.name, found.lineno)
+    return lines

@@ -18,11 +18,11 @@ from nimbus.domain.run import Run
 from nimbus.domain.tasks import Tasks
 from nimbus.templates.answers import Fault, TemplateError, short
 from nimbus.templates.lists import with_lists
-from nimbus.templates.names import needs_interval
+from nimbus.templates.names import is_plain, needs_interval
 
 Question = Literal["render", "arguments", "file"]
-MOST_TEXT = 4 << 20
-"""Limit of all templates of one question, in characters."""
+MOST_TEXT = 1 << 20
+"""Limit of all templates of one question, in characters, without texts that have no `{{` or `{%`."""
 LARGEST_RENDERED = 96 << 10
 """Limit of the rendered texts of a task that reads results, in bytes of JSON: they are part of its order."""
 
@@ -121,16 +121,19 @@ class Templates(ABC):
         return {**spec.parameters, **dict(zip(texts, rendered, strict=True))}
 
     def argument_faults(
-        self, texts: Sequence[str], parameters: Collection[str], item: Collection[str] | None = None
+        self,
+        texts: Sequence[str],
+        parameters: Collection[str],
+        items: Sequence[Collection[str] | None] | None = None,
     ) -> list[list[Fault]]:
         """Faults of each argument: syntax, unknown names, statements, unknown filters.
 
         Args:
             texts: Arguments as written.
             parameters: Names of the pipeline's parameters.
-            item: Names that `item` has. None: there is no `item`.
+            items: Names that `item` has in each text; None: there is no `item`.
         """
-        return self._faults("arguments", texts, parameters, item)
+        return self._faults("arguments", texts, parameters, items)
 
     def file_faults(self, text: str, parameters: Collection[str]) -> list[Fault]:
         """What is wrong with the template in a SQL file: syntax, unknown names; with lines."""
@@ -142,9 +145,9 @@ class Templates(ABC):
         question: Question,
         texts: Sequence[str],
         parameters: Collection[str],
-        item: Collection[str] | None = None,
+        items: Sequence[Collection[str] | None] | None = None,
     ) -> list[list[Fault]]:
-        more = {} if item is None else {"item": sorted(item)}
+        more = {} if items is None else {"items": [item and sorted(item) for item in items]}
         try:
             results = self._results(question, texts, parameters=sorted(parameters), **more)
         except TemplateError as exc:  # breaks the limits: the others are not known
@@ -155,7 +158,7 @@ class Templates(ABC):
     def _results(self, question: Question, texts: Sequence[str], **more: Any) -> list[Any]:
         if not texts:
             return []
-        size = sum(map(len, texts))
+        size = sum(len(text) for text in texts if not is_plain(text))
         if size > MOST_TEXT:
             raise TemplateError(f"the templates have {size} characters, {MOST_TEXT} is the most")
         answer = self._ask({"question": question, "texts": list(texts), **more})

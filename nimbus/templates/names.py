@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 INTERVAL = ("data_interval_start", "data_interval_end")
 FUNCTIONS = ("days", "months", "month_start", "month_end", "week_start", "fmt")
@@ -10,7 +11,7 @@ ADDED = ("logical_date", *INTERVAL, "tz", *FUNCTIONS)
 """Names that release 0.1 does not know."""
 DATES = ("ds", "ds_nodash", *ADDED)
 
-_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OPENING = re.compile(r"\{[{%]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"(?<![\w.])[a-z_]+\b(?!\s*=[^=])")
 
@@ -29,8 +30,7 @@ def needs_interval(text: str) -> bool:
 
 def variables_in(text: str) -> frozenset[str]:
     """Names of the cluster's variables that a template uses; found in the same way as in `tasks_read`."""
-    codes = _CODE.findall(text) if "vars" in text else ()
-    return frozenset(found["name"] or found["quoted"] for code in codes for found in _VARIABLE.finditer(code))
+    return _named(_VARIABLE, text) if "vars" in text else frozenset()
 
 
 def tasks_read(text: str) -> frozenset[str]:
@@ -39,11 +39,37 @@ def tasks_read(text: str) -> frozenset[str]:
     It may find too many, for example in quotes. It never finds too few, because `nimbus.templates.checking`
     accepts only the forms that this function finds.
     """
-    codes = _CODE.findall(text) if "tasks" in text else ()
-    return frozenset(found["name"] or found["quoted"] for code in codes for found in _RESULT.finditer(code))
+    return _named(_RESULT, text) if "tasks" in text else frozenset()
 
 
 def names_in(text: str) -> frozenset[str]:
     """Words in a template's code that may be names, without attributes and quoted text."""
-    codes = (_QUOTED.sub("''", code) for code in _CODE.findall(text))
+    codes = (_QUOTED.sub("''", code) for code in _codes(text))
     return frozenset(name for code in codes for name in _NAME.findall(code))
+
+
+def is_plain(text: str) -> bool:
+    """True when a text has no template."""
+    return not any(opening in text for opening in ("{{", "{%", "{#"))
+
+
+def _named(lookup: re.Pattern[str], text: str) -> frozenset[str]:
+    return frozenset(
+        found["name"] or found["quoted"] for code in _codes(text) for found in lookup.finditer(code)
+    )
+
+
+def _codes(text: str) -> Iterator[str]:
+    """Each `{{ ... }}` and `{% ... %}`. What is opened and never closed is searched once, not once each."""
+    unclosed: set[str] = set()
+    at = 0
+    while len(unclosed) < 2 and (opening := _OPENING.search(text, at)) is not None:
+        at, closing = opening.start() + 1, "}}" if opening[0] == "{{" else "%}"
+        if closing in unclosed:
+            continue
+        end = text.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(closing)
+        else:
+            at = end + 2
+            yield text[opening.start() : at]

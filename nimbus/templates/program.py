@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, assert_never, cast
 
-from nimbus.templates.answers import TemplateError
-from nimbus.templates.checking import argument_faults, file_faults
+from nimbus.templates.answers import Fault, TemplateError
+from nimbus.templates.checking import Names, argument_faults, file_faults
 from nimbus.templates.client import Question
 from nimbus.templates.rendering import Renderer, render_arguments
 
@@ -36,12 +35,15 @@ class Program:
             case "render":
                 return list(render_arguments(self._renderer, texts, question, self._begin))
             case "arguments" | "file":
-                of_arguments = partial(argument_faults, item=question.get("item"))
-                faults = file_faults if kind == "file" else of_arguments
-                results = []
-                for number, text in enumerate(texts):
+                names = Names(frozenset(question["parameters"]))
+                items = question.get("items") or [None] * len(texts)
+                results: list[list[Fault]] = []
+                for number, (text, item) in enumerate(zip(texts, items, strict=True)):
                     self._begin(number)
-                    results.append(faults(text, question["parameters"]))
+                    faults = (
+                        file_faults(text, names) if kind == "file" else argument_faults(text, names, item)
+                    )
+                    results.append(faults)
                 return results
             case _:
                 assert_never(kind)

@@ -15,6 +15,7 @@ from jinja2 import TemplateError as JinjaError
 
 from nimbus.templates.answers import TemplateError, short
 from nimbus.templates.dates import date_values
+from nimbus.templates.names import is_plain
 from nimbus.templates.sandbox import Sandbox
 
 LONGEST_ARGUMENT = 64 * 1024
@@ -60,6 +61,8 @@ class Renderer:
         Raises:
             TemplateError: bad syntax, an unknown name, a forbidden operation, or a result that is too long.
         """
+        if is_plain(text) and len(text) <= longest:
+            return text
         parts: list[str] = []
         size = 0
         try:

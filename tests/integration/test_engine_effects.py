@@ -266,6 +266,19 @@ def test_a_slow_release_holds_up_no_archive(bench: Bench, eventually: Eventually
     eventually(lambda: ReleasePrepared(RELEASE, SPEC) in bench.told)
 
 
+def test_a_slow_release_holds_up_no_other(bench: Bench, eventually: Eventually) -> None:
+    quick, prepare = ReleaseOf(NAME, ReleaseDigest("b" * 64)), bench.preparer.prepare
+    bench.preparer.gate.clear()
+    bench.preparer.prepare = lambda release: SPEC if release == quick else prepare(release)  # type: ignore[method-assign]
+
+    bench.effects.start(PrepareRelease(RELEASE))
+    bench.effects.start(PrepareRelease(quick))
+
+    eventually(lambda: bench.told == [ReleasePrepared(quick, SPEC)])
+    bench.preparer.gate.set()
+    eventually(lambda: len(bench.told) == 2)
+
+
 def test_closing_ends_waiting_at_once_and_nothing_starts_afterwards(
     bench: Bench, eventually: Eventually
 ) -> None:

@@ -1,0 +1,76 @@
+"""Checks a definition in a process with limits, because anybody may have published it.
+
+So the leader stays free for other work, and lives, whatever a definition costs. A definition that exceeds the
+limits is refused, so no later leader tries it again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from pydantic import TypeAdapter
+
+from nimbus.definition.errors import InvalidDefinitionError
+from nimbus.domain.errors import RefusedError
+from nimbus.domain.pipeline import PipelineSpec
+from nimbus.records import RecordCodec
+from nimbus.templates.answers import TemplateHelperError
+
+CPU_S = 20.0
+"""Limit of processor time. A definition of 4 MiB takes 2 to 7 s."""
+MEMORY_BYTES = 1 << 30
+"""Limit of address space. A definition of 4 MiB takes 550 MiB at most."""
+ANSWER_S = 180.0
+"""Limit of elapsed time, on a busy host."""
+REFUSED, UNAVAILABLE = 2, 75
+"""Exit codes of the process. What it prints is the reason; with 0 it is the definition."""
+SPEC: RecordCodec[PipelineSpec] = RecordCodec(TypeAdapter(PipelineSpec))
+
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
+"""Environment variables that Python may need to start. The process gets no credentials."""
+_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+
+
+def check_apart(text: bytes, name_for_errors: str) -> PipelineSpec:
+    """Read and check a definition, as `nimbus.definition.parse_definition` does with templates.
+
+    Raises:
+        RefusedError: it is not valid, or costs too much.
+        TemplateHelperError: it cannot be checked now.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "nimbus.definition", name_for_errors, str(CPU_S), str(MEMORY_BYTES)],
+            input=text,
+            capture_output=True,
+            timeout=ANSWER_S,
+            check=False,
+            cwd="/",
+            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise _refused(f"{name_for_errors} is not checked after {ANSWER_S:.0f} s; make it smaller") from exc
+    except OSError as exc:
+        raise TemplateHelperError(f"{name_for_errors} cannot be checked: {exc}") from exc
+    if done.returncode == 0:
+        return SPEC.decode(done.stdout, name_for_errors)
+    if done.returncode == REFUSED:
+        raise _refused(done.stdout.decode(errors="replace"))
+    if done.returncode == -signal.SIGPROF:
+        raise _refused(f"{name_for_errors} takes more than {CPU_S:.0f} s to check; make it smaller")
+    if done.returncode == UNAVAILABLE or done.returncode in _OUTSIDE:
+        raise TemplateHelperError(f"{name_for_errors} cannot be checked now: {_last(done)}")
+    raise _refused(f"{name_for_errors} ended the process that checks it: {_last(done)}")
+
+
+def _refused(message: str) -> RefusedError:
+    return RefusedError(InvalidDefinitionError.code, message)
+
+
+def _last(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = (done.stdout or done.stderr).decode(errors="replace").splitlines()
+    return lines[-1][:1000] if lines else f"status {done.returncode}"
