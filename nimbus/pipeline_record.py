@@ -48,6 +48,7 @@ class _Body2:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
     position: datetime
+    rewound_from: datetime | None = None
     skips: Skips = Skips()  # noqa: RUF009 - immutable
 
 
@@ -90,7 +91,10 @@ def encode_position(record: PipelineRecord) -> bytes | None:
     """The position node of the schedule, with the skipped fire times; None if the pipeline has none."""
     if record.definitions is not None or record.schedule_position is None:
         return None
-    return _POSITION.encode(_Position(position=record.schedule_position, skips=record.skips))
+    position = _Position(
+        position=record.schedule_position, rewound_from=record.rewound_from, skips=record.skips
+    )
+    return _POSITION.encode(position)
 
 
 def decode(data: bytes, place: str) -> PipelineRecord:
@@ -118,7 +122,9 @@ def with_position(record: PipelineRecord, data: bytes | None, place: str) -> Pip
     if data is None or record.definitions is not None:
         return record
     found = _POSITION.decode(data, place)
-    return replace(record, schedule_position=found.position, skips=found.skips)
+    return replace(
+        record, schedule_position=found.position, rewound_from=found.rewound_from, skips=found.skips
+    )
 
 
 def _fields(body: _Body1 | _Body2) -> dict[str, Any]:

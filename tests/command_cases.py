@@ -99,6 +99,10 @@ CASES = {
     "pause_pipeline": Case(
         c.PausePipeline(pipeline=P), record_put(lambda record: record.state is PipelineState.PAUSED)
     ),
+    "rewind_schedule": Case(
+        c.RewindSchedule(pipeline=P, reason="clock"),
+        lambda write: isinstance(write, w.ConsumeCommand),  # its schedule is not ahead
+    ),
     "remove_pipeline": Case(
         c.RemovePipeline(pipeline=P), lambda write: isinstance(write, w.RemovePipelineRecord)
     ),

@@ -11,7 +11,7 @@ from nimbus.api.explain_queue import LiveRun, QueueView, run_names
 from nimbus.api.models_explanations import ReasonModel
 from nimbus.definition.cron import fires_between, next_fire
 from nimbus.domain.backfill import Backfill
-from nimbus.domain.catalog import PipelineRecord, PipelineState
+from nimbus.domain.catalog import CLOCK_DIFFERENCE, PipelineRecord, PipelineState
 from nimbus.domain.commands import QueuedCommand, StartRun
 from nimbus.domain.concurrency import WhenFull
 from nimbus.domain.ids import PipelineName, RunId
@@ -111,13 +111,18 @@ def _no_schedule(record: PipelineRecord, view: PipelineView) -> str:
 def _schedule(record: PipelineRecord, schedule: Schedule, view: PipelineView) -> ReasonModel:
     said = f"{schedule.cron} ({schedule.timezone})"
     position = record.schedule_position
-    ahead = next_fire(schedule, view.now)
+    ahead = next_fire(schedule, record.fires_after(view.now))
     if record.state is not PipelineState.ACTIVE or position is None:
         return ReasonModel(about="schedule", why=f"{said}: it fires while the pipeline is active")
     if ahead is None:
         return ReasonModel(about="schedule", why=f"{said}: it never fires again")
     due = fires_between(schedule, position, view.now, MOST_DUE)
     after = f"the next fire is at {_at(ahead)}"
+    if position - view.now > CLOCK_DIFFERENCE:
+        after += (
+            f"; fire times until {_at(position)} are done, because the clock of a leader was ahead: "
+            f"`nimbus pipeline rewind {record.name}` sets this back to now"
+        )
     if due:
         count = f"{len(due)} or more" if len(due) == MOST_DUE else str(len(due))
         last = "" if len(due) == 1 else f", the first at {_at(due[0])}"

@@ -383,6 +383,8 @@ class PipelineSummaryModel(Model):
     """Why it is quarantined, so that none of its runs starts; null: it is not."""
     owner: str | None
     """A principal or a team; null: admins alone may publish and remove it."""
+    schedule_position: datetime | None
+    """All fire times up to here are done. In the future: a leader's clock was ahead."""
     updated_at: datetime
 
 
@@ -400,7 +402,6 @@ class SkippedFiresModel(Model):
 class PipelineModel(PipelineSummaryModel):
     """One pipeline in full. `spec` is that of the active release, or of the newest while none is active."""
 
-    schedule_position: datetime | None
     skipped_fires_total: int
     """Number of fire times that started no run."""
     skipped_fires: list[SkippedFiresModel]

@@ -37,6 +37,7 @@ _API: Mapping[str, AccessRole] = {
     "GET /pipelines/{name}/intervals": _VIEWER,
     "PUT /pipelines/{name}/owner": _ADMIN,
     "POST /pipelines/{name}/pause": _OPERATOR,
+    "POST /pipelines/{name}/rewind": _OPERATOR,
     "GET /pipelines/{name}/releases": _VIEWER,
     "POST /pipelines/{name}/releases": _AUTHOR,
     "GET /pipelines/{name}/releases/{digest}": _VIEWER,

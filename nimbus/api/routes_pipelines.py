@@ -10,11 +10,17 @@ from nimbus.api.conditions import tag_with
 from nimbus.api.models import CommandModel, PipelineModel, PipelinesModel
 from nimbus.api.paging import Paging
 from nimbus.api.problems import NotFoundError
-from nimbus.api.requests import ActivateBody, PipelineNameText, ReleaseBody
+from nimbus.api.requests import ActivateBody, PipelineNameText, ReasonBody, ReleaseBody
 from nimbus.api.services import ApiServices
 from nimbus.api.submitting import CONDITIONAL, Wait, submit
 from nimbus.domain.catalog import PipelineRecord, ReleaseOf
-from nimbus.domain.commands import ActivatePipeline, PausePipeline, PublishRelease, RemovePipeline
+from nimbus.domain.commands import (
+    ActivatePipeline,
+    PausePipeline,
+    PublishRelease,
+    RemovePipeline,
+    RewindSchedule,
+)
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import PipelineName, ReleaseDigest
 from nimbus.domain.pipeline import PipelineSpec
@@ -113,4 +119,18 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
         return await submit(services, command, response, wait_s=wait)
 
+    _add_rewind(routes, services)
     return routes
+
+
+def _add_rewind(routes: APIRouter, services: ApiServices) -> None:
+    @routes.post("/{name}/rewind", **CONDITIONAL)
+    async def rewind(
+        name: PipelineNameText, body: ReasonBody, response: Response, wait: Wait = 0
+    ) -> CommandModel:
+        """Let the schedule go on from now, if its position is ahead because a leader's clock was."""
+
+        def command() -> RewindSchedule:
+            return RewindSchedule(pipeline=known_pipeline(services, name).name, reason=body.reason)
+
+        return await submit(services, command, response, wait_s=wait)

@@ -185,7 +185,6 @@ def pipeline_model(
     return PipelineModel.model_validate(
         {
             **_pipeline_fields(record, bad),
-            "schedule_position": record.schedule_position,
             "skipped_fires_total": record.skips.total,
             "skipped_fires": record.skips.listed,
             "spec": None if spec is None else PipelineSpecModel.model_validate(spec),
@@ -206,6 +205,7 @@ def _pipeline_fields(record: PipelineRecord, bad: Mapping[str, str]) -> dict[str
         "concurrency": ConcurrencyModel.model_validate(profile.concurrency) if profile.concurrency else None,
         "tasks": profile.tasks,
         "quarantined": bad.get(record.name),
+        "schedule_position": record.schedule_position,
         "updated_at": record.updated_at,
     }
 

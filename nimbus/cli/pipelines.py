@@ -30,6 +30,9 @@ if TYPE_CHECKING:
             "nimbus.cli.pipelines:activate", "Choose the release for new runs; enable the schedule."
         ),
         "pause": Lazy("nimbus.cli.pipelines:pause", "Stop the schedule; active runs continue."),
+        "rewind": Lazy(
+            "nimbus.cli.pipelines:rewind", "Set a schedule that is ahead of the clock back to now."
+        ),
         "list": Lazy("nimbus.cli.pipelines:list_", "List pipelines."),
         "show": Lazy("nimbus.cli.pipelines:show", "Show one pipeline: state, releases, tasks, parameters."),
         "releases": Lazy("nimbus.cli.release_diff:releases", "List releases of a pipeline."),
@@ -103,6 +106,18 @@ def activate(api: Api, out: Output, name: str, digest: str | None, reason: str) 
 def pause(api: Api, out: Output, name: str) -> int:
     """Stop the schedule. Active runs continue, and runs can be started by hand."""
     return report_command(out, api.command("POST", f"{_path(name)}/pause"))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="Kept with the command.")
+@remote
+def rewind(api: Api, out: Output, name: str, reason: str) -> int:
+    """Let the schedule go on from now, after a leader's clock that was ahead has moved it into the future.
+
+    No fire time gets a second run. Correct the clock first.
+    """
+    return report_command(out, api.command("POST", f"{_path(name)}/rewind", {"reason": reason}))
 
 
 @click.command()

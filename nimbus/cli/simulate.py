@@ -162,9 +162,16 @@ def _expected(api: Api, known: Mapping[str, Known], assumed: Known, *, with_prio
                 duration=known.get(row["name"], assumed).duration,
                 concurrency=full and Concurrency(limit=full["limit"], when_full=WhenFull(full["when_full"])),
                 priority=Priority.MEDIUM if priority is None else Priority[priority.upper()],
+                position=_ahead(row.get("schedule_position")),
             )
         )
     return found
+
+
+def _ahead(position: str | None) -> datetime | None:
+    """The position of a schedule, if a leader's clock that was ahead has moved it into the future."""
+    found = None if position is None else datetime.fromisoformat(position)
+    return found if found is not None and found > datetime.now(UTC) else None
 
 
 def _priority(api: Api, name: str) -> str | None:

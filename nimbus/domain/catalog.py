@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 
 from nimbus.domain.concurrency import Concurrency
@@ -57,6 +57,10 @@ def profile_of(spec: PipelineSpec) -> Profile:
     )
 
 
+CLOCK_DIFFERENCE = timedelta(seconds=2)
+"""Clocks of participants that differ by more are worth a warning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Definitions:
     """Complete definitions in a record of layout 1, where a scheduler of release 0.1 reads them."""
@@ -83,11 +87,22 @@ class PipelineRecord:
     """Releases that backfills under way need. In layout 2 only."""
     schedule_position: datetime | None = None
     """All fire times up to here are done. The transaction that creates a run moves it."""
+    rewound_from: datetime | None = None
+    """The position before it was set back: fire times up to here may have runs in history. Layout 2 only."""
     skips: Skips = Skips()  # noqa: RUF009 - immutable
     """Fire times that started no run. ZooKeeper keeps them in layout 2 only."""
     updated_at: datetime
     definitions: Definitions | None = None
     """Present in layout 1 only."""
+
+    @property
+    def is_scheduled(self) -> bool:
+        """True when its schedule fires."""
+        return self.state is PipelineState.ACTIVE and self.profile.schedule is not None
+
+    def fires_after(self, now: datetime) -> datetime:
+        """The moment after which the schedule fires next: its position, if a clock was ahead, else `now`."""
+        return now if self.schedule_position is None else max(now, self.schedule_position)
 
     @property
     def layout(self) -> int:

@@ -48,6 +48,15 @@ class PausePipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewindSchedule:
+    """Let the schedule go on from now, although a clock that was ahead has moved its position further."""
+
+    pipeline: PipelineName
+    reason: str
+    type: Literal["rewind_schedule"] = "rewind_schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemovePipeline:
     """Take a pipeline out of the catalog. Refused while it has live runs. Its releases stay in storage."""
 
@@ -248,7 +257,9 @@ LiveRunCommand = StopRun | PauseRun | ResumeRun | MarkTask | DecideApproval
 """Commands that change a live run."""
 SettingsCommand = SetPool | RemovePool | SetVariable | RemoveVariable | CordonWorker | UncordonWorker
 TokenCommand = CreateToken | RevokeToken
-PipelineCommand = PublishRelease | ActivatePipeline | PausePipeline | RemovePipeline | SetOwner
+PipelineCommand = (
+    PublishRelease | ActivatePipeline | PausePipeline | RewindSchedule | RemovePipeline | SetOwner
+)
 ConditionalCommand = (
     PipelineCommand | SteerBackfill | SetPool | RemovePool | SetVariable | RemoveVariable | TokenCommand
 )

@@ -45,6 +45,8 @@ class Draft:
     submitted_by: str = ""
     selection: Selection | None = None
     """Which tasks are run; None: all."""
+    may_exist: bool = False
+    """True: history must be asked whether there was a run of this id."""
 
 
 def new_run(spec: PipelineSpec, draft: Draft) -> Run:

@@ -42,6 +42,16 @@ class EarlierRuns:
             raise RefusedError("run_live", f"run {run} has not ended: its successes can be used later.")
         return found
 
+    def check_none(self, run: RunId) -> None:
+        """Check that a run never existed.
+
+        Raises:
+            RefusedError: it exists, or did before it was purged.
+            NimbusError: history cannot be read now.
+        """
+        if self._read_run(run) or self._history.read(run) or self._history.purged(run):
+            raise RefusedError("run_exists", f"run {run} exists already")
+
     def check_outputs(self, earlier: Run, run: Run) -> None:
         """Raise RefusedError if a run reuses outputs of an earlier run that are purged.
 

@@ -352,6 +352,8 @@ class Effects:
 
     def _built(self, effect: BuildRun) -> Run:
         draft = effect.draft
+        if draft.may_exist:
+            self._earlier.check_none(draft.id)
         spec = self._definitions.definition(ReleaseOf(draft.pipeline, draft.release))
         if effect.parent is not None and draft.parent is not None:
             reads = effect.parent.tasks[draft.parent.task].spec.reads

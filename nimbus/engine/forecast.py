@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -35,6 +35,8 @@ class Expected:
     """Expected time of each of its runs, from start to end."""
     concurrency: Concurrency | None = None
     priority: Priority = Priority.MEDIUM
+    position: datetime | None = None
+    """Fire times up to here are done already, although they are in the future."""
 
 
 class Fate(StrEnum):
@@ -168,12 +170,14 @@ class _Foreseeing:
         heapq.heappush(self._ends, (now + self._pipelines[run.pipeline].duration, int(run.id), run))
 
 
-def _fires(pipelines: Iterable[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
+def _fires(pipelines: Collection[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:
     """All fires in order; at the same time, by name. Equal schedules are computed once."""
     alike: defaultdict[tuple[str, str], list[Expected]] = defaultdict(list)
     for one in pipelines:
         alike[one.schedule.cron, one.schedule.timezone].append(one)
-    yield from heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
+    fires = heapq.merge(*(_fires_of(found, after, until) for found in alike.values()))
+    done = {one.name: one.position for one in pipelines if one.position is not None}
+    yield from ((fire, name) for fire, name in fires if name not in done or fire > done[name])
 
 
 def _fires_of(alike: Sequence[Expected], after: datetime, until: datetime) -> Iterator[_Fire]:

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from nimbus.definition.cron import next_fire
 from nimbus.domain.admission import Wait, WaitReason, admit
 from nimbus.domain.alerts import AlertState
-from nimbus.domain.catalog import PipelineState
 from nimbus.domain.earliest import waits_since
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.run import RunState
@@ -79,7 +78,13 @@ def _waited_s(state: State, line: Waiting, now: datetime) -> float:
 
 
 def _lags_s(state: State, now: datetime) -> Iterator[float]:
-    """Delays of pipelines whose schedule may be due. The others have a timer for their next fire time."""
+    """Delays of pipelines whose schedule may be due. The others have a timer for their next fire time.
+
+    A schedule whose position is ahead of the clock is silent until then, which counts as a delay.
+    """
+    for name, record in state.pipelines.items():
+        if record.is_scheduled and name not in state.quarantined:
+            yield _since_s(now, record.fires_after(now))
     subjects = chain(
         state.agenda.now("pipeline"),
         (subject for subject in state.building if subject.kind == "pipeline"),
@@ -96,7 +101,7 @@ def _due(state: State, name: PipelineName) -> datetime | None:
     record = state.pipelines.get(name)
     if record is None or record.schedule_position is None or record.profile.schedule is None:
         return None
-    if record.state is not PipelineState.ACTIVE or name in state.quarantined:
+    if not record.is_scheduled or name in state.quarantined:
         return None
     try:
         return next_fire(record.profile.schedule, record.schedule_position)

@@ -35,7 +35,7 @@ class Standing:
     set_aside: int = 0
     """Runs, pipelines and commands whose records cannot be read or decided."""
     schedule_lag_s: float = 0.0
-    """Age of the oldest fire time that is due and not handled; 0: there is none."""
+    """Age of the oldest fire time that is due and not handled, or how far a schedule's position is ahead."""
     last_success: Mapping[PipelineName, datetime] = field(default_factory=dict)
     outbox: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Entries of the outbox by kind and state."""
@@ -96,7 +96,8 @@ class ClusterMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "nimbus_schedule_lag_seconds",
-            "How long the oldest due fire time has waited for its run; 0: none is due.",
+            "How long the oldest due fire time has waited for its run, or how far the position of a schedule "
+            "is ahead of the clock; 0: neither.",
             found.schedule_lag_s,
         )
         yield _labelled(

@@ -28,14 +28,14 @@ def upcoming(record: PipelineRecord, now: datetime) -> datetime | None:
     first = due(record)
     if first is None or first > now or record.profile.schedule is None:
         return first
-    return next_fire(record.profile.schedule, now)
+    return next_fire(record.profile.schedule, now)  # the position is not ahead
 
 
 def following(record: PipelineRecord, now: datetime, count: int) -> list[datetime]:
     """The next fire times of one pipeline."""
     if due(record) is None or record.profile.schedule is None:
         return []
-    return list(islice(fires_after(record.profile.schedule, now), count))
+    return list(islice(fires_after(record.profile.schedule, record.fires_after(now)), count))
 
 
 def first_of_all(records: Iterable[PipelineRecord], now: datetime, count: int) -> list[tuple[datetime, str]]:

@@ -77,7 +77,7 @@ def _resume(record: PipelineRecord, now: datetime) -> Iterator[str]:
         yield "It has no schedule: runs are started by hand."
         return
     yield "Fire times that passed while it was paused start no run."
-    if (fire := next_fire(schedule, now)) is not None:
+    if (fire := next_fire(schedule, record.fires_after(now))) is not None:
         yield f"The next run is that of {fire:%Y-%m-%d %H:%M}Z."
 
 

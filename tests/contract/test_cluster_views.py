@@ -47,6 +47,7 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     ResumeRun,
+    RewindSchedule,
     SetPool,
     SetVariable,
     StartRun,
@@ -152,6 +153,7 @@ COMMANDS: tuple[Command, ...] = (
     PublishRelease(pipeline=SPEC.name, digest=DIGEST, activate=True),
     ActivatePipeline(pipeline=SPEC.name),
     PausePipeline(pipeline=SPEC.name),
+    RewindSchedule(pipeline=SPEC.name, reason="clock"),
     RemovePipeline(pipeline=SPEC.name),
     StartRun(
         pipeline=SPEC.name, run_id=RUN.id, parameters={"a": [1, "ü"]}, logical_date=NOW, priority=Priority.LOW

@@ -101,6 +101,7 @@ def test_a_tag_tells_of_what_is_shown_beside_the_record_but_its_revision_does_no
         ("POST", "/pipelines/sums/releases", {"digest": "a" * 64}),
         ("POST", "/pipelines/sums/activate", None),
         ("POST", "/pipelines/sums/pause", None),
+        ("POST", "/pipelines/sums/rewind", {"reason": "clock"}),
         ("DELETE", "/pipelines/sums", None),
         ("PUT", "/pipelines/sums/owner", {"owner": "ann"}),
         ("POST", "/backfills/b1/pause", None),

@@ -20,6 +20,7 @@ from nimbus.domain.commands import (
     PublishRelease,
     RemovePipeline,
     ResumeRun,
+    RewindSchedule,
     StartRun,
     StopRun,
 )
@@ -68,6 +69,12 @@ def test_a_write_is_durable_before_it_is_answered_and_pending_while_nobody_leads
             ActivatePipeline(pipeline="sums", digest=DIGEST),  # type: ignore[arg-type]
         ),
         ("POST", "/pipelines/sums/pause", None, PausePipeline(pipeline="sums")),  # type: ignore[arg-type]
+        (
+            "POST",
+            "/pipelines/sums/rewind",
+            {"reason": "clock of s1"},
+            RewindSchedule(pipeline="sums", reason="clock of s1"),  # type: ignore[arg-type]
+        ),
         ("DELETE", "/pipelines/sums", None, RemovePipeline(pipeline="sums")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/stop", {"reason": " late "}, StopRun(run_id="r1", reason="late")),  # type: ignore[arg-type]
         ("POST", "/runs/r1/pause", None, PauseRun(run_id="r1")),  # type: ignore[arg-type]

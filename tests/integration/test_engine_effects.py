@@ -16,7 +16,7 @@ from nimbus.domain.catalog import ReleaseOf
 from nimbus.domain.children import ChildSpec, Parent
 from nimbus.domain.commands import CommandOutcome, PurgeRuns
 from nimbus.domain.drafts import Draft
-from nimbus.domain.errors import RefusedError
+from nimbus.domain.errors import NimbusError, RefusedError
 from nimbus.domain.ids import AttemptId, CommandId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
 from nimbus.domain.pipeline import FailureStrategy, PipelineSpec, Priority, TaskKind, TaskSpec
 from nimbus.domain.purge import Purged, PurgeOrder
@@ -619,6 +619,30 @@ def test_purge_of_a_run_that_is_unknown_or_reused_is_refused(bench: Bench, event
 
     answers = [news.answer for news in bench.told if isinstance(news, PurgeStored)]
     assert [answer.code if answer else None for answer in answers] == ["unknown_run", "run_reused", None]
+
+
+def test_scheduled_run_that_may_exist_is_refused_if_it_does(bench: Bench, eventually: Eventually) -> None:
+    bench.effects.start(BuildRun(Subject("pipeline", "p"), replace(DRAFT, may_exist=True)))
+
+    eventually(lambda: bool(bench.told))
+
+    assert built_by(bench) == Refusal("run_exists", f"run {DRAFT.id} exists already")
+
+
+def test_run_exists_if_history_has_it_or_its_purge() -> None:
+    history, (known, purged) = History(), (finished("p-1"), finished("p-2"))
+    runs = EarlierRuns(lambda _: None, lambda _: {}, history)
+    history.store(known)
+    note = Purged(run=purged.id, pipeline=NAME, created_at=purged.created_at)
+    history.notes[purged.id] = note.with_parts(Part, an_order("p-2").said)
+
+    runs.check_none(RunId("p-3"))
+    for run in (known.id, purged.id):
+        with pytest.raises(RefusedError, match=f"run {run} exists already"):
+            runs.check_none(run)
+    history.set_down(True)
+    with pytest.raises(NimbusError):
+        runs.check_none(RunId("p-3"))
 
 
 def test_run_does_not_reuse_outputs_that_are_purged() -> None:

@@ -35,6 +35,7 @@ def pipelines(draw: st.DrawFn) -> list[Expected]:
                 | st.builds(Concurrency, limit=st.integers(1, 3), when_full=st.sampled_from(WhenFull))
             ),
             priority=draw(st.sampled_from(Priority)),
+            position=draw(st.none() | st.integers(0, 300).map(lambda minutes: AFTER + minutes * MINUTE)),
         )
         for number in range(draw(st.integers(1, 4)))
     ]
@@ -59,7 +60,9 @@ class Known:
 
 def minute_by_minute(found: list[Expected], most: int | None) -> list[Known]:
     fires = sorted(
-        (fire, one.name, one) for one in found for fire in fires_between(one.schedule, AFTER, UNTIL, 10_000)
+        (fire, one.name, one)
+        for one in found
+        for fire in fires_between(one.schedule, one.position or AFTER, UNTIL, 10_000)
     )
     runs: list[Known] = []
     now = AFTER

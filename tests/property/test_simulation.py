@@ -67,8 +67,8 @@ def test_equal_seeds_give_equal_stories_in_every_process() -> None:
 def test_broken_law_is_told_with_its_seed_its_step_and_the_last_steps() -> None:
     out = io.StringIO()
 
-    assert tell(0, out, mutant="finished_run_is_dropped_early") == 1
-    assert "seed 0, step " in out.getvalue()
+    assert tell(1, out, mutant="finished_run_is_dropped_early") == 1
+    assert "seed 1, step " in out.getvalue()
     assert "[ARCHIVED]" in out.getvalue()
     assert out.getvalue().count("\n") > 10
 

@@ -149,8 +149,10 @@ class Ledger:
                 return pipelines[name].published == digest
             case c.RemovePipeline(pipeline=name):
                 return name not in pipelines
-            case c.Abdicate() | c.PurgeRuns():
-                return True  # it is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper
+            case c.Abdicate() | c.PurgeRuns() | c.RewindSchedule():
+                # It is executed later, see `engine_laws`; a purge changes nothing in ZooKeeper; few schedules
+                # are ahead, see `ledger_schedules`.
+                return True
 
     def _is_withdrawn(self, run: RunId) -> bool:
         starts = {

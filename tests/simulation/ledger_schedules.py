@@ -30,6 +30,8 @@ class ScheduleLaws:
         self.pipelines: dict[PipelineName, PipelineRecord] = first_records(world.zookeeper.world.schema)
         self.waited: set[RunId] = set()
         """Runs that could not be built at first: newer fire times may have passed since."""
+        self.rewound = 0
+        """How often a position was set back."""
         self._fired: set[tuple[PipelineName, datetime]] = set()
 
     def written(
@@ -62,6 +64,10 @@ class ScheduleLaws:
     def _asked(self, before: PipelineRecord, record: PipelineRecord) -> None:
         """Record a command's change: fire times during a pause are not caught up."""
         old, new, now = before.schedule_position, record.schedule_position, record.updated_at
+        if record.rewound_from != before.rewound_from:
+            back = old is not None and new == now < old <= (record.rewound_from or old)
+            hold(Law.FIRE_ONCE, back, record.name, "is set back from", old, "to", new, "at", now)
+            self.rewound += 1
         if record.state is PipelineState.ACTIVE and before.state is not PipelineState.ACTIVE:
             kept = new is not None and new == (now if old is None else max(now, old))
             hold(Law.FIRE_ONCE, kept, record.name, "is activated at", now, "and moves from", old, "to", new)
@@ -91,6 +97,7 @@ class ScheduleLaws:
             by_hand = any(
                 known.pipeline == name and known.logical_date == new for known in self._runs.live.values()
             )
+            by_hand |= (name, new) in self._fired  # it was fired before the position was set back
             may_skip = by_hand or self._may_skip(record)
             hold(Law.FIRE_MISSED, may_skip, name, "passes", new, "and starts nothing")
         if schedule.catchup is CatchUp.ALL and not too_old:

@@ -26,6 +26,7 @@ _WEIGHTS = {
     "rerun": 4,
     "mark": 3,
     "pause": 2,
+    "rewind": 2,
     "activate": 4,
     "publish": 3,
     "remove": 1,
@@ -125,8 +126,9 @@ class Operators:
                 return c.StartRun(pipeline=pipeline, run_id=RunId(f"{pipeline}-by-hand-{self._runs}"))
             case "stop" | "pause_run" | "resume_run" | "rerun" | "mark":
                 return self._about_run(verb)
-            case "pause":
-                return c.PausePipeline(pipeline=pipeline)
+            case "pause" | "rewind":
+                rewind = c.RewindSchedule(pipeline=pipeline, reason="asked")
+                return rewind if verb == "rewind" else c.PausePipeline(pipeline=pipeline)
             case "activate":
                 return c.ActivatePipeline(pipeline=pipeline, digest=rng.choice((None, FIRST, SECOND)))
             case "publish":

@@ -257,6 +257,9 @@ class Scheduler:
             self.world.ledger.schedules.waited.add(draft.id)
             self.engine.tell(n.BuildingFailed(subject, draft, DefinitionNotHereError(release)))
             return True
+        if draft.may_exist and draft.id in self.world.ledger.runs.all:
+            self.engine.tell(n.RunBuilt(subject, Built(draft, Refusal("run_exists", "it ran before"))))
+            return True
         if draft.selection is not None and not self.reaches_zookeeper():
             return False
         spec = self.world.storage.releases[release]

@@ -511,6 +511,13 @@ def scheduled(**said: Any) -> Stage:
     return Stage(spec(schedule=DAILY, **said))
 
 
+def clock_was_ahead() -> Stage:
+    stage = scheduled()
+    (record,) = stage.bench.cluster.world.pipelines.values()
+    stage.put(replace(record, schedule_position=NOW + timedelta(days=3)))
+    return stage
+
+
 def inactive() -> Stage:
     stage = Stage()
     stage.put(active(spec(), state=PipelineState.INACTIVE, release=None))
@@ -616,6 +623,14 @@ PIPELINES: list[tuple[Callable[[], Stage], tuple[str, ...], Any]] = [
     (Stage, ("schedule: it has none: start runs with `nimbus run start p` or a backfill",), None),
     (as_child, ("or tasks of pipeline daily",), None),
     (scheduled, ("0 6 * * * (UTC): the next fire is at 2026-03-02 06:00:00Z",), NOW + 18 * HOUR),
+    (
+        clock_was_ahead,
+        (
+            "the next fire is at 2026-03-05 06:00:00Z; fire times until 2026-03-04 12:00:00Z are done,",
+            "the clock of a leader was ahead: `nimbus pipeline rewind p` sets this back to now",
+        ),
+        NOW + 90 * HOUR,
+    ),
     (
         leaderless_and_late,
         (

@@ -8,15 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nimbus.domain.catalog import ReleaseOf
-from nimbus.domain.commands import PublishRelease, StartRun
+from nimbus.domain.commands import PublishRelease, RewindSchedule, StartRun
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.intervals import DataInterval
 from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.run import Run
+from nimbus.engine.decision import BuildRun
 from nimbus.engine.news import ReleasePrepared
 from nimbus.engine.rules.schedules import MISFIRE_GRACE, MOST_AT_ONCE
+from nimbus.engine.standing import standing
+from nimbus.engine.state import State
 from tests.definitions import active, digest_of
 from tests.engine_bench import Bench
+from tests.unit.test_engine_concurrency import decide_all, submit
 
 NAME = PipelineName("p")
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -267,3 +271,53 @@ def test_fire_time_whose_run_is_there_already_is_listed() -> None:
     runs_at(bench, NOW + HOUR)
 
     assert skipped(bench) == [("01T13", "01T13", 1, "run p-20260301t130000z exists already")]
+
+
+def rewound(bench: Bench) -> tuple[bool, str]:
+    """The answer to a command that sets the position back."""
+    asked = bench.submit(RewindSchedule(pipeline=NAME, reason="clock of s1"))
+    bench.decide()
+    found = bench.cluster.world.outcomes[asked]
+    return found.accepted, found.message
+
+
+def test_schedule_that_a_clock_has_moved_ahead_goes_on_from_now_when_it_is_set_back() -> None:
+    bench = bench_of(HOURLY, position=NOW)
+    bench.cluster.change(
+        pipelines={NAME: replace(bench.cluster.world.pipelines[NAME], schedule_position=NOW + 72 * HOUR)}
+    )
+    assert runs_at(bench, NOW + HOUR) == [], "it is silent"
+
+    answers = rewound(bench), rewound(bench)
+
+    assert [accepted for accepted, _ in answers] == [True, True]
+    assert "back from 2026-03-04 12:00:00Z: clock of s1" in answers[0][1]
+    assert "nothing to set back" in answers[1][1]
+    assert [f"{run.logical_date:%dT%H}" for run in runs_at(bench, NOW + 2 * HOUR)] == ["01T14"]
+
+
+def test_fire_time_that_may_have_been_run_early_asks_history_before_it_runs() -> None:
+    ahead = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 2 * HOUR)
+    state = State(epoch=1, schema=2)
+    state.put_pipeline(ahead)
+    state.take_census()
+    submit(state, RewindSchedule(pipeline=NAME, reason="clock of s1"))
+    decide_all(state, NOW)
+
+    decisions = decide_all(state, NOW + 3 * HOUR)
+
+    drafts = [effect.draft for one in decisions for effect in one.effects if isinstance(effect, BuildRun)]
+    assert [(f"{one.logical_date:%H}", one.may_exist) for one in drafts] == [
+        ("13", True),
+        ("14", True),
+        ("15", False),
+    ]
+
+
+def test_position_that_is_ahead_counts_as_lag() -> None:
+    record = active(PipelineSpec(name=NAME, schedule=HOURLY, tasks=()), schedule_position=NOW + 72 * HOUR)
+    state = State(epoch=1, schema=2)
+    state.put_pipeline(record)
+    state.take_census()
+
+    assert standing(state, NOW + HOUR).schedule_lag_s == 71 * 3600

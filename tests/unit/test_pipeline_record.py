@@ -87,7 +87,7 @@ def test_a_position_keeps_the_fire_times_that_were_skipped_and_is_small() -> Non
     for day in range(100):
         at = NOW + timedelta(days=day)
         skips = skips.with_fires((at, at), "\u4e2d" * 1000, after=None, now=NOW)
-    record = replace(RECORD, skips=skips)
+    record = replace(RECORD, skips=skips, rewound_from=NOW + timedelta(days=1))
 
     position = pipeline_record.encode_position(record)
 

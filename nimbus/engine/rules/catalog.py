@@ -56,6 +56,19 @@ def activated(
     )
 
 
+def rewound(record: PipelineRecord, now: datetime) -> PipelineRecord | None:
+    """The record with the position set back to now; None: it is not ahead.
+
+    Fire times between now and the former position may have had their runs. `rewound_from` keeps them from
+    having a second one.
+    """
+    position = record.schedule_position
+    if position is None or position <= now:
+        return None
+    former = position if record.rewound_from is None else max(position, record.rewound_from)
+    return replace(record, schedule_position=now, rewound_from=former, updated_at=now)
+
+
 def put(state: State, record: PipelineRecord, before: PipelineRecord | None) -> CreatePipeline | PutPipeline:
     """The write that puts `record` into the catalog, in the newest layout that the schema allows."""
     if state.schema > 1:

@@ -29,6 +29,7 @@ from nimbus.domain.commands import (
     RemoveVariable,
     ResumeRun,
     RevokeToken,
+    RewindSchedule,
     SetOwner,
     SetPool,
     SetVariable,
@@ -65,7 +66,7 @@ from nimbus.engine.rules.backfill_commands import (
     pinned_release,
     steered,
 )
-from nimbus.engine.rules.catalog import activated, published, put
+from nimbus.engine.rules.catalog import activated, published, put, rewound
 from nimbus.engine.rules.concurrency import queued_if_full
 from nimbus.engine.rules.conditions import check_unchanged
 from nimbus.engine.rules.cycles import check_cycles
@@ -124,7 +125,12 @@ def _answer(state: State, queued: QueuedCommand, now: datetime) -> Answer:
     check_unchanged(state, queued)
     match queued.command:
         case (
-            PublishRelease() | ActivatePipeline() | PausePipeline() | RemovePipeline() | SetOwner() as command
+            PublishRelease()
+            | ActivatePipeline()
+            | PausePipeline()
+            | RewindSchedule()
+            | RemovePipeline()
+            | SetOwner() as command
         ):
             return _answer_about_pipeline(state, queued, command, now)
         case StartRun() as command:
@@ -186,6 +192,8 @@ def _answer_about_pipeline(
             return _activate(state, queued, command, now)
         case PausePipeline():
             return _pause(state, queued, command, now)
+        case RewindSchedule():
+            return _rewind(state, queued, command, now)
         case RemovePipeline():
             return _remove(state, queued, command, now)
         case SetOwner():
@@ -312,6 +320,20 @@ def _pause(state: State, queued: QueuedCommand, command: PausePipeline, now: dat
         message=f"{record.name} is paused: its schedule does not fire; runs under way go on",
         writes=(put(state, paused, record),),
     )
+
+
+def _rewind(state: State, queued: QueuedCommand, command: RewindSchedule, now: datetime) -> Decision:
+    record = _known(state, command.pipeline)
+    require_schema(state.schema, "a schedule that is set back")
+    back = rewound(record, now)
+    if back is None:
+        message = f"the schedule of {record.name} is not ahead of the leader's clock: nothing to set back"
+        return _consumed(state, queued, now, message=message)
+    message = (
+        f"the schedule of {record.name} goes on from {now:%Y-%m-%d %H:%M:%S}Z, back from "
+        f"{record.schedule_position:%Y-%m-%d %H:%M:%S}Z: {command.reason}"
+    )
+    return _consumed(state, queued, now, message=message, writes=(put(state, back, record),))
 
 
 def _set_owner(state: State, queued: QueuedCommand, command: SetOwner, now: datetime) -> Decision:

@@ -16,6 +16,7 @@ from nimbus.domain.commands import (
     RemovePool,
     RemoveVariable,
     RevokeToken,
+    RewindSchedule,
     SetOwner,
     SetPool,
     SetVariable,
@@ -60,6 +61,7 @@ def target_of(state: State, command: Command | Unreadable) -> Target:
             PublishRelease(pipeline=name)
             | ActivatePipeline(pipeline=name)
             | PausePipeline(pipeline=name)
+            | RewindSchedule(pipeline=name)
             | RemovePipeline(pipeline=name)
             | SetOwner(pipeline=name)
         ):

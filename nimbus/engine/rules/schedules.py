@@ -121,6 +121,7 @@ def _fired(state: State, record: PipelineRecord, step: _Step, now: datetime) -> 
         layout=state.schema,
         asked_at=now,
         submitted_by=SUBMITTED_BY,
+        may_exist=record.rewound_from is not None and due <= record.rewound_from,
     )
     if draft.id in state.runs or draft.id in state.finished:  # started by hand under this fire time's id
         return _skipped(state, record, _moved(passed_over, (due,), f"run {draft.id} exists already", now))
