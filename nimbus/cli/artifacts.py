@@ -80,7 +80,7 @@ def _look(settings: Settings) -> tuple[CollectionReport, frozenset[ReleaseRef]]:
     finally:
         session.close(timedelta(seconds=5))
     policy = bucket_policy(settings.artifacts)
-    return collect_garbage(object_store(settings), in_use, policy=policy, dry_run=True), in_use
+    return collect_garbage(object_store(settings.storage), in_use, policy=policy, dry_run=True), in_use
 
 
 def _tell(out: Output, report: CollectionReport, in_use: int) -> None:

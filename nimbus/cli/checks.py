@@ -166,7 +166,7 @@ def s3(settings: Settings) -> Finding:
     from nimbus.cli.storage import object_store
 
     where = f"s3 {settings.storage.bucket} at {settings.storage.endpoint_url or 'AWS'}"
-    return _bucket(where, object_store(settings), "storage", "storage.bucket")
+    return _bucket(where, object_store(settings.storage), "storage", "storage.bucket")
 
 
 def outputs(settings: Settings) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
             code="other_cluster",
             exit_code=Exit.USAGE,
         )
-    store = object_store(settings) if with_storage else None
+    store = object_store(settings.storage) if with_storage else None
     with logs_on_stderr():
         session = open_session(settings)
         try:

@@ -125,7 +125,7 @@ def _check_releases(settings: Settings, releases: Iterable[ReleaseRef]) -> None:
     from blobsync.bucket.keys import manifest
     from nimbus.cli.storage import object_store
 
-    store = object_store(settings)
+    store = object_store(settings.storage)
     try:
         missing = [ref for ref in releases if store.size(manifest(ref.name, ref.digest)) is None]
     finally:

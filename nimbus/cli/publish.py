@@ -73,7 +73,7 @@ def publish(
     from blobsync import publish as upload
     from nimbus.cli.dry_run import dry_run as run_dry
     from nimbus.cli.sources import missing_interpreters, read_sources
-    from nimbus.cli.storage import object_store, settings_of
+    from nimbus.cli.storage import object_store, storage_of
 
     wish = replica_wish(min_replicas, replica_timeout, replica_policy)
     spec, files = read_sources(folder)
@@ -81,7 +81,7 @@ def publish(
         out.note(warning)
     if dry_run:
         run_dry(spec, files, out.note)
-    store = object_store(settings_of(config))
+    store = object_store(storage_of(config))
     with _bar() as progress:
         release = upload(store, name=spec.name, files=files, progress=progress)
     if not out.as_json:

@@ -12,6 +12,7 @@ from nimbus.cli.servers import CLIENT_FILE, STACK_FOLDER, read_client_file
 if TYPE_CHECKING:
     from blobsync.s3.store import S3ObjectStore
     from nimbus.config import Settings
+    from nimbus.config.sections import Storage
 
 
 def find_config(told: Path | None) -> Path | None:
@@ -33,21 +34,34 @@ def settings_of(told: Path | None) -> Settings:
 
     found = find_config(told)
     if found is None:
-        raise CliError(
-            f"storage is not known: give --config FILE (with a section `storage`), or start a "
-            f"cluster in this folder with `nimbus up`, which leaves {STACK_FOLDER / CLIENT_FILE}.",
-            code="no_config",
-            exit_code=Exit.USAGE,
-        )
+        raise _no_config()
     return load_settings(found, os.environ)
 
 
-def object_store(settings: Settings) -> S3ObjectStore:
+def storage_of(told: Path | None) -> Storage:
+    """Read the section `storage` alone. Errors as of `settings_of`."""
+    from nimbus.config.load import load_storage
+
+    found = find_config(told)
+    if found is None and "NIMBUS__STORAGE__BUCKET" not in os.environ:
+        raise _no_config()
+    return load_storage(found, os.environ)
+
+
+def _no_config() -> CliError:
+    return CliError(
+        "storage is not known: give --config FILE (with a section `storage`), or start a cluster in this "
+        f"folder with `nimbus up`, which leaves {STACK_FOLDER / CLIENT_FILE}.",
+        code="no_config",
+        exit_code=Exit.USAGE,
+    )
+
+
+def object_store(storage: Storage) -> S3ObjectStore:
     """The store that the configuration names. Sends no request yet."""
     from blobsync import S3Config, Secret
     from blobsync.s3.store import S3ObjectStore
 
-    storage = settings.storage
     secret = storage.secret_access_key
     return S3ObjectStore(
         S3Config(

@@ -9,10 +9,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from nimbus.config.checking import check
+from nimbus.config.checking import Strict, check
 from nimbus.config.document import Document, parse_value, read_document
 from nimbus.config.problems import InvalidConfigurationError, InvalidDocumentError, Problem
 from nimbus.config.relations import relation_faults
+from nimbus.config.sections import Storage
 from nimbus.config.settings import DERIVED, Settings, with_derived
 from nimbus.config.values import is_secret
 from nimbus.domain.spelling import closest
@@ -49,6 +50,34 @@ def load_settings(path: Path, environ: Mapping[str, str]) -> Settings:
     if settings is None or found:
         raise InvalidConfigurationError(found)
     return settings.with_origins(_origins(merged, given, overrides))
+
+
+class _StorageAlone(Strict):
+    storage: Storage
+
+
+def load_storage(path: Path | None, environ: Mapping[str, str]) -> Storage:
+    """Read the section `storage` alone, for a host that only publishes. Other sections are not looked at.
+
+    Args:
+        path: As for `load_settings`; None: the environment has all of it.
+        environ: As for `load_settings`.
+
+    Raises:
+        InvalidConfigurationError: with all problems of the section, each with its place.
+    """
+    try:
+        document = Document(ENVIRONMENT, {}, {}) if path is None else read_document(path)
+    except InvalidDocumentError as exc:
+        raise InvalidConfigurationError(exc.problems) from exc
+    overrides = _Overrides({name: environ[name] for name in environ if name.startswith(f"{PREFIX}STORAGE__")})
+    section = overrides.over(document.data).get("storage")
+    alone = Document(document.name, {"storage": {} if section is None else section}, document.lines)
+    settings, problems = check(_StorageAlone, alone)
+    found = [*overrides.problems, *(overrides.placed(problem) for problem in problems)]
+    if settings is None or found:
+        raise InvalidConfigurationError(found)
+    return settings.storage
 
 
 def settings_keys() -> dict[tuple[str, str], Any]:

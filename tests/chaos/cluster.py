@@ -156,7 +156,7 @@ class Cluster:
 
     def publish(self, folder: Path = PIPELINE) -> str:
         """Publish a pipeline, make it active, and return its release's digest."""
-        store = object_store(load_settings(self.stack.config_file(1), os.environ))
+        store = object_store(load_settings(self.stack.config_file(1), os.environ).storage)
         spec, files = read_sources(folder)
         digest = publish(store, name=spec.name, files=files).digest
         self.command(f"/pipelines/{spec.name}/releases", {"digest": digest, "activate": True})

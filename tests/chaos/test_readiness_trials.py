@@ -159,7 +159,7 @@ def test_scheduler_with_an_empty_disk_abdicates_until_it_is_ready(
 
 
 def _store(chaos: Cluster) -> S3ObjectStore:
-    return object_store(settings_of(chaos.stack.config_file(1)))
+    return object_store(settings_of(chaos.stack.config_file(1)).storage)
 
 
 def _packs(chaos: Cluster, number: int) -> Path:

@@ -149,6 +149,41 @@ def test_timeout_that_is_no_duration_is_refused_before_anything_is_sent(replicas
     assert replicas.seen == []
 
 
+@pytest.mark.parametrize("from_file", [True, False])
+def test_publishing_needs_only_the_storage_of_a_configuration(
+    world: Any,
+    api_url: str,
+    config: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    from_file: bool,
+) -> None:
+    world.deciding = True
+    words = ["pipeline", "publish", str(HELLO), "--server", api_url]
+    monkeypatch.chdir(tmp_path)
+    if from_file:
+        published = _nimbus({"storage": config["storage"]}, tmp_path, *words)
+    else:
+        for key, value in config["storage"].items():
+            monkeypatch.setenv(f"NIMBUS__STORAGE__{key.upper()}", value)
+        published = CliRunner().invoke(cli, words)
+
+    assert published.exit_code == 0, published.stderr
+    assert len(published.stdout.strip()) == 64
+
+
+def test_publishing_names_what_is_wrong_in_the_section_storage(
+    api_url: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    config["storage"]["buket"] = config["storage"].pop("bucket")
+    wrong = {"storage": config["storage"]}
+
+    refused = _nimbus(wrong, tmp_path, "pipeline", "publish", str(HELLO), "--server", api_url)
+
+    assert refused.exit_code == 2
+    assert 'did you mean "bucket"' in refused.stderr
+
+
 def test_publishing_without_configuration_is_exit_2(
     api_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

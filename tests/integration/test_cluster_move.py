@@ -90,7 +90,7 @@ class Stage:
 
     def publish(self) -> None:
         """Put an object that looks like a release's manifest into the bucket."""
-        store = object_store(load_settings(self.old, {}))
+        store = object_store(load_settings(self.old, {}).storage)
         store.write(manifest_key(RECORD.name, RECORD.release or ""), b"{}")
         store.write(manifest_key(RUN.pipeline, DIGEST), b"{}")
         store.close()
@@ -233,7 +233,7 @@ def test_import_is_refused_into_a_root_that_holds_something(stage: Stage) -> Non
 
 def test_import_is_refused_when_the_bucket_lacks_a_release(stage: Stage) -> None:
     assert stage.call("export", stage.old).exit_code == 0
-    store = object_store(load_settings(stage.old, {}))
+    store = object_store(load_settings(stage.old, {}).storage)
     store.delete(manifest_key(RECORD.name, RECORD.release or ""))
     store.close()
 

@@ -89,7 +89,7 @@ def write_everything(settings: Settings, folder: Path) -> None:
     for name, store in {
         "foundation": foundation.store,
         "parts": S3ObjectStore(with_parts),
-        "cli": object_store(settings),
+        "cli": object_store(settings.storage),
     }.items():
         store.write(name, bytes(6 * MIB) if name == "parts" else b"1")
         store.close()
