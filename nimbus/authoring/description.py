@@ -25,11 +25,11 @@ class Description:
             names = [task.name for task in tasks]
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"pipeline {name} has two tasks named {twice!r}: give one of them name=...")
-        known = list(self.tasks.values())
-        for task in known:
+        for task in self.tasks.values():
             for need in task.needs:
-                if need not in known:
-                    raise ValueError(f"task {task.name} needs {need.name}, which is not in tasks=[...]")
+                found = self.tasks.get(_name(need))
+                if found is None or (found is not need and not isinstance(need, str)):
+                    raise ValueError(f"task {task.name} needs {_name(need)}, which is not in tasks=[...]")
 
     def definition(self) -> dict[str, Any]:
         """The definition, as the data of `pipeline.yaml`."""
@@ -49,10 +49,14 @@ class Description:
         if task.function is not None:
             said["script"] = self.file.name
         if isinstance(task.needs, Mapping):
-            said["needs"] = {need.name: how for need, how in task.needs.items()}
+            said["needs"] = {_name(need): how for need, how in task.needs.items()}
         elif task.needs:
-            said["needs"] = [need.name for need in task.needs]
+            said["needs"] = [_name(need) for need in task.needs]
         return {**said, **_plain(task.options)}
+
+
+def _name(need: Task[..., Any] | str) -> str:
+    return need if isinstance(need, str) else need.name
 
 
 def _plain(value: Any) -> Any:

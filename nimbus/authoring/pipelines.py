@@ -51,6 +51,9 @@ class Pipeline(Description):
     ) -> Trial:
         """Run the pipeline in this process, task by task, each once: no cluster, no retries.
 
+        Each task has a Spark session of its own. A `pyspark` task's session has its `spark.conf`; where your
+        test has a session already, only the properties that a session can set, such as `spark.sql.*`.
+
         Args:
             parameters: Parameters of the run.
             replace: Functions in place of tasks, by task name. A task that is a program, or starts child

@@ -11,8 +11,8 @@ from nimbus.task import TaskContext
 Args = ParamSpec("Args")
 Returned = TypeVar("Returned")
 AnyTask = TypeVar("AnyTask", bound="Task[..., Any]")
-Needs = Sequence["Task[..., Any]"] | Mapping["Task[..., Any]", Requirement]
-"""A mapping has the requirement of each need; with a list, all must have succeeded."""
+Needs = Sequence["Task[..., Any] | str"] | Mapping["Task[..., Any] | str", Requirement]
+"""Tasks, or their names. A mapping has the requirement of each; with a list, all must have succeeded."""
 
 
 class Task(Generic[Args, Returned]):
@@ -27,6 +27,8 @@ class Task(Generic[Args, Returned]):
         options: Mapping[str, Any],
     ) -> None:
         self.name, self.kind, self.function, self.options = name, kind, function, dict(options)
+        if isinstance(needs, str):
+            raise TypeError(f"task {name}: needs is a list, so write needs=[{needs!r}]")
         self.needs: Needs = dict(needs) if isinstance(needs, Mapping) else tuple(needs)
         self.__doc__ = function.__doc__ if function is not None else None
 
@@ -88,7 +90,7 @@ def task(
         first: The function, or the name of a program's task.
         name: Name of a function's task; None: the function's own name.
         type: Type of the task. For a function, `python` or `pyspark`.
-        needs: Tasks that must have ended before this one.
+        needs: Tasks that must have ended before this one, or their names.
         options: Keys of a task in `pipeline.yaml`.
     """
     if isinstance(first, str):

@@ -36,6 +36,7 @@ from nimbus.result import FILE, decode
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.templates.answers import TemplateError
 from nimbus.templates.helper import TemplateHelper
+from nimbus.worker.testing_session import own_session
 
 TaskFunction = Callable[..., Any]
 _RELEASE = ReleaseDigest("0" * 64)
@@ -184,9 +185,11 @@ class _Trying:
 
     def _succeeds(self, run: Run, spec: TaskSpec) -> bool:
         (self._folder / spec.name).mkdir(parents=True, exist_ok=True)
+        task = self._tasks[spec.name]
         with _in_task(self._document(run, spec), self._folder / ".nimbus" / spec.name) as left:
             try:
-                self._tasks[spec.name].run(context(), spec.args)
+                with own_session(spec.spark_conf if task.kind == "pyspark" else None):
+                    task.run(context(), spec.args)
             except Exception as exc:  # noqa: BLE001 - the task's own; it is kept, or raised again
                 self._fails(spec.name, exc)
                 return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -303,3 +304,27 @@ def test_task_that_is_tried_begins_with_the_checkpoint_it_is_given() -> None:
 
     assert loads.test(raises=False).checkpoints == {"load": {"row": 1}}
     assert loads.test(raises=False, checkpoints={"load": {"row": 7}}).checkpoints == {"load": {"row": 8}}
+
+
+def test_needs_may_be_names_of_tasks() -> None:
+    by_name = task("late", type="sql", script="late.sql", needs=["load"])
+    how = task("last", type="sql", script="late.sql", needs={"late": "done"})
+
+    tasks = made(load, by_name, how).definition()["tasks"]
+
+    assert (tasks["late"]["needs"], tasks["last"]["needs"]) == (["load"], {"late": "done"})
+
+
+def test_need_that_is_no_task_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"task late needs lod, which is not in tasks=\[\.\.\.\]"):
+        made(load, task("late", type="sql", script="late.sql", needs=["lod"]))
+    with pytest.raises(TypeError, match=r"task late: needs is a list, so write needs=\['load'\]"):
+        task("late", type="sql", script="late.sql", needs="load")
+
+
+def test_every_argument_of_a_test_is_documented() -> None:
+    text = (EXAMPLES.parent / "docs" / "pipelines.md").read_text()
+
+    missing = [name for name in inspect.signature(Pipeline.test).parameters if f"  | `{name}` |" not in text]
+
+    assert missing == ["self"]
