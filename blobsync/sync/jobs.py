@@ -21,6 +21,7 @@ from blobsync.bucket.ports import ObjectStore
 from blobsync.bucket.releases import fetch_layout, fetch_manifest
 from blobsync.errors import (
     BlobMissingError,
+    BlobSyncError,
     InvalidLayoutError,
     InvalidManifestError,
     StoreUnavailableError,
@@ -33,7 +34,9 @@ from blobsync.local.store import LocalStore
 from blobsync.progress import Arrivals, Throttle
 from blobsync.release.layout import StoredObject
 from blobsync.release.manifest import PACKED_BYTES, Blob, Manifest, ReleaseRef
-from blobsync.retry import read_again_if_wrong
+from blobsync.retry import WRONG_BYTES, read_again_if_wrong
+from blobsync.sync.agenda import URGENT
+from blobsync.sync.damage import DamagedObjects
 from blobsync.sync.pool import DaemonPool, Lane
 from blobsync.sync.table import Fetch, Look
 
@@ -124,14 +127,24 @@ class Transfers:
         local: The destination.
         pool: Its threads fetch.
         throttle: Waits, to keep below a bandwidth.
+        damage: Objects that are not fetched again while they do not change.
 
     Attributes:
         pool: See above.
         arrivals: Counts what arrives.
+        damage: See above.
     """
 
-    def __init__(self, store: ObjectStore, local: LocalStore, pool: DaemonPool, throttle: Throttle) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        local: LocalStore,
+        pool: DaemonPool,
+        throttle: Throttle,
+        damage: DamagedObjects,
+    ) -> None:
         self._store, self._local, self.pool, self._throttle = store, local, pool, throttle
+        self.damage = damage
         self.arrivals = Arrivals()
 
     def fetch(self, job: Fetch, ended: Ended) -> None:
@@ -145,8 +158,19 @@ class Transfers:
         Raises:
             SyncerClosedError: the pool was closed.
         """
+        key = keys.stored(job.item)
+
+        def begin() -> None:
+            try:
+                if job.order != URGENT:
+                    self.damage.refuse_unchanged(key)
+            except BlobSyncError as exc:
+                ended(exc)
+            else:
+                self._begin(job, finish)
 
         def finish(result: Arrival | BaseException) -> None:
+            self._note_damage(key, result)
             if result not in {Arrival.HERE, Arrival.ELSEWHERE}:
                 self.arrivals.end(job.item.name, good=result is Arrival.FETCHED)
             ended(result)
@@ -157,9 +181,14 @@ class Transfers:
                 finish(error)
 
         is_large = job.item.size_bytes > PACKED_BYTES and isinstance(job.item, Blob)
-        begin = partial(self._begin, job, finish)
         call = self.pool.submit(begin, lane=Lane.LARGE if is_large else Lane.SMALL, rank=(job.order, 1))
         call.add_done_callback(not_begun)
+
+    def _note_damage(self, key: str, result: Arrival | BaseException) -> None:
+        if isinstance(result, WRONG_BYTES):
+            self.damage.note(key, str(result))
+        elif result in {Arrival.HERE, Arrival.FETCHED}:
+            self.damage.forget(key)
 
     def _begin(self, job: Fetch, ended: Ended) -> None:
         """Run on a thread of the pool. A blob with chunks ends with its last chunk, others with this call."""

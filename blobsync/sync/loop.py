@@ -103,7 +103,8 @@ class SyncLoop:
         self._inbox.put(lambda now_s: None if ref in self._waits else self._table.end_ensure(ref, now_s))
 
     def retry_now(self) -> None:
-        """End every back-off."""
+        """End every back-off, and fetch damaged objects again."""
+        self._transfers.damage.forget_all()
         self._inbox.put(self._table.back_offs.retry_now)
 
     def damaged(self, name: str) -> None:

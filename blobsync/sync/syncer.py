@@ -26,6 +26,7 @@ from blobsync.log import Log
 from blobsync.progress import SyncProgress, Throttle
 from blobsync.release.manifest import ReleaseRef
 from blobsync.retry import RetryPolicy
+from blobsync.sync.damage import DamagedObjects
 from blobsync.sync.jobs import Transfers, inspect
 from blobsync.sync.loop import LOOK_THREADS, SyncLoop
 from blobsync.sync.pool import DaemonPool
@@ -81,7 +82,7 @@ class Syncer:
         self._loop = SyncLoop(
             local,
             partial(inspect, store, local),
-            Transfers(store, local, self._fetches, throttle),
+            Transfers(store, local, self._fetches, throttle, DamagedObjects(store, retry.first_wait)),
             self._looks,
             self._holds,
             self._waits,
@@ -130,7 +131,7 @@ class Syncer:
         self._loop.want(tuple(refs) if isinstance(refs, Sequence) else frozenset(refs))
 
     def retry_now(self) -> None:
-        """End every back-off. Returns at once."""
+        """End every back-off, and fetch damaged objects again. Returns at once."""
         self._loop.retry_now()
 
     def readiness(self) -> Readiness:
