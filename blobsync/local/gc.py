@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -74,9 +74,9 @@ def gc(
         )
     trash = store.context.session.new_path()
     with store.context.disk.errors(f"collecting in {store.root}"):
-        tree_bytes = _tree_sizes(store.root)  # outside of the lock: it may take long
+        listing = _listed(store.root)  # outside of the lock: it may take long
         with locked(store.context.lock_file):
-            plan = _plan(store, keep, grace, now_s(), tree_bytes)
+            plan = _plan(store, keep, grace, now_s(), listing)
             if keep:
                 _refuse_too_much(plan, max_share)
             if not dry_run:
@@ -101,13 +101,15 @@ class _Plan:
     why: str
 
 
-def _plan(
-    store: LocalStore, keep: Set[str], grace: timedelta, now: float, tree_bytes: Mapping[str, int]
-) -> _Plan:
+def _plan(store: LocalStore, keep: Set[str], grace: timedelta, now: float, listing: _Listing) -> _Plan:
+    """Decide by what is needed now. The caller must hold the store's lock.
+
+    Files of the listing that were written again since then stay: their state differs.
+    """
     holds = store.context.session.all_holds()
     if holds is None:
         raise GcRefusedError(f"what another user of {store.root} needs cannot be read; nothing was removed")
-    unreachable, total_bytes, why = _collectables(store, frozenset(keep) | holds, tree_bytes)
+    unreachable, why = _unreachable(store, frozenset(keep) | holds, listing)
     former = _marks(store.root / "gc.json")
     # A mark from the future means that the clock was set back: the grace starts again.
     marks = {item.state: min(former.get(item.state, now), now) for item in unreachable}
@@ -115,7 +117,9 @@ def _plan(
     for item in unreachable:
         ripe = item.state in former and now - marks[item.state] >= grace.total_seconds()
         (due if ripe else waiting).append(item)
-    return _Plan(due, waiting, {item.state: marks[item.state] for item in waiting}, total_bytes, why)
+    due = [item for item in due if _is_unchanged(store.root, item)]
+    marked = {item.state: marks[item.state] for item in waiting}
+    return _Plan(due, waiting, marked, listing.total_bytes, why)
 
 
 def _refuse_too_much(plan: _Plan, max_share: float) -> None:
@@ -165,41 +169,73 @@ class _Collectable:
     size_bytes: int
     state: str
 
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.place.rpartition("/")[2]
 
-def _collectables(
-    store: LocalStore, wanted: Set[str], tree_bytes: Mapping[str, int]
-) -> tuple[list[_Collectable], int, str]:
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The files of a store, each kind in the order of its names.
+
+    Attributes:
+        records: Manifests, layouts and records of releases.
+        trees: Folders of releases.
+        objects: Packs and blobs.
+        stale: See `_stale`.
+    """
+
+    records: list[_Collectable]
+    trees: list[_Collectable]
+    objects: list[_Collectable]
+    stale: list[_Collectable]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all packs, blobs and trees."""
+        return sum(item.size_bytes for item in [*self.trees, *self.objects])
+
+
+def _listed(root: Path) -> _Listing:
+    tree_bytes = _tree_sizes(root)
+    trees = _all(root, sorted((root / "trees").iterdir()))
+    return _Listing(
+        _all(
+            root, (path for kind in RELEASE_FILES for path in sorted((root / "releases").glob(f"*/*{kind}")))
+        ),
+        [replace(item, size_bytes=tree_bytes.get(item.place, item.size_bytes)) for item in trees],
+        _all(root, _objects(root)),
+        _all(root, _stale(root)),
+    )
+
+
+def _unreachable(store: LocalStore, wanted: Set[str], listing: _Listing) -> tuple[list[_Collectable], str]:
     """Compare the files with those that the wanted releases need. The caller must hold the store's lock.
 
     Args:
         store: The local store.
         wanted: Digests of manifests.
-        tree_bytes: See `_tree_sizes`.
+        listing: Made before.
 
     Returns:
-        The unreachable files in the order of removal: releases, then trees, then objects; the bytes of all
-        packs, blobs and trees; and why packs and blobs were not examined (empty: they were).
+        The unreachable files in the order of removal: releases, then trees, then objects; and why packs and
+        blobs were not examined (empty: they were).
     """
-    root, unreachable, needed, unknown = store.root, list[_Collectable](), set[str](), set(wanted)
+    needed, unknown = set[str](), set(wanted)
     for ref in store.releases():
         if ref.digest in wanted:
             kept = store.kept(ref)
             if kept is not None:
                 unknown.discard(ref.digest)
                 needed |= {item.name for item in kept.objects}
-    records = [path for kind in RELEASE_FILES for path in sorted((root / "releases").glob(f"*/*{kind}"))]
-    unreachable += _all(root, (path for path in records if path.stem not in wanted))
-    trees = [
-        replace(item, size_bytes=tree_bytes.get(item.place, item.size_bytes))
-        for item in _all(root, sorted((root / "trees").iterdir()))
-    ]
-    unreachable += [item for item in trees if Path(item.place).name.removesuffix(".files") not in wanted]
-    objects = _all(root, _objects(root))
+    unreachable = [item for item in listing.records if item.name.rpartition(".")[0] not in wanted]
+    unreachable += [item for item in listing.trees if item.name.removesuffix(".files") not in wanted]
     if not unknown:
-        unreachable += [item for item in objects if Path(item.place).name not in needed]
-    unreachable += _all(root, _stale(root))
+        unreachable += [item for item in listing.objects if item.name not in needed]
+    unreachable += listing.stale
     why = f"what wanted release {min(unknown)} consists of is not known here yet" if unknown else ""
-    return unreachable, sum(item.size_bytes for item in [*trees, *objects]), why
+    return unreachable, why
 
 
 def _objects(root: Path) -> Iterator[Path]:
@@ -250,6 +286,11 @@ def _found(root: Path, path: Path) -> _Collectable | None:
     if _is_partial(root, path):  # it may have reserved space beyond its length
         size_bytes = max(size_bytes, found.st_blocks * 512)
     return _Collectable(place, size_bytes, f"{place} {found.st_mtime_ns}")
+
+
+def _is_unchanged(root: Path, item: _Collectable) -> bool:
+    found = _found(root, root / item.place)
+    return found is not None and found.state == item.state
 
 
 def _is_partial(root: Path, path: Path) -> bool:

@@ -303,6 +303,33 @@ def test_trees_are_measured_and_removed_while_other_processes_may_use_the_store(
     assert all(free)
 
 
+def test_files_are_listed_while_other_processes_may_use_the_store_and_what_they_do_then_counts(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, old, held = kept(local, "a"), kept(local, "b", name="q"), kept(local, "c", name="r")
+    keep, (fresh,) = {mine.manifest.digest}, old.packs
+    gc(local, keep, grace=NOW, max_share=1.0)
+    listed, free = collection._listed, list[bool]()
+
+    with LocalStore(local.root) as neighbour:
+
+        def listed_then_used(root: Path) -> object:
+            found = listed(root)
+            free.append(is_free(root / "LOCK"))
+            local.object_path(fresh).unlink()
+            bring(local, fresh, old.objects[fresh])
+            neighbour.hold({held.manifest.digest})
+            return found
+
+        monkeypatch.setattr(collection, "_listed", listed_then_used)
+        gc(local, keep, grace=NOW, max_share=1.0)
+
+        assert free == [True]
+        assert local.has(fresh)
+        assert local.kept(old.manifest.ref) is None
+        assert lacking(local, held) == []
+
+
 def test_files_of_dead_processes_are_removed_while_other_processes_may_use_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
