@@ -82,6 +82,8 @@ class Assignment:
     python_path: tuple[str, ...] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
     """References of the committed outputs of the needed tasks."""
+    needs_in_run: bool = False
+    """Only in storage: the task's needs and the inputs are so many that only the run's record has them."""
     data_interval: DataInterval | None = None
     timezone: str | None = None
     output: str = ""

@@ -20,6 +20,8 @@ from nimbus.task import TaskContext
 from nimbus.worker.environment import submit_options
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+MOST_INPUTS = 1000
+"""Limit of inputs in the environment, which Linux limits to 2 MB together with the arguments."""
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 """Exit codes of shells for a program that cannot be started."""
 
@@ -88,8 +90,9 @@ def variables(task: TaskContext) -> dict[str, str]:
         found["DATA_INTERVAL_END"] = task.data_interval_end.isoformat()
     if task.tz is not None:
         found["TZ"] = task.tz
-    found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
-    found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
+    if len(task.inputs) <= MOST_INPUTS:
+        found |= {f"INPUT_{name.replace('-', '_')}": str(folder) for name, folder in task.inputs.items()}
+        found |= {f"INPUT_URI_{name.replace('-', '_')}": task.input_uri(name) for name in task.inputs}
     found |= {f"PARAM_{name}": _text(value) for name, value in task.parameters.items()}
     return {f"NIMBUS_{name}": value for name, value in found.items()}
 

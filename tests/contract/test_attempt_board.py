@@ -14,15 +14,19 @@ from leader import FencingToken, ZooKeeperConfig, ZooKeeperSession
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
 from nimbus.adapters.store_session import StoreSession
+from nimbus.adapters.zookeeper import orders
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.leader_store import ZooKeeperLeaderStore
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.domain import writes as w
 from nimbus.domain.ids import AttemptId, HostId, PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
-from nimbus.domain.pipeline import TaskKind, TaskSpec
+from nimbus.domain.orders import order_for
+from nimbus.domain.pipeline import FailureStrategy, Priority, Requirement, TaskKind, TaskSpec
+from nimbus.domain.run import Run, RunCause
 from nimbus.domain.slots import Claim, ClusterDriver, ConnectSession, End, Holder, Slots
-from nimbus.domain.task_run import Outcome
+from nimbus.domain.task_run import Attempt, Outcome, TaskRun, TaskState
+from nimbus.domain.tasks import Tasks
 from nimbus.domain.workers import Assignment, AssignmentKind
 from nimbus.localstack.zookeeper import ZooKeeperServer
 from nimbus.ports import AttemptBoard, AttemptWithdrawnError, StoreUnavailableError
@@ -76,6 +80,7 @@ class Bench:
     remove: Callable[[AttemptId], None]
     assign: Callable[[Assignment], None]
     unassign: Callable[[AttemptId], None]
+    create: Callable[[Run], object]
     request_stop: Callable[[AttemptId], None]
 
 
@@ -104,6 +109,7 @@ def file_bench(root: Path) -> Iterator[Bench]:
         remove=lambda attempt: board.remove_attempt(str(attempt)),
         assign=lambda order: board.assign(WORKER, order),
         unassign=lambda attempt: board.unassign(WORKER, str(attempt)),
+        create=lambda _: None,
         request_stop=lambda attempt: board.request_stop(str(attempt)),
     )
     board.close()
@@ -145,6 +151,7 @@ def _bench(leader: StoreSession, other: StoreSession, root: str, token: FencingT
         remove=lambda attempt: commit(store, [w.RemoveAttempt(attempt)]),
         assign=lambda order: commit(store, [w.Assign(WORKER, order)]),
         unassign=lambda attempt: commit(store, [w.Unassign(WORKER, attempt)]),
+        create=lambda run: commit(store, [w.CreateRun(run)]),
         request_stop=lambda attempt: commit(store, [w.RequestStop(attempt, "test")]),
     )
 
@@ -417,6 +424,50 @@ def test_orders_are_read_as_they_were_given_and_can_be_taken_back(
     bench.unassign(ATTEMPT)
     eventually(lambda: "two" in woken)
     assert bench.board.assignments(WORKER) == ()
+
+
+def test_an_order_of_a_task_with_many_needs_is_small_and_read_as_it_was_given(bench: Bench) -> None:
+    done = Attempt(number=1, worker=WORKER, opened_at=NOW, opened_by_epoch=1, outcome=Outcome.SUCCEEDED)
+    names = [TaskName(f"task_{number}") for number in range(1000)]
+    join = TaskSpec(
+        name=TaskName("join"),
+        kind=TaskKind.PYTHON,
+        script="t.py",
+        needs=tuple(names),
+        requirements={names[0]: Requirement.DONE},
+    )
+    run = Run(
+        id=RunId("r"),
+        pipeline=PipelineName("p"),
+        release=ReleaseDigest("0" * 64),
+        parameters={},
+        logical_date=NOW,
+        created_at=NOW,
+        cause=RunCause.MANUAL,
+        priority=Priority.MEDIUM,
+        failure_strategy=FailureStrategy.END,
+        layout=2,
+        tasks=Tasks(
+            [
+                *(
+                    TaskRun(
+                        spec=TaskSpec(name=name, kind=TaskKind.PYTHON, script="t.py"),
+                        state=TaskState.SUCCEEDED,
+                        attempts=(replace(done, output=f"p/r/{name}/1"),),
+                    )
+                    for name in names
+                ),
+                TaskRun(spec=join, attempts=(replace(done, outcome=None),)),
+            ]
+        ),
+    )
+    order = order_for(run, AttemptId(run.id, join.name, 1), epoch=1, kind=AssignmentKind.RUN)
+    bench.create(run)
+    bench.assign(order)
+
+    assert bench.board.assignments(WORKER) == bench.other.assignments(WORKER) == (order,)
+    assert len(order.inputs) == 1000
+    assert len(orders.encode(order)) < 2000
 
 
 def test_a_folder_that_is_cut_off_is_unavailable_until_it_is_back(tmp_path: Path) -> None:

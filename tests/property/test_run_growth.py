@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
 from nimbus.adapters.zookeeper.run_size import check_growth, grown_bytes
+from nimbus.definition.models import MOST_TASKS
 from nimbus.domain import growth, lifecycle
 from nimbus.domain.errors import RecordTooLargeError
 from nimbus.domain.ids import PipelineName, ReleaseDigest, RunId, TaskName, WorkerId
@@ -102,6 +103,11 @@ def test_a_run_of_500_tasks_can_be_written_when_each_fails_as_often_as_it_may(ou
 @pytest.mark.parametrize(("tasks", "needs"), [(500, 499), (580, 0)])
 def test_a_run_that_cannot_outgrow_zookeeper_is_accepted(tasks: int, needs: int) -> None:
     check_growth(a_run(tasks, needs=needs))
+
+
+@pytest.mark.parametrize("needs", [100, 9_999])
+def test_a_task_may_need_all_others_of_the_largest_pipeline(needs: int) -> None:
+    check_growth(replace(a_run(MOST_TASKS, needs=needs), layout=2))
 
 
 @pytest.mark.parametrize(("tasks", "needs"), [(800, 0), (640, 639)])

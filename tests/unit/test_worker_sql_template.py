@@ -12,7 +12,7 @@ import pytest
 from nimbus.domain.intervals import DataInterval
 from nimbus.task import CONTEXT_VARIABLE, TaskContext, context
 from nimbus.worker.driver_plan import context_document
-from nimbus.worker.program import variables
+from nimbus.worker.program import MOST_INPUTS, variables
 from nimbus.worker.sql_task import SqlTaskError, render_sql
 from nimbus.worker.testing_bench import Bench
 
@@ -72,6 +72,14 @@ def test_program_sees_interval_and_zone_in_its_environment() -> None:
         "NIMBUS_DATA_INTERVAL_END",
         "NIMBUS_TZ",
     }
+
+
+def test_program_with_very_many_inputs_has_them_in_no_variables() -> None:
+    inputs = {f"task_{number}": Path("/data") for number in range(MOST_INPUTS + 1)}
+    few = dict(list(inputs.items())[1:])
+
+    assert variables(replace(TASK, inputs=few))["NIMBUS_INPUT_task_1"] == "/data"
+    assert variables(replace(TASK, inputs=inputs)) == variables(TASK)
 
 
 @pytest.mark.parametrize("interval", [None, DataInterval(start=BEFORE, end=DAY)], ids=["none", "given"])

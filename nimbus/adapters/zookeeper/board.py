@@ -16,8 +16,10 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
+from nimbus.adapters.zookeeper import orders
 from nimbus.adapters.zookeeper.calls import Calls, check_size, readable
 from nimbus.adapters.zookeeper.paths import BEAT, CHECKPOINT, CLAIM, END, STOP, SUBMITTED, Paths
+from nimbus.adapters.zookeeper.runs import readable_runs
 from nimbus.domain.ids import AttemptId, ClusterId, WorkerId
 from nimbus.domain.slots import Claim, ClusterDriver, End, Slots
 from nimbus.domain.task_run import Outcome
@@ -235,15 +237,18 @@ class ZooKeeperAttemptBoard:
             names = self._calls.children(parent, changed) or ()
         found = self._calls.read_all(parent, names)
         fresh = [(name, data) for name, data in found if data not in self._decoded]
-        known = {**self._decoded, **dict(_orders(fresh, parent))}
+        known = {**self._decoded, **dict(self._orders(fresh, parent))}
         self._decoded = {data: known[data] for _, data in found if data in known}
         return tuple(self._decoded.values())
 
-
-def _orders(found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[tuple[bytes, Assignment]]:
-    for name, data in found:
-        for order in readable(records.ASSIGNMENT, [(name, data)], parent):
-            yield data, order
+    def _orders(self, found: Iterable[tuple[str, bytes]], parent: str) -> Iterator[tuple[bytes, Assignment]]:
+        for name, data in found:
+            for order in readable(records.ASSIGNMENT, [(name, data)], parent):
+                if not order.needs_in_run:
+                    yield data, order
+                    continue
+                for run in readable_runs(self._calls, self._paths, [order.run]):
+                    yield data, orders.completed(order, run)
 
 
 def _beat(progress: Mapping[str, object]) -> bytes:

@@ -19,7 +19,7 @@ from leader import (
 )
 from nimbus import records
 from nimbus.adapters.store_session import StoreSession, calls_on
-from nimbus.adapters.zookeeper import alerts, catalog, intervals, terms
+from nimbus.adapters.zookeeper import alerts, catalog, intervals, orders, terms
 from nimbus.adapters.zookeeper.board import UNKNOWN_TIME, read_ends, read_slots
 from nimbus.adapters.zookeeper.calls import Calls, batched, check_size, in_our_words, readable
 from nimbus.adapters.zookeeper.catalog import readable_pipelines
@@ -345,7 +345,7 @@ class ZooKeeperLeaderStore:
                     yield Operation("delete", parent)
             case w.Assign(worker, assignment):
                 path = paths.order(worker, AttemptId.parse(assignment.attempt))
-                yield Operation("create", path, records.ASSIGNMENT.encode(assignment))
+                yield Operation("create", path, orders.encode(assignment))
             case w.Unassign(worker, attempt):
                 yield Operation("delete", paths.order(worker, attempt))
             case w.WriteClaim(attempt, claim):

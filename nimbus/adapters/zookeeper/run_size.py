@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nimbus import records
+from nimbus.adapters.zookeeper import orders
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST, check_size
 from nimbus.domain.growth import MOST_ATTEMPTS, largest
 from nimbus.domain.ids import AttemptId
@@ -41,11 +42,12 @@ def _order_bytes(run: Run) -> int:
     task = max(run.tasks.values(), key=_weight)
     attempt = AttemptId(run.id, task.spec.name, task.tried)
     epoch = task.attempts[-1].opened_by_epoch
-    return len(records.ASSIGNMENT.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
+    return len(orders.encode(order_for(run, attempt, epoch=epoch, kind=AssignmentKind.RUN)))
 
 
 def _weight(task: TaskRun) -> int:
     """Approximate size of a task's part of its order: its own texts, and the place of each input."""
     spec = task.spec
     texts = (*spec.args, *spec.spark_conf, *spec.spark_conf.values())
-    return sum(map(len, texts)) + sum(2 * len(need) + 200 for need in spec.needs)
+    needs = spec.needs if len(spec.needs) <= orders.MOST_NEEDS else ()
+    return sum(map(len, texts)) + sum(2 * len(need) + 200 for need in needs)
