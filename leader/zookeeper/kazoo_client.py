@@ -151,6 +151,7 @@ class Connector:
             hosts=config.hosts,
             timeout=config.session_timeout.total_seconds(),
             handler=Handler(self._patience, config.tls.context() if config.tls else None),
+            use_ssl=config.tls is not None,  # for kazoo's log: the handler decides
             auth_data=auth,
             default_acl=access and [ACL(int(one.permissions), Id(one.scheme, one.id)) for one in access],
             connection_retry={

@@ -84,6 +84,12 @@ class Gate:
         """Replace the tokens of this scheduler's file."""
         self._in_file = found
 
+    @property
+    def in_file(self) -> Mapping[str, Token]:
+        """The tokens of this scheduler's file that the cluster does not have, by id."""
+        known = self._in_store or {}
+        return {key: token for key, token in self._in_file.items() if key not in known}
+
     def admit(self, sent: Credentials, now: datetime, now_s: float) -> Principal | Refusal:
         """The principal of a request, or the refusal."""
         principal = self._identified(sent, now)

@@ -60,10 +60,12 @@ class TokenModel(Model):
     created_at: datetime
     created_by: str
     expires_at: datetime | None
+    in_file: bool = False
+    """It is in the file `api.tokens_file` of the scheduler that answers, so it is revoked there."""
 
 
 class TokensModel(Model):
-    """The tokens of the cluster, without those in files of schedulers."""
+    """The tokens of the cluster, and those in the file of the scheduler that answers."""
 
     tokens: list[TokenModel]
 
@@ -80,9 +82,10 @@ class PrincipalModel(Model):
 
 
 def list_tokens(services: ApiServices) -> TokensModel:
-    """The tokens of the cluster, by name."""
-    found = services.reader.settings().tokens.values()
-    rows = [TokenModel.model_validate(token) for token in found]
+    """The tokens of the cluster and of this scheduler's file, by name."""
+    of_cluster = [TokenModel.model_validate(token) for token in services.reader.settings().tokens.values()]
+    in_file = [TokenModel.model_validate(token) for token in services.gate.in_file.values()]
+    rows = [*of_cluster, *(token.model_copy(update={"in_file": True}) for token in in_file)]
     return TokensModel(tokens=sorted(rows, key=lambda row: (row.name, row.id)))
 
 
@@ -97,7 +100,7 @@ def router(services: ApiServices, prefix: str) -> APIRouter:
 
     @routes.get("/tokens")
     def tokens() -> TokensModel:
-        """The tokens of the cluster, by name."""
+        """The tokens of the cluster and of the answering scheduler's file, by name."""
         return list_tokens(services)
 
     @routes.get("/tokens/{token_id}")

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import structlog
 
+from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.options import examples
+from nimbus.domain.harmless import harmless
+
+if TYPE_CHECKING:
+    from nimbus.config import Settings
+
+_log = structlog.get_logger(__name__)
+
+
+def run_daemon(run: Callable[[Settings], int], settings: Settings) -> int:
+    """Run a daemon. With `log.format: json`, the error that ends it is a line of JSON, as all others."""
+    try:
+        return run(settings)
+    except Exception as exc:
+        if settings.log.format != "json":
+            raise
+        code = of_error(exc)
+        _log.error("daemon_failed", error=harmless(str(exc)), exc_info=code is None)
+        return code or Exit.INTERNAL
+
 
 _config = click.option(
     "--config",
@@ -35,6 +58,6 @@ def scheduler(config: Path) -> int:
     try:
         from nimbus.bootstrap import run_scheduler
 
-        return run_scheduler(settings)
+        return run_daemon(run_scheduler, settings)
     finally:
         gc.enable()

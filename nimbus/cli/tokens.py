@@ -83,7 +83,7 @@ def create(
 @token.command(name="list")
 @remote
 def list_(api: Api, out: Output) -> None:
-    """List the tokens of the cluster, without those in files of schedulers."""
+    """List the tokens of the cluster, and those in the file of the scheduler that answers."""
     answer = api.get("/tokens")
     if out.as_json:
         out.data(answer)
@@ -97,10 +97,11 @@ def list_(api: Api, out: Output) -> None:
             clock(row["created_at"]),
             row["created_by"],
             clock(row["expires_at"]) if row["expires_at"] else "never",
+            "file" if row.get("in_file") else "cluster",
         )
         for row in answer["tokens"]
     ]
-    out.table(("token", "name", "role", "teams", "made", "by", "expires"), rows, empty="no tokens")
+    out.table(("token", "name", "role", "teams", "made", "by", "expires", "in"), rows, empty="no tokens")
 
 
 @token.command(epilog=examples("nimbus token revoke 5a6c2ea59110"))

@@ -43,8 +43,9 @@ def worker(ctx: click.Context, config: Path | None) -> int | None:
 
     settings = load_settings(config, os.environ)
     from nimbus.bootstrap import run_worker
+    from nimbus.cli.daemons import run_daemon
 
-    return run_worker(settings)
+    return run_daemon(run_worker, settings)
 
 
 _reason = click.option("--reason", required=True, help="Shown with the worker.")

@@ -51,6 +51,9 @@ def test_first_token_comes_from_a_file_and_lets_its_owner_log_in_and_work(
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert json.loads(kept.read_text()) == {"tokens": {api_url: text}}
     assert nimbus("pipeline", "list").exit_code == 0
+    (listed,) = json.loads(nimbus("token", "list", "-o", "json").stdout)["tokens"]
+    assert (listed["id"], listed["in_file"]) == (token.id, True)
+    assert "file" in nimbus("token", "list").stdout
     monkeypatch.setenv("NIMBUS_TOKEN", "nbs_wrong")
     assert nimbus("pipeline", "list").exit_code == 7, "the variable wins"
     monkeypatch.delenv("NIMBUS_TOKEN")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from nimbus.cli.exits import CliError, Exit, of_error, of_status
 from nimbus.cli.main import cli
 from nimbus.domain.errors import NimbusError
+from nimbus.localstack.ports import free_port
 
 HEAVY = ("pydantic", "boto3", "kazoo", "fastapi", "pyspark", "httpx", "rich", "yaml", "tenacity", "uvicorn")
 
@@ -98,6 +99,32 @@ def test_a_daemon_refuses_a_bad_configuration_with_its_place(command: str, tmp_p
     assert result.exit_code == 2
     assert "bad.yaml:2" in result.stderr
     assert 'did you mean "hosts"' in result.stderr
+
+
+@pytest.mark.parametrize("command", ["scheduler", "worker"])
+def test_last_error_of_a_daemon_is_json_if_its_log_is(command: str, tmp_path: Path) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    document = {
+        "zookeeper": {"hosts": nowhere, "connect_timeout": "200ms"},
+        "storage": {
+            "bucket": "bucket",
+            "endpoint_url": f"http://{nowhere}",
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+        },
+        "scheduler": {"state_dir": str(tmp_path)},
+        "worker": {"data": str(tmp_path)},
+        "log": {"format": "json"},
+    }
+    config = tmp_path / "nimbus.yaml"
+    config.write_text(json.dumps(document))
+    words = [sys.executable, "-m", "nimbus.cli.main", command, "--config", str(config)]
+
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (ended.returncode, lines[-1]["event"]) == (6, "daemon_failed")
+    assert f"no ZooKeeper server at {nowhere} answered" in lines[-1]["error"]
 
 
 def test_a_daemon_without_configuration_is_a_usage_error(tmp_path: Path) -> None:
