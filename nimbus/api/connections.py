@@ -28,7 +28,7 @@ class BoundedProtocol(H11Protocol):
     head_within_s: ClassVar[float]
     taken_within_s: ClassVar[float]
     waiting: ClassVar[dict[BoundedProtocol, None]]
-    """Connections that wait for a request, in the order of their waiting times, longest first."""
+    """Connections that wait for a request or the rest of its body, in the order in which they began to."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _taken_timer: asyncio.TimerHandle | None = None
@@ -39,12 +39,12 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
 
     def accepted(self, transport: Any) -> None:
-        """Count a connection, once. Above the limit, abort the one that has waited longest for a request."""
+        """Count a connection, once. Above the limit, abort the one that has waited longest for its client."""
         if self in self.connections:
             return
         self.transport = transport
         self.connections.add(self)
-        self._look_at_head()
+        self._look_at_request()
         if len(self.connections) > self.most:
             longest = next(iter(self.waiting))
             longest._owe_nothing()  # the next one too many aborts another
@@ -64,7 +64,7 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         super().data_received(data)
-        self._look_at_head()
+        self._look_at_request()
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol: the client does not read what is sent."""
@@ -79,15 +79,22 @@ class BoundedProtocol(H11Protocol):
             self._taken_timer.cancel()
             self._taken_timer = None
 
-    def _look_at_head(self) -> None:
+    def _look_at_request(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._owe_nothing()
+            if self.cycle.more_body:  # whose deadline `nimbus.api.middleware.BodyLimit` keeps
+                self._stop_head_timer()
+                self.waiting.setdefault(self, None)
+            else:
+                self._owe_nothing()
         elif self._head_timer is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self.head_within_s, self.transport.abort)
             self.waiting[self] = None
 
     def _owe_nothing(self) -> None:
         self.waiting.pop(self, None)
+        self._stop_head_timer()
+
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

@@ -33,10 +33,11 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Read before the handler, while no part of an answer has been sent, so that it can be refused.
+        # Read before the handler, while no part of an answer has been sent, so that it can be refused. A GET
+        # may have a body, too.
         try:
             async with asyncio.timeout(self._within_s):
                 whole = await self._whole(receive)

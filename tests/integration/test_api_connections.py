@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -34,9 +35,9 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 def serve() -> Iterator[Callable[..., ApiServer]]:
     made: list[ApiServer] = []
 
-    def start(tls: ssl.SSLContext | None = None, **limits: float) -> ApiServer:
+    def start(tls: ssl.SSLContext | None = None, body_within_s: float = 0.2, **limits: float) -> ApiServer:
         app = FastAPI()
-        app.mount("/", BodyLimit(answer, within_s=0.2))
+        app.mount("/", BodyLimit(answer, limit_bytes=1000, within_s=body_within_s))
         made.append(ApiServer(app, tls=tls, protocol=bounded(**limits)))  # type: ignore[arg-type]
         made[-1].start()
         return made[-1]
@@ -91,11 +92,45 @@ def test_next_request_of_a_kept_connection_has_the_same_deadline(serve: Callable
         assert ends(client)
 
 
-def test_body_that_comes_too_slowly_is_refused(serve: Callable[..., ApiServer]) -> None:
+METHODS = ["GET", "HEAD", "OPTIONS", "POST", "DELETE", "X"]
+
+
+def unfinished(method: str = "POST", length: int = 10, sent: int = 2) -> bytes:
+    head = f"{method} / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    return head.encode() + b"a" * sent
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_body_that_comes_too_slowly_is_refused(serve: Callable[..., ApiServer], method: str) -> None:
     with connect(serve()) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nab")
+        client.sendall(unfinished(method))
 
         assert client.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_body_above_the_limit_is_refused(serve: Callable[..., ApiServer], method: str) -> None:
+    with connect(serve(body_within_s=60)) as client:
+        client.sendall(unfinished(method, length=1 << 30, sent=2000))
+
+        assert client.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_many_unfinished_bodies_keep_nobody_out(serve: Callable[..., ApiServer], method: str) -> None:
+    server = serve(most=MANY // 10, body_within_s=600)
+    silent = [connect(server) for _ in range(MANY)]
+    try:
+        for client in silent:
+            with contextlib.suppress(ConnectionError):  # it was one of those that were closed
+                client.sendall(unfinished(method))
+        answers = [httpx.get(f"{server.url}/", timeout=60).status_code for _ in range(20)]
+
+        assert answers == [200] * 20
+        assert ends(silent[0])
+    finally:
+        for client in silent:
+            client.close()
 
 
 def test_client_that_takes_nothing_of_an_answer_is_closed(

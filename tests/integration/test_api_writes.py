@@ -286,6 +286,14 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(world: Any, api: h
     assert world.cluster.commands() == ()
 
 
+def test_key_of_a_request_that_queues_nothing_makes_nobody_read_its_body(api: httpx.Client) -> None:
+    big = api.request("GET", "/runs", content=b"x" * 300_000, headers={"Idempotency-Key": "k"})
+    small = api.request("GET", "/runs", content=b"x", headers={"Idempotency-Key": "k"})
+
+    assert (big.status_code, big.json()["code"]) == (413, "body_too_large")
+    assert small.status_code == 200
+
+
 def test_zookeeper_out_is_a_503_that_says_when_to_come_back(world: Any, api: httpx.Client) -> None:
     world.cluster.set_down(True)
 
