@@ -61,6 +61,7 @@ def up(
     Runs until Ctrl-C; data stay. Needs Java 17 or newer (check with `nimbus doctor`); with
     --single only tasks that use Spark need it. All ports are on loopback.
     """
+    from nimbus.localstack.errors import StackLockedError
     from nimbus.localstack.settings import StackTuning
     from nimbus.localstack.stack import LocalStack
 
@@ -78,12 +79,17 @@ def up(
             tuning=tuning,
             report=out.note,
         )
+        is_ours = True
         try:
             stack.start()
             stack.wait_ready()
             _serve(out, folder, stack)
+        except StackLockedError:
+            is_ours = False  # the stack of another process continues, with its client file
+            raise
         finally:
-            _stop(out, folder, stack)
+            if is_ours:
+                _stop(out, folder, stack)
     return Exit.OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import sys
@@ -115,7 +116,22 @@ def worker_command(config: Path) -> list[str]:
 
 def write_settings(file: Path, settings: Mapping[str, Any]) -> None:
     """Write a configuration document as YAML, readable only by its owner: it contains the S3 secret."""
-    _write_private(file, yaml.safe_dump(dict(settings), sort_keys=False))
+    text = yaml.safe_dump(dict(settings), sort_keys=False)
+    _write_private(file, f"{_heading(text)}\n{text}")
+
+
+def was_edited(file: Path) -> bool:
+    """True if the file is not as `write_settings` wrote it; False if it does not exist."""
+    try:
+        heading, _, text = file.read_text(encoding="utf-8").partition("\n")
+    except FileNotFoundError:
+        return False
+    return heading != _heading(text)
+
+
+def _heading(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"# Written at each start of this stack, which replaces what you change here. {digest}"
 
 
 def kept_secret(file: Path) -> str:

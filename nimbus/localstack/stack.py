@@ -29,6 +29,7 @@ from nimbus.localstack.settings import (
     kept_secret,
     scheduler_command,
     scheduler_settings,
+    was_edited,
     worker_command,
     write_settings,
 )
@@ -229,6 +230,9 @@ class LocalStack:
             embedded_worker=self._worker_count == 0,
             targets={} if self._spark is None else {TARGET: self._spark.target()},
         )
+        if was_edited(config):
+            kept = config.replace(config.with_suffix(".edited.yaml"))
+            self._report(f"{config} was edited: it is written again at each start. Yours is kept as {kept}.")
         write_settings(config, settings)
         return port
 

@@ -74,6 +74,8 @@ def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     lock = FolderLock((tmp_path / "stack").absolute())
     lock.acquire()
+    client = tmp_path / "stack" / "client.json"
+    client.write_text("of the first one")
     try:
         result = CliRunner().invoke(cli, ["up", "--dir", str(tmp_path / "stack")])
     finally:
@@ -81,3 +83,5 @@ def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     assert result.exit_code == 4
     assert "already runs" in result.stderr
+    assert "stopped" not in result.stderr
+    assert client.read_text() == "of the first one"

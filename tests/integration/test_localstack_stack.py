@@ -136,13 +136,21 @@ def test_stopped_scheduler_process_is_ended_with_the_stack(stack: LocalStack) ->
 def test_stack_has_the_same_addresses_credentials_and_data_at_its_next_start(
     stack: LocalStack, folder: Path
 ) -> None:
+    said: list[str] = []
+    stack._report = said.append
     stack.start()
     before, secret = stack.addresses, stack.s3.secret_key
     stack.s3.create_bucket("made-by-hand")
     stack.stop()
+    edited = stack.config_file(1).read_text() + "log: {level: debug}\n"
+    stack.config_file(1).write_text(edited)
 
     stack.start()
 
+    assert [line for line in said if "was edited" in line and "scheduler-1.edited.yaml" in line]
+    assert (folder / "scheduler-1.edited.yaml").read_text() == edited
+    assert "debug" not in stack.config_file(1).read_text()
+    assert not (folder / "scheduler-2.edited.yaml").exists()
     assert (stack.addresses, stack.s3.secret_key) == (before, secret)
     assert (folder / "s3" / "objects" / "made-by-hand").is_dir()
     assert (folder / "s3" / "objects" / "nimbus").is_dir()
