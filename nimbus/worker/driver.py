@@ -8,20 +8,23 @@ Does not use ZooKeeper or S3. Threads: main, which runs the task, and `driver-pr
 
 from __future__ import annotations
 
+import builtins
+import io
 import json
 import os
-import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nimbus.task import ACCESS_VARIABLE, context, wrap_inputs
 from nimbus.worker.environment import event_log_settings, spark_settings, submit_arguments
 from nimbus.worker.files import write_new
 from nimbus.worker.program import become, spark_submit, variables
+from nimbus.worker.program_end import completed, die_if_interrupted
 from nimbus.worker.spark_pipeline import FlowBook, run_pipeline, settings_for
 
 if TYPE_CHECKING:
@@ -98,11 +101,23 @@ class DriverPlan:
 def main(arguments: Sequence[str]) -> None:
     """Run as a program."""
     folder = Path(arguments[0])
-    run(folder, read_plan(folder), int(arguments[1]) if len(arguments) > 1 else None)
+    end_with(run(folder, read_plan(folder), int(arguments[1]) if len(arguments) > 1 else None))
 
 
-def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
-    """Prepare, wait for go, run. Exceptions of the task's code end the process as usual.
+def end_with(status: int) -> NoReturn:
+    """End this interpreter with an exit status of `run`."""
+    die_if_interrupted(status)
+    sys.exit(status)
+
+
+def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> int:
+    """Prepare, wait for go, run the task's code, its threads and its exit handlers; then stop Spark.
+
+    A child that the task has forked returns from here, too. It ends like a child of any program, and does
+    nothing to the attempt.
+
+    Returns:
+        The exit status of the task's code; negative for a signal.
 
     Args:
         folder: The attempt's folder.
@@ -125,14 +140,19 @@ def run(folder: Path, plan: DriverPlan, waits_on: int | None) -> None:
     book = FlowBook(sys.stdout)
     stop_progress = _start_progress(folder, book) if plan.starts_spark else _nothing
     check_output = _watch_output() if plan.starts_spark else _nothing
-    try:
-        _run_task(plan, book)
-    finally:
-        stop_progress()
-    check_output()
-    sys.stdout.flush()
-    # Written last: a process that ends early (os._exit, native code) must not look like a success.
-    write_new(folder / "work" / "done", b"")
+    driver = os.getpid()
+    status = completed(partial(_run_task, plan, book))
+    if os.getpid() != driver:
+        return status
+    stop_progress()
+    if plan.starts_spark:
+        _stop_spark()
+    if status == 0:
+        check_output()
+        sys.stdout.flush()
+        # Written last: a process that ends early (os._exit, native code) must not look like a success.
+        write_new(folder / "work" / "done", b"")
+    return status
 
 
 def _take_inputs_on_demand() -> None:
@@ -237,27 +257,27 @@ def _run_task(plan: DriverPlan, book: FlowBook) -> None:
     # For processes that the task starts, above all Spark's Python workers.
     os.environ["PYTHONPATH"] = os.pathsep.join([*imports, *inherited])
     sys.path[:0] = [str(plan.script_path.parent), *imports, *inherited]
-    try:
-        if plan.kind == "sql":
-            from nimbus.worker.sql_task import run_sql
+    if plan.kind == "sql":
+        from nimbus.worker.sql_task import run_sql
 
-            run_sql(plan.script_path, plan.args)
-        elif plan.kind == "spark_pipeline":
-            run_pipeline(plan.script_path, plan.args, master=plan.master, book=book)
-        else:
-            _run_script(plan)
-    finally:
-        if plan.starts_spark:
-            _stop_spark()
+        run_sql(plan.script_path, plan.args)
+    elif plan.kind == "spark_pipeline":
+        run_pipeline(plan.script_path, plan.args, master=plan.master, book=book)
+    else:
+        _run_script(plan)
 
 
 def _run_script(plan: DriverPlan) -> None:
-    sys.argv = [str(plan.script_path), *plan.args]
-    try:
-        runpy.run_path(str(plan.script_path), run_name="__main__")
-    except SystemExit as exc:
-        if exc.code not in (None, 0):  # `sys.exit()` at the end of a script is a success
-            raise
+    """Run a script as `__main__`, and leave it there for its threads and exit handlers."""
+    file = str(plan.script_path)
+    sys.argv = [file, *plan.args]
+    main_module = ModuleType("__main__")
+    vars(main_module).update(__file__=file, __cached__=None, __builtins__=builtins)
+    del sys.modules["__main__"]  # so that the script's module comes last: `program_end` drops it
+    sys.modules["__main__"] = main_module
+    with io.open_code(file) as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
+    exec(code, vars(main_module))  # noqa: S102 - the purpose of a driver
 
 
 def _stop_spark() -> None:

@@ -20,7 +20,7 @@ from nimbus.worker import driver, forked
 from nimbus.worker.driver import DriverPlan
 from nimbus.worker.limits import impose
 from nimbus.worker.proc_area import show_as
-from nimbus.worker.program_end import run_to_end
+from nimbus.worker.program_end import run_fork
 from nimbus.worker.task_user import TaskUser
 
 PROGRAM = (sys.executable, "-I", "-u", "-m", "nimbus.worker.driver")
@@ -105,7 +105,7 @@ def run(
         OSError: the interpreter cannot be started.
     """
     if not execute:
-        run_to_end(partial(driver.run, folder, plan, waits_on))
+        run_fork(partial(driver.run, folder, plan, waits_on))
     arguments = [str(folder)]
     if waits_on is not None:
         os.set_inheritable(waits_on, True)

@@ -1,10 +1,12 @@
-"""Ends a forked process as its interpreter would, but keeps the modules that the parent had imported.
+"""Ends a task's process as its interpreter would.
 
-The normal shutdown of an interpreter destroys all modules and types, which would copy most of the memory that
-a fork shares: 20 ms of processor time. The steps that a task can notice are done here, in the interpreter's
-order: the error is printed, threads are joined, exit handlers run, and the task's modules are dropped, so
-that its open files are flushed. Exit handlers of C libraries do not run, as in the children of
-`multiprocessing`.
+`completed` runs a task's code to its end: the error is printed, threads are joined, and exit handlers run, in
+the interpreter's order. So what they do is part of the attempt.
+
+`run_fork` ends a forked process, but keeps the modules that the parent had imported. The normal shutdown of
+an interpreter destroys all modules and types, which would copy most of the memory that a fork shares: 20 ms
+of processor time. The task's modules are dropped, so that its open files are flushed. Exit handlers of C
+libraries do not run, as in the children of `multiprocessing`.
 """
 
 from __future__ import annotations
@@ -26,25 +28,43 @@ _FLUSH_FAILED = 120
 """Exit code of Python when standard output cannot be written."""
 
 
-def run_to_end(work: Callable[[], object]) -> NoReturn:
-    """Run a program, then end the process with its exit code."""
+def completed(work: Callable[[], object]) -> int:
+    """Run a program's code, join its threads and run its exit handlers.
+
+    Returns:
+        Its exit status; negative for a signal.
+    """
+    status = _status_of(work)
+    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+        try:
+            step()
+        except BaseException as exc:  # noqa: BLE001 - raised by a signal handler: the interpreter continues, too
+            sys.excepthook(type(exc), exc, exc.__traceback__)
+    return status
+
+
+def run_fork(work: Callable[[], int]) -> NoReturn:
+    """Run a driver in a forked process, then end the process with the exit status that `work` returns."""
     last = next(reversed(sys.modules))
     status = _status_of(work)
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
     flushed = _flush()
     _drop_modules_after(last)
     flushed = _flush() and flushed
     ctypes.CDLL(None).fflush(None)
+    die_if_interrupted(status)
+    os._exit(status or (0 if flushed else _FLUSH_FAILED))
+
+
+def die_if_interrupted(status: int) -> None:
+    """End by SIGINT if that was how the program ended."""
     if status == _INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    os._exit(status or (0 if flushed else _FLUSH_FAILED))
 
 
 def _status_of(work: Callable[[], object]) -> int:
     try:
-        work()
+        status = work()
     except SystemExit as exc:
         if exc.code is None or isinstance(exc.code, int):
             return (exc.code or 0) & 0xFF
@@ -53,7 +73,7 @@ def _status_of(work: Callable[[], object]) -> int:
     except BaseException as exc:  # noqa: BLE001 - the top of a program
         sys.excepthook(type(exc), exc, exc.__traceback__)
         return _INTERRUPTED if isinstance(exc, KeyboardInterrupt) else 1
-    return 0
+    return status if isinstance(status, int) else 0
 
 
 def _flush() -> bool:
@@ -75,6 +95,10 @@ def _drop_modules_after(last: str) -> None:
             break
         names.append(name)
     dropped = [sys.modules.pop(name) for name in names]
+    if (
+        "__main__" in names
+    ):  # else the garbage collector may close a file before what it has buffered is written
+        vars(dropped[names.index("__main__")]).clear()
     left = [weakref.ref(module) for module in dropped if isinstance(module, ModuleType)]
     del dropped
     gc.collect()

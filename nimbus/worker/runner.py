@@ -202,7 +202,7 @@ class Runner:
         uploader.start()
         limits.start()
         _log.info("driver_started", attempt=self._attempt, pid=driver.id.pid)
-        ordered = self._watch(driver, link, limits, started_s)
+        ordered, was_done = self._watch(driver, link, limits, started_s)
         if not driver.end_all():
             _log.error("driver_left_processes", attempt=self._attempt)
         if self._session is not None and not self._session.release() and ordered is Ordered.NOT:
@@ -212,7 +212,7 @@ class Runner:
         verdict = judge(
             driver.exit_status,
             ordered=ordered,
-            came_to_its_end=self._folder.came_to_its_end(),
+            came_to_its_end=was_done,
             is_program=self._order.task.kind.is_program,
             timeout=self._order.timeout,
             log_tail=log_tail(self._folder),
@@ -236,9 +236,13 @@ class Runner:
 
     def _watch(
         self, driver: DriverProcess, link: BoardLink, limits: LimitThread, started_s: float
-    ) -> Ordered:
-        """Wait for the driver's end. End it if it exceeds a limit, on request, or if it became useless."""
-        ordered, kill_at = Ordered.NOT, float("inf")
+    ) -> tuple[Ordered, bool]:
+        """Wait for the driver's end. End it if it exceeds a limit, on request, or if it became useless.
+
+        Returns:
+            Why it was ended, and whether its code had come to its end before.
+        """
+        ordered, was_done, kill_at = Ordered.NOT, False, float("inf")
         timeout = self._order.timeout
         deadline = started_s + timeout.total_seconds() if timeout is not None else float("inf")
         poll = select.poll()
@@ -247,12 +251,13 @@ class Runner:
         while True:
             driver.reap()
             if driver.exit_status is not None:
-                return ordered
+                return ordered, was_done if ordered is not Ordered.NOT else self._folder.came_to_its_end()
             now = boottime_s()
             if ordered is Ordered.NOT:
                 server_gone = self._session is not None and self._session.is_gone
                 ordered = _order_to_end(link, limits, overdue=now >= deadline, server_gone=server_gone)
                 if ordered is not Ordered.NOT:
+                    was_done = self._folder.came_to_its_end()
                     _log.warning("driver_asked_to_end", attempt=self._attempt, why=ordered.value)
                     if ordered is Ordered.LIMIT:
                         driver.kill()

@@ -66,7 +66,8 @@ def judge(
     Args:
         status: As of `Popen.returncode`: negative for a signal; None: it could not be reaped.
         ordered: Why the runner ended it, if it did.
-        came_to_its_end: The driver wrote its mark after the task's code had returned.
+        came_to_its_end: The driver wrote its mark after the task's code had ended, and before it was ordered
+            to end, if it was. What code does after an order is no success, also if it exits with 0.
         is_program: It writes no such mark. It may exit with 0 even if it was asked to end.
         timeout: The attempt's timeout.
         log_tail: The end of its log, `failure.TAIL_BYTES` of it.
@@ -75,7 +76,7 @@ def judge(
     """
     code = 128 - status if status is not None and status < 0 else status
     if status == 0 and (came_to_its_end or (is_program and ordered is Ordered.NOT)):
-        # Also if a stop or the timeout came at the same moment, because the work is done.
+        # Also if a stop or the timeout came after the code had ended, because the work is done.
         return Verdict(Outcome.SUCCEEDED, "", 0)
     match ordered:
         case Ordered.TIMEOUT:

@@ -624,6 +624,20 @@ def test_stop_request_ends_the_task_in_the_cluster(cluster: ClusterBench) -> Non
     assert (end.outcome, end.written_by) == (Outcome.STOPPED, "driver")
 
 
+def test_task_that_answers_a_stop_with_exit_code_0_is_stopped_in_the_cluster(cluster: ClusterBench) -> None:
+    cluster.worker()
+    answers = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    root = cluster.bench.root
+    made = order(cluster, answers + WAITS, str(root / "ran"), str(root / "gate"))
+    cluster.bench.board.assign("w1", made)
+    eventually((root / "ran").exists, "the task runs")
+
+    cluster.bench.board.request_stop(ATTEMPT)
+
+    end = cluster.bench.await_end()
+    assert (end.outcome, end.exit_code, end.output) == (Outcome.STOPPED, 0, None)
+
+
 def test_stop_request_reaches_the_task_through_another_scheduler(cluster: ClusterBench) -> None:
     cluster.endpoints.insert(0, "http://127.0.0.1:9")  # one that is dead
     cluster.worker()

@@ -478,7 +478,8 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     uses_spark, variables = startup["driver"]["kind"] in ("pyspark", "sql"), startup.get("environment", {})
     task = Task(folder, uses_spark=uses_spark, access=access, variables=variables)
     log = LogThread(door, nonce, folder / "log")
-    ordered = watch(task, startup, beats)
+    done = folder / "work" / "done"
+    ordered, came_to_its_end = watch(task, startup, beats, done)
     status = task.poll()
     kill_descendants()
     log.finish()
@@ -489,7 +490,7 @@ def run_claimed(startup: Mapping[str, Any], door: Door, nonce: str, beats: BeatT
     report |= {
         "status": status,
         "ordered": ordered,
-        "came_to_its_end": (folder / "work" / "done").exists(),
+        "came_to_its_end": came_to_its_end,
         "started_at": started_at.isoformat(),
         "log_tail": tail_of(folder / "log"),
         "not_flushed": kept.get("fault", "")[:_TEXT],
@@ -638,12 +639,14 @@ def unpacked_wheels(release: Path, root: Path) -> Iterator[str]:
         yield str(place)
 
 
-def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
+def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread, done: Path) -> tuple[str, bool]:
     """Wait for the task's end; end it on request, at its timeout, or if another process filled END.
 
     Returns:
-        Why it was ended: a value of `nimbus.worker.verdict.Ordered`.
+        Why it was ended: a value of `nimbus.worker.verdict.Ordered`; and whether its code had come to its end
+        before.
     """
+    was_done = False
     timeout_s = startup["timeout_s"] if startup["timeout_s"] is not None else float("inf")
     deadline_s, kill_at_s, ordered = time.monotonic() + timeout_s, float("inf"), "not"
     while task.poll() is None:
@@ -653,10 +656,11 @@ def watch(task: Task, startup: Mapping[str, Any], beats: BeatThread) -> str:
         if ordered == "not":
             ordered = "timeout" if now_s >= deadline_s else beats.ordered
             if ordered != "not":
+                was_done = done.exists()
                 task.signal(signal.SIGTERM)
                 kill_at_s = now_s + startup["stop_grace_s"]
         time.sleep(_TICK_S)
-    return ordered
+    return ordered, was_done if ordered != "not" else done.exists()
 
 
 def sync_output(output: Path) -> str:

@@ -39,7 +39,7 @@ _KIT = (
         f"nimbus/worker/{name}.py"
         for name in (
             "class_archive", "driver", "driver_progress", "environment", "files", "flushing", "program",
-            "shared_output", "spark_pipeline", "sql_split", "sql_task",
+            "program_end", "shared_output", "spark_pipeline", "sql_split", "sql_task",
         )
     ),
     *(

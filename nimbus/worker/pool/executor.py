@@ -97,6 +97,8 @@ class _Held:
     committing: bool = False
     """True while its output is being flushed or uploaded."""
     ordered: Ordered = Ordered.NOT
+    was_done: bool = False
+    """True if its code had come to its end before it was ordered to end."""
     kill_at_s: float = float("inf")
     watched: bool = False
     looked_s: float = 0.0
@@ -282,7 +284,9 @@ class Executor:
             verdict = judge(
                 end.status,
                 ordered=held.ordered,
-                came_to_its_end=held.folder.came_to_its_end(),
+                came_to_its_end=held.was_done
+                if held.ordered is not Ordered.NOT
+                else held.folder.came_to_its_end(),
                 is_program=held.order.order.task.kind.is_program,
                 exceeded=held.exceeded,
                 timeout=held.order.order.timeout,
@@ -381,7 +385,8 @@ class Executor:
             return
         _log.warning("driver_asked_to_end", attempt=str(held.attempt), why=why.value)
         now = boottime_s()
-        held.ordered, held.kill_at_s = why, now + held.order.plan.stop_grace_s
+        held.ordered, held.was_done = why, held.folder.came_to_its_end()
+        held.kill_at_s = now + held.order.plan.stop_grace_s
         if why is Ordered.LIMIT:
             held.kill_at_s, held.killed_s = float("inf"), now
         number = signal.SIGKILL if why is Ordered.LIMIT else signal.SIGTERM

@@ -53,7 +53,7 @@ def wait_and_run(arguments: Sequence[str], of_a_cold_one: Set[str]) -> None:
     driver.set_submit_arguments(attempt.master, conf)
     jvm.give(conf, folder / "work" / "tmp")
     os.write(channel, b"b")
-    driver.run(folder, attempt, channel)
+    driver.end_with(driver.run(folder, attempt, channel))
 
 
 def _next_line(channel: int, jvm: int) -> dict[str, Any] | None:

@@ -1,0 +1,188 @@
+"""How the end of a task's code becomes the end of its attempt, for each kind of driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nimbus.domain.pipeline import Isolation, TaskKind
+from nimbus.domain.slots import End
+from nimbus.domain.task_run import Outcome
+from nimbus.worker.fork_launcher import ForkLauncher
+from nimbus.worker.testing_bench import Bench, eventually
+from nimbus.worker.worker import Worker
+
+ANSWERS_WITH_ZERO = """
+import signal, sys, threading, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+"""
+RUNS_IN_MAIN = ANSWERS_WITH_ZERO + "Path(sys.argv[1]).touch()\nwhile True:\n    time.sleep(0.02)\n"
+RUNS_IN_A_THREAD = (
+    ANSWERS_WITH_ZERO
+    + """
+def works():
+    Path(sys.argv[1]).touch()
+    while True:
+        time.sleep(0.02)
+threading.Thread(target=works).start()
+"""
+)
+ENDS_LATE = """
+import atexit, os, pickle, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor, thread
+from pathlib import Path
+from nimbus.task import context
+
+out, done = context().output, Path(os.environ["NIMBUS_CONTEXT"]).parent / "work" / "done"
+
+class Row:
+    pass
+
+def write(name):
+    while not thread._shutdown:  # until the script has ended
+        time.sleep(0.01)
+    pickle.loads(pickle.dumps(Row()))
+    (out / name).write_text(f"{done.exists()} {sys.argv[1:]}")
+
+threading.Thread(target=write, args=("thread",)).start()
+ThreadPoolExecutor(1).submit(write, "pool")
+atexit.register(write, "handler")
+kept_open = open(out / "open", "w")
+kept_open.write("flushed")
+"""
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from nimbus.task import context
+
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+if os.fork() == 0:
+    print("the child falls out of the script")
+else:
+    os.wait()
+    done = Path(os.environ["NIMBUS_CONTEXT"]).parent / "work" / "done"
+    (context().output / "done").write_text(str(done.exists()))
+    os._exit(0)
+"""
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    forks = ForkLauncher()
+    forks.start()
+    made = Bench(tmp_path, forks)
+    yield made
+    made.close()
+    forks.close()
+
+
+@pytest.fixture(params=["forked", "own interpreter", "pooled"])
+def run(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Run]:
+    """Starts an attempt in each way that a driver can run."""
+    workers: list[Worker] = []
+
+    def start(text: str, *args: str, **more: Any) -> None:
+        script = bench.script("task.py", text)
+        if request.param == "pooled":
+            workers.append(bench.worker())
+            workers[0].start()
+            order = bench.order(script, args=args, isolation=Isolation.POOLED, **more)
+            bench.board.assign("w1", order)
+            return
+        folder, order = bench.folder(), bench.order(script, args=args, **more)
+        folder.create(order)
+        extra = {"LC_TIME": "C"} if request.param == "own interpreter" else {}  # read when a program starts
+        bench.launch(folder, bench.startup(extra=extra))
+
+    yield start
+    for worker in workers:
+        worker.close(timedelta(seconds=10))
+
+
+def _stopped_while_it_ran(bench: Bench, marker: Path) -> End:
+    eventually(marker.exists, "the task runs")
+    bench.board.request_stop("run1.task.1")
+    return bench.await_end()
+
+
+@pytest.mark.parametrize("text", [RUNS_IN_MAIN, RUNS_IN_A_THREAD])
+def test_task_that_answers_a_stop_with_exit_code_0_is_stopped(
+    bench: Bench, run: Run, tmp_path: Path, text: str
+) -> None:
+    run(text, str(tmp_path / "runs"))
+
+    end = _stopped_while_it_ran(bench, tmp_path / "runs")
+
+    assert (end.outcome, end.exit_code, end.output) == (Outcome.STOPPED, 0, None)
+
+
+def test_task_that_answers_its_timeout_with_exit_code_0_has_timed_out(
+    bench: Bench, run: Run, tmp_path: Path
+) -> None:
+    run(RUNS_IN_MAIN, str(tmp_path / "runs"), timeout=timedelta(seconds=3))
+
+    assert bench.await_end().outcome is Outcome.TIMED_OUT
+
+
+def test_threads_and_exit_handlers_of_a_task_end_before_its_attempt(bench: Bench, run: Run) -> None:
+    run(ENDS_LATE, "argument")
+
+    end = bench.await_end()
+
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+    output = bench.data / str(end.output)
+    expected = dict.fromkeys(("thread", "pool", "handler"), "False ['argument']") | {"open": "flushed"}
+    assert {file.name: file.read_text() for file in output.iterdir()} == expected
+
+
+def test_child_that_a_task_has_forked_does_not_end_the_attempt(bench: Bench, run: Run) -> None:
+    run(FORKS)
+
+    end = bench.await_end()
+
+    assert (bench.data / "bench/run1/task/1/done").read_text() == "False"
+    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 0)
+    assert "os._exit" in end.reason
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("java_home")
+@pytest.mark.timeout(300)
+def test_spark_runs_until_threads_handlers_and_forked_children_have_ended(bench: Bench) -> None:
+    script = bench.script(
+        "task.py",
+        """
+import atexit, os, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pyspark.sql import SparkSession
+from nimbus.task import context
+
+spark = SparkSession.builder.getOrCreate()
+def write(name):
+    spark.range(3).write.parquet(str(context().output / name))
+if os.fork() == 0:
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+ThreadPoolExecutor(2).submit(write, "pool")
+threading.Thread(target=write, args=("thread",)).start()
+atexit.register(write, "handler")
+""",
+    )
+    order = bench.order(script, task_kind=TaskKind.PYSPARK)
+    folder = bench.folder()
+    folder.create(order)
+    bench.launch(folder, bench.startup())
+
+    end = bench.await_end(deadline_s=200)
+
+    assert end.outcome is Outcome.SUCCEEDED, end.reason
+    output = bench.data / str(end.output)
+    assert all((output / name / "_SUCCESS").exists() for name in ("pool", "thread", "handler"))
