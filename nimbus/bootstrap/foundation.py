@@ -26,12 +26,11 @@ from nimbus.adapters.clock import SystemClock
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.cluster import ZooKeeperClusterReader
-from nimbus.adapters.zookeeper.tree import ClusterTree, ClusterUnfinishedError
+from nimbus.adapters.zookeeper.tree import ClusterTree
 from nimbus.config import Settings
 from nimbus.domain.errors import NimbusError
 from nimbus.domain.ids import RunId
 from nimbus.domain.run import Run
-from nimbus.ports import StoreDeniedError
 
 LOOK_TIMEOUT = timedelta(seconds=5)
 """Time limit of a check for an object that tasks wait for."""
@@ -88,7 +87,7 @@ def lay_foundation(settings: Settings) -> Foundation:
         tree.check_finished()
         if isinstance(session, ZooKeeperSession):
             tree.prove_access()
-    except (ClusterUnfinishedError, StoreDeniedError):
+    except NimbusError:
         session.close(settings.zookeeper.call_timeout)
         raise
     return Foundation(

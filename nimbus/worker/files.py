@@ -110,6 +110,7 @@ def remove_tree(top: Path) -> None:
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 ["rm", "-rf", "--", str(top)],  # noqa: S607 - its path differs between systems
+                env={"PATH": os.environ.get("PATH", os.defpath)},  # ours may hold credentials
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_REMOVE_DEADLINE_S,

@@ -151,3 +151,10 @@ def test_all_rules_are_valid(promtool: str) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_logs_that_a_worker_cannot_store_are_alerted(promtool: str, tmp_path: Path) -> None:
+    logs = {f'nimbus_worker_leftover_logs{{job="{A}", instance="w1"}}': f"3x{3 * _HOUR}"}
+    expected = [alert("NimbusWorkerLogsLeft", A, "w1")]
+
+    assert firing(promtool, tmp_path, {**cluster(A), **WORKER, **logs}, expected) == ""

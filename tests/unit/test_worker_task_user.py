@@ -142,3 +142,16 @@ def test_tree_of_any_depth_is_removed_and_its_links_are_not_followed(tmp_path: P
     (tmp_path / "alias").symlink_to(precious)
     remove_tree(tmp_path / "alias")
     assert (precious / "file").exists()
+
+
+def test_program_that_removes_a_deep_tree_gets_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("subprocess.run", lambda *_, env=os.environ, **__: given.append(env))
+
+    remove_tree(tmp_path)
+
+    assert [list(environment) for environment in given] == [["PATH"]]
