@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
@@ -20,6 +20,8 @@ LONGEST_PAUSE_S = 30.0
 """Longest pause between two look-ups of the same data. The pause doubles each time."""
 AT_ONCE = -inf
 MOST_REPORTED = 64
+LAST_LOOK_S = 60.0
+"""How long the answer of the look-up at a task's timeout is waited for."""
 LONGEST_REPORTED = 500
 """Limit of a reported address, in characters: the report is part of a registration."""
 
@@ -30,6 +32,10 @@ class _Watched:
     pause_s: float = FIRST_PAUSE_S
     due_s: float | None = None
     """None: a look-up is under way."""
+    began_s: float | None = None
+    """When the last look-up began. None: an answer is of one that an earlier term began."""
+    looked_at: datetime | None = None
+    """When the last look-up began that has an answer."""
 
 
 class Looks:
@@ -38,6 +44,8 @@ class Looks:
     def __init__(self) -> None:
         self._missing: dict[Subject, set[Look]] = {}
         """The data that each waiting task still misses."""
+        self._until: dict[Subject, datetime] = {}
+        """When tasks give up. Their data are looked up once more then."""
         self._watched: dict[Look, _Watched] = {}
         self._heap: list[tuple[float, Look]] = []
         """May contain moments that are no longer valid: `_watched` has the valid ones."""
@@ -46,10 +54,12 @@ class Looks:
         self.changed = False
         """True when reports changed since the last call of `report`."""
 
-    def want(self, subject: Subject, looks: Iterable[Look]) -> None:
-        """Register that a task waits for all of `looks`. Safe to repeat."""
+    def want(self, subject: Subject, looks: Iterable[Look], until: datetime | None = None) -> None:
+        """Register that a task waits for all of `looks`, and gives up at `until`. Safe to repeat."""
         if subject in self._missing:
             return
+        if until is not None:
+            self._until[subject] = until
         self._missing[subject] = set(looks)
         for look in self._missing[subject]:
             if look not in self._watched:
@@ -59,6 +69,7 @@ class Looks:
 
     def forget(self, subject: Subject) -> None:
         """Remove a task that no longer waits."""
+        self._until.pop(subject, None)
         for look in self._missing.pop(subject, ()):
             waiters = self._watched[look].waiters
             waiters.discard(subject)
@@ -69,24 +80,47 @@ class Looks:
         """The data of a task that no look-up has found yet."""
         return sorted(self._missing.get(subject, ()))
 
+    def last_look_s(self, subject: Subject, moment: datetime, now_s: float) -> float | None:
+        """Until when a task that gives up at `moment`, which has passed, waits for the last look-ups.
+
+        None: all data that it misses were looked up since, or there was no answer in time.
+        """
+        missing = (self._watched[look] for look in self._missing.get(subject, ()))
+        late = [one for one in missing if one.looked_at is None or one.looked_at < moment]
+        begun = (now_s if one.due_s is not None or one.began_s is None else one.began_s for one in late)
+        ends = [began_s + LAST_LOOK_S for began_s in begun]
+        return max((end for end in ends if end > now_s), default=None)
+
     def seen(self, look: Look, seen: Seen, now: Instant) -> list[Subject]:
-        """Apply the result of a look-up. Return the tasks that now have all their data."""
+        """Apply the result of a look-up. Return the tasks that now have all their data, or have given up."""
         watched = self._watched.get(look)
         if watched is None:
             return []  # nobody waits for it any more
         self.changed = True
         if not seen.there:
-            next_at = now.wall + timedelta(seconds=watched.pause_s)
-            self._reports.pop(look, None)
-            self._reports[look] = LookReport(at=now.wall, said=seen.said[:200], next_at=next_at)
-            self._look_at(look, now.elapsed_s + watched.pause_s)
-            watched.pause_s = min(2 * watched.pause_s, LONGEST_PAUSE_S)
-            return []
+            return self._not_there(look, watched, seen, now)
         for subject in watched.waiters:
             self._missing[subject].discard(look)
         done = [subject for subject in watched.waiters if not self._missing[subject]]
         self._drop(look)
         return sorted(done)
+
+    def _not_there(self, look: Look, watched: _Watched, seen: Seen, now: Instant) -> list[Subject]:
+        """Plan the next look-up, at the latest when a task gives up. Return the tasks that have given up."""
+        if watched.began_s is not None:
+            watched.looked_at = now.wall - timedelta(seconds=max(0.0, now.elapsed_s - watched.began_s))
+        over, pause_s = [], watched.pause_s
+        for waiter in watched.waiters & self._until.keys():
+            if watched.looked_at is not None and self._until[waiter] <= watched.looked_at:
+                over.append(waiter)
+            else:
+                pause_s = min(pause_s, max(0.0, (self._until[waiter] - now.wall).total_seconds()))
+        next_at = now.wall + timedelta(seconds=pause_s)
+        self._reports.pop(look, None)
+        self._reports[look] = LookReport(at=now.wall, said=seen.said[:200], next_at=next_at)
+        self._look_at(look, now.elapsed_s + pause_s)
+        watched.pause_s = min(2 * watched.pause_s, LONGEST_PAUSE_S)
+        return sorted(over)
 
     def take_due(self, now_s: float) -> list[Look]:
         """The look-ups that are due now. Each becomes due again only after its answer."""
@@ -95,7 +129,7 @@ class Looks:
             moment, look = heappop(self._heap)
             watched = self._watched.get(look)
             if watched is not None and watched.due_s == moment:
-                watched.due_s = None
+                watched.due_s, watched.began_s = None, now_s
                 due.append(look)
         return due
 

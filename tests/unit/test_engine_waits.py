@@ -21,7 +21,7 @@ from nimbus.domain.upstream import Standing, Upstream, judge
 from nimbus.domain.waits import DataSource, DataWait, Look, OnFailed, PipelineWait, Seen
 from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import BuildRun, Decision
-from nimbus.engine.looks import LONGEST_PAUSE_S, MOST_REPORTED, Looks
+from nimbus.engine.looks import LAST_LOOK_S, LONGEST_PAUSE_S, MOST_REPORTED, Looks
 from nimbus.engine.rules import ask, next_subject
 from nimbus.engine.state import State
 from tests.definitions import active, built
@@ -233,14 +233,74 @@ def test_data_is_looked_for_at_once_and_the_task_succeeds_when_all_is_there() ->
 
 def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_address() -> None:
     state = started(DATA)
-    state.data_seen(OBJECT, THERE, at(NOW))
-    state.data_seen(PAGE, MISSING, at(NOW))
+    look(state, NOW, {OBJECT: THERE, PAGE: MISSING})
+    look(state, NOW + HOUR, {PAGE: MISSING})
 
     task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
 
     assert task.state is TaskState.FAILED
     assert task.settled == Settlement(at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h")
     assert state.looks.take_due(1e9) == []
+
+
+def look(state: State, now: datetime, answers: dict[Look, Seen]) -> None:
+    """Look up what is due, and answer at once."""
+    due = state.looks.take_due(at(now).elapsed_s)
+    assert set(due) == set(answers)
+    for one in due:
+        state.data_seen(one, answers[one], at(now))
+
+
+def test_no_look_is_announced_for_later_than_the_timeout() -> None:
+    state = started(DATA)
+    now = NOW
+    while (due_s := max(state.looks.next_due_s() or 0.0, 0.0)) < HOUR.total_seconds():
+        now = NOW + timedelta(seconds=due_s)
+        for one in state.looks.take_due(at(now).elapsed_s):
+            state.data_seen(one, MISSING, at(now))
+
+    assert due_s == HOUR.total_seconds()
+    assert {one.next_at for one in state.looks.report().values()} == {NOW + HOUR}
+
+
+@pytest.mark.parametrize(("seen", "ending"), [(THERE, "wait_met"), (MISSING, "wait_timed_out")])
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_data_are_looked_up_a_last_time_when_the_timeout_has_passed(
+    takes_over: bool, seen: Seen, ending: str
+) -> None:
+    state, late = started(DATA), NOW + (3 * HOUR if takes_over else HOUR)
+    if takes_over:
+        before, state = state, State(epoch=4, schema=2)
+        state.put_run(before.runs[RUN], at(late))
+        state.put_pipeline(active(DATA))
+        state.take_census()
+    else:
+        look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
+    assert decide_all(state, late) == [], "the last look-up has no answer yet"
+
+    look(state, late, {OBJECT: seen, PAGE: seen})
+
+    assert [one.name for one in decide_all(state, late)] == [ending]
+
+
+def test_answer_of_a_look_up_of_an_earlier_term_is_not_the_last_one() -> None:
+    state = started(DATA)
+    state.data_seen(OBJECT, MISSING, at(NOW + HOUR))
+    state.data_seen(PAGE, MISSING, at(NOW + HOUR))
+
+    assert decide_all(state, NOW + HOUR) == []
+    assert sorted(state.looks.take_due(HOUR.total_seconds())) == sorted((OBJECT, PAGE))
+
+
+def test_wait_fails_though_the_last_look_up_never_ends() -> None:
+    state = started(DATA)
+    look(state, NOW, {OBJECT: MISSING, PAGE: MISSING})
+    state.looks.take_due(HOUR.total_seconds())
+
+    assert decide_all(state, NOW + HOUR) == []
+    assert [one.name for one in decide_all(state, NOW + HOUR + timedelta(seconds=LAST_LOOK_S))] == [
+        "wait_timed_out"
+    ]
 
 
 def test_rendered_address_that_is_none_fails_the_task_and_is_never_looked_at() -> None:

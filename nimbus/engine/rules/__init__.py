@@ -128,7 +128,7 @@ def _about_term(state: State, subject: Subject, now: Instant) -> Answer:
 def _start(state: State, subject: Subject, now: Instant) -> Answer:
     """Rules of waiting subjects: queued runs, ready tasks, tasks without a worker, tasks with child runs."""
     if subject.kind == "wait":
-        return waits.end_wait(state, subject.run, subject.task, now.wall)
+        return waits.end_wait(state, subject.run, subject.task, now)
     if subject.kind == "overdue":
         return assign.fail_overdue(state, subject.run, subject.task, now.wall)
     if subject.kind == "child":

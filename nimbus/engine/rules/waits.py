@@ -20,7 +20,7 @@ from nimbus.domain.task_run import TaskRun, TaskState
 from nimbus.domain.upstream import Standing, judge, upstream_of
 from nimbus.domain.waits import PipelineWait, faults_of
 from nimbus.domain.writes import PutRun
-from nimbus.engine.agenda import about_wait
+from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
@@ -28,7 +28,7 @@ SOMEBODY = "somebody"
 """The approver, if the command has no name."""
 
 
-def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answer:
+def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answer:
     """End a task: it succeeds when its conditions are met, and fails when its timeout passes."""
     run = state.runs.get(run_id)
     if run is None or not lifecycle.is_ready(run, run.tasks[name]):
@@ -49,17 +49,20 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: datetime) -> Answ
     ]
     faults += tuple(f"{name}: {one.missing}" for name, one in judged if one.standing is Standing.FAILED)
     if faults:
-        return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now)
+        return _ended(run, task, TaskState.FAILED, "wait_failed", faults[0], now.wall)
     missing = [f"pipeline {name}: {one.missing}" for name, one in judged if one.standing is Standing.OPEN]
     missing += [look.name for look in state.looks.missing(about_wait(run_id, name))]
     if task.spec.kind is TaskKind.WAIT and not missing:
-        return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now)
+        return _ended(run, task, TaskState.SUCCEEDED, "wait_met", "all is there", now.wall)
     until = gives_up_at(run, task)
-    if until is None or until > now or task.spec.timeout is None:
+    if until is None or until > now.wall or task.spec.timeout is None:
         return Nothing(at=until)
+    last_s = state.looks.last_look_s(about_wait(run_id, name), until, now.elapsed_s)
+    if last_s is not None:
+        return Nothing(after_s=last_s)  # the answer of the last look-up puts the task on the agenda
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
-    return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now)
+    return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now.wall)
 
 
 def _must_ask(state: State, run: Run, task: TaskRun) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from nimbus.domain.earliest import not_before, queue_ends_at
+from nimbus.domain.earliest import gives_up_at, not_before, queue_ends_at
 from nimbus.domain.ids import PipelineName, RunId, TaskName
 from nimbus.domain.pipeline import TaskSpec
 from nimbus.domain.run import Run
@@ -70,7 +70,7 @@ class WaitingTasks(Facts):
         for name in pipelines:
             self._awaiting[name].add(subject)
         if not faults_of(spec.waits_for, spec.args) and (looks := looks_of(spec.waits_for, spec.args)):
-            self.looks.want(subject, looks)
+            self.looks.want(subject, looks, gives_up_at(run, run.tasks[spec.name]))
 
     def _look_at_awaiting(self, name: PipelineName) -> None:
         """Put the tasks that wait for runs of a pipeline on the agenda."""
