@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from nimbus.domain.ids import PipelineName, RunId
 from nimbus.domain.notify import AlertEvent
 from nimbus.domain.run import Run, RunState
-from nimbus.domain.task_run import Outcome, TaskState
+from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 
 MOST_DURATIONS = 20
 FEWEST_DURATIONS = 5
@@ -51,17 +51,36 @@ def with_duration(health: PipelineHealth, run: Run) -> PipelineHealth:
     return replace(health, durations=(*health.durations, round(took, 3))[-MOST_DURATIONS:])
 
 
-def after_run(health: PipelineHealth, run: Run) -> tuple[PipelineHealth, tuple[AlertEvent, ...]]:
-    """The health after the end of a run, and the alerts to raise. A stopped run changes nothing."""
+def after_run(
+    health: PipelineHealth, run: Run, *, has_failed_before: bool = False
+) -> tuple[PipelineHealth, tuple[AlertEvent, ...]]:
+    """The health after the end of a run, and the alerts to raise. A stopped run changes nothing.
+
+    `has_failed_before`: True when another run of its backfill has failed.
+
+    The episodes of child runs are those of their parent, which fails with them. A backfill is one episode,
+    beside that of its pipeline, which the schedule begins and ends.
+    """
+    if run.parent is not None or run.backfill is not None:
+        return health, _of_group(run, told=run.parent is not None or has_failed_before)
     if run.state is RunState.FAILED:
         if health.failing_since is not None:
             return health, ()
-        event = AlertEvent.TIMED_OUT if _timed_out(run) else AlertEvent.FAILED
-        return replace(health, failing_since=run.id), (event,)
+        return replace(health, failing_since=run.id), (_failure(run),)
     if run.state is not RunState.SUCCEEDED:
         return health, ()
     recovered = () if health.failing_since is None else (AlertEvent.RECOVERED,)
     return replace(health, failing_since=None), (*recovered, AlertEvent.SUCCEEDED)
+
+
+def _of_group(run: Run, *, told: bool) -> tuple[AlertEvent, ...]:
+    if run.state is RunState.FAILED and not told:
+        return (_failure(run),)
+    return (AlertEvent.SUCCEEDED,) if run.state is RunState.SUCCEEDED else ()
+
+
+def _failure(run: Run) -> AlertEvent:
+    return AlertEvent.TIMED_OUT if _timed_out(run) else AlertEvent.FAILED
 
 
 def after_fires(health: PipelineHealth, *, skipped: bool, started: bool) -> tuple[PipelineHealth, bool]:
@@ -79,8 +98,10 @@ def _timed_out(run: Run) -> bool:
     if run.reason.startswith(TIMED_OUT):
         return True
     failed = (task for task in run.tasks.in_order() if task.state is TaskState.FAILED)
-    return any(
-        task.attempts[-1].outcome is Outcome.TIMED_OUT
-        for task in failed
-        if task.attempts and not task.spec.allow_failure
-    )
+    return any(_task_timed_out(task) for task in failed if not task.spec.allow_failure)
+
+
+def _task_timed_out(task: TaskRun) -> bool:
+    if task.settled is not None:
+        return task.settled.timed_out
+    return bool(task.attempts) and task.attempts[-1].outcome is Outcome.TIMED_OUT

@@ -14,3 +14,5 @@ class Settlement:
     by: str = ""
     """The person who approved or rejected it; empty: no person did, see `reason`."""
     reason: str
+    timed_out: bool = False
+    """True for a wait or an approval that has failed because its timeout passed."""

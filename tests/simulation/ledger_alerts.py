@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nimbus.adapters.memory_store import World as Records
 from nimbus.domain import writes as w
 from nimbus.domain.alerts import Alert, AlertState
-from nimbus.domain.ids import PipelineName
+from nimbus.domain.ids import BackfillId, PipelineName
 from nimbus.domain.run import Run, RunState
 from nimbus.domain.task_run import Outcome, TaskRun, TaskState
 from tests.simulation.laws import Law, hold
@@ -22,6 +22,7 @@ class AlertLaws:
         self.arrivals: Counter[str] = Counter()
         self._raised: set[str] = set()
         self._failing: set[PipelineName] = set()
+        self._failed_backfills: set[BackfillId] = set()
 
     def written(self, write: w.AlertWrite) -> None:
         """A leader wrote something about alerts."""
@@ -59,18 +60,26 @@ class AlertLaws:
 
     def _expected(self, run: Run) -> list[str]:
         name, failing = run.pipeline, run.pipeline in self._failing
+        if run.parent is not None or run.backfill is not None:
+            return self._expected_of_group(run)
         match run.state:
             case RunState.FAILED if not failing:
                 self._failing.add(name)
-                slow = any(t.attempts and t.attempts[-1].outcome is Outcome.TIMED_OUT for t in _failed(run))
-                word = "timed_out" if slow or run.reason.startswith("timed out") else "failed"
-                return [f"{word}.{run.id}.oncall", f"{word}.{run.id}.team"]
+                return [f"{_word(run)}.{run.id}.oncall", f"{_word(run)}.{run.id}.team"]
             case RunState.SUCCEEDED:
                 self._failing.discard(name)
                 more = [f"recovered.{run.id}.oncall", f"recovered.{run.id}.team"] if failing else []
                 return [f"succeeded.{run.id}.oncall", *more]
             case _:
                 return []
+
+    def _expected_of_group(self, run: Run) -> list[str]:
+        if run.state is RunState.SUCCEEDED:
+            return [f"succeeded.{run.id}.oncall"]
+        if run.state is not RunState.FAILED or run.backfill is None or run.backfill in self._failed_backfills:
+            return []
+        self._failed_backfills.add(run.backfill)
+        return [f"{_word(run)}.{run.id}.oncall", f"{_word(run)}.{run.id}.team"]
 
     def arrived(self, alert: Alert) -> None:
         """A target accepted an alert."""
@@ -82,6 +91,16 @@ class AlertLaws:
         """After the calm: all alerts have been sent."""
         missing = self._raised - self.arrivals.keys()
         hold(Law.ALERT_SENT, not missing, "never arrived:", sorted(missing))
+
+
+def _word(run: Run) -> str:
+    slow = any(
+        t.settled.timed_out
+        if t.settled is not None
+        else t.attempts and t.attempts[-1].outcome is Outcome.TIMED_OUT
+        for t in _failed(run)
+    )
+    return "timed_out" if slow or run.reason.startswith("timed out") else "failed"
 
 
 def _failed(run: Run) -> list[TaskRun]:

@@ -9,11 +9,15 @@ import pytest
 
 from nimbus.adapters.memory_store import MemoryLeaderStore
 from nimbus.domain.alerts import Alert, AlertState, Failure, accepted, claimed
-from nimbus.domain.commands import RemovePipeline, StartRun, StopRun
-from nimbus.domain.ids import AttemptId, PipelineName, RunId, TaskName
+from nimbus.domain.backfill import BackfillRequest, OnFailure
+from nimbus.domain.children import ChildSpec
+from nimbus.domain.commands import CreateBackfill, RemovePipeline, StartRun, StopRun
+from nimbus.domain.ids import AttemptId, BackfillId, PipelineName, RunId, TaskName
+from nimbus.domain.intervals import DataInterval
 from nimbus.domain.notify import AlertEvent, NotifyRule
-from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule
+from nimbus.domain.pipeline import CatchUp, PipelineSpec, Schedule, TaskKind, TaskSpec
 from nimbus.domain.task_run import Outcome
+from nimbus.domain.waits import PipelineWait
 from nimbus.engine.decision import SendAlert
 from nimbus.engine.news import AlertTried
 from nimbus.engine.outbox import Outbox
@@ -22,6 +26,7 @@ from nimbus.engine.reign import Reign
 from nimbus.engine.rules.raised import MOST_WAITING
 from tests.definitions import active
 from tests.engine_bench import NAME, NOW, SPEC, Bench
+from tests.unit.test_engine_backfills import ask, end_one
 
 ALL = tuple(AlertEvent)
 RULE = NotifyRule(on=ALL, to="oncall")
@@ -372,3 +377,64 @@ def test_answer_is_kept_while_its_mark_may_not_have_been_written() -> None:
     assert sending.claim in anew.answers
     anew.put(claimed(sending, 3))
     assert not anew.answers
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize("kind", [TaskKind.APPROVAL, TaskKind.WAIT])
+def test_wait_that_times_out_is_told_as_timed_out(kind: TaskKind) -> None:
+    waits = (PipelineWait(pipeline=NAME),) if kind is TaskKind.WAIT else ()
+    args = () if waits else ("go on?",)
+    task = TaskSpec(name=TaskName("a"), kind=kind, script="", args=args, waits_for=waits, timeout=HOUR)
+    bench = AlertBench(replace(TOLD, tasks=(task,), notify=(NotifyRule(on=ENDINGS, to="oncall"),)))
+    interval = DataInterval(start=NOW - HOUR, end=NOW)
+    bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1"), data_interval=interval))
+    bench.decide()
+    bench.clocks.pass_s(3600)
+    bench.elect(3)
+    bench.decide()
+
+    assert list(bench.alerts()) == ["timed_out.p-1.oncall"]
+
+
+ENDINGS = (AlertEvent.FAILED, AlertEvent.TIMED_OUT, AlertEvent.RECOVERED)
+
+
+def test_backfill_of_mixed_outcomes_is_one_episode_beside_that_of_its_pipeline() -> None:
+    policy = Policy(alerts=AlertPolicy(targets=frozenset({"oncall"})))
+    bench = AlertBench(replace(TOLD, notify=(NotifyRule(on=ENDINGS, to="oncall"),)), policy)
+    dates = BackfillRequest(
+        first=NOW - 5 * HOUR, last=NOW, every=HOUR, max_parallel=1, on_failure=OnFailure.CONTINUE
+    )
+    assert ask(bench, CreateBackfill(pipeline=NAME, backfill=BackfillId("b"), request=dates)) == "ok"
+    for outcome in (
+        Outcome.SUCCEEDED,
+        Outcome.FAILED,
+        Outcome.SUCCEEDED,
+        Outcome.TIMED_OUT,
+        Outcome.SUCCEEDED,
+    ):
+        end_one(bench, outcome)
+
+    (alert,) = bench.alerts().values()
+    assert (alert.event, alert.run) == (AlertEvent.FAILED, "b-20260301t080000z")
+    assert bench.cluster.world.health == {}
+    bench.play(1, Outcome.FAILED)
+    assert len(bench.alerts()) == 2, "the episode of the pipeline is another one"
+
+
+def test_fan_out_of_mixed_outcomes_is_one_episode_of_its_parent() -> None:
+    leaf = replace(TOLD, name=PipelineName("leaf"), notify=(NotifyRule(on=ENDINGS, to="oncall"),))
+    children = ChildSpec(pipeline=leaf.name, for_each={"n": (1, 2, 3, 4)}, max_parallel=1)
+    fan = TaskSpec(name=TaskName("a"), kind=TaskKind.PIPELINE, script="", children=children)
+    bench = AlertBench(replace(TOLD, tasks=(fan,), notify=(NotifyRule(on=ENDINGS, to="oncall"),)))
+    record = active(leaf, schedule_position=NOW, updated_at=NOW)
+    bench.cluster.change(pipelines={**bench.cluster.world.pipelines, leaf.name: record})
+    bench.elect(3)
+    bench.submit(StartRun(pipeline=NAME, run_id=RunId("p-1")))
+    bench.decide()
+    for outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED, Outcome.FAILED):
+        end_one(bench, outcome)
+
+    assert list(bench.alerts()) == ["failed.p-1.oncall"]

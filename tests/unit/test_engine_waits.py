@@ -178,7 +178,7 @@ def test_approval_fails_when_its_timeout_has_passed_and_not_before() -> None:
     task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
 
     assert task.state is TaskState.FAILED
-    assert task.settled == Settlement(at=NOW + HOUR, reason="nobody approved it within 1h")
+    assert task.settled == Settlement(at=NOW + HOUR, reason="nobody approved it within 1h", timed_out=True)
 
 
 def test_next_leader_keeps_the_time_of_an_approval() -> None:
@@ -239,7 +239,9 @@ def test_data_that_is_not_there_within_the_timeout_fails_the_task_with_its_addre
     task = last_run(decide_all(state, NOW + HOUR)).tasks[ASKED]
 
     assert task.state is TaskState.FAILED
-    assert task.settled == Settlement(at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h")
+    assert task.settled == Settlement(
+        at=NOW + HOUR, reason="http://host/ready (204) was not there within 1h", timed_out=True
+    )
     assert state.looks.take_due(1e9) == []
 
 

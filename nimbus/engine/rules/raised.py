@@ -45,7 +45,9 @@ class _Raised:
             self._raise(rules, AlertEvent.WORKER_LOST, run.pipeline, about, worker, run.id)
         self._late(rules, before, run)
         if run.state.is_final and (before is None or not before.state.is_final):
-            health, events = after_run(self._health_of(run.pipeline), run)
+            backfill = None if run.backfill is None else self.state.backfills.get(run.backfill)
+            failed_before = backfill is not None and backfill.failed > 0
+            health, events = after_run(self._health_of(run.pipeline), run, has_failed_before=failed_before)
             if run.expect is not None or self._has_deadline(run.pipeline):
                 health = with_duration(health, run)
             self.health[run.pipeline] = health

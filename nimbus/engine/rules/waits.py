@@ -24,6 +24,7 @@ from nimbus.engine.agenda import Instant, about_wait
 from nimbus.engine.decision import Answer, Decision, Nothing
 from nimbus.engine.state import State
 
+TIMED_OUT = "wait_timed_out"
 SOMEBODY = "somebody"
 """The approver, if the command has no name."""
 
@@ -62,7 +63,7 @@ def end_wait(state: State, run_id: RunId, name: TaskName, now: Instant) -> Answe
         return Nothing(after_s=last_s)  # the answer of the last look-up puts the task on the agenda
     what = f"{missing[0]} was not there" if missing else "nobody approved it"
     reason = f"{what} within {format_duration(task.spec.timeout)}"
-    return _ended(run, task, TaskState.FAILED, "wait_timed_out", reason, now.wall)
+    return _ended(run, task, TaskState.FAILED, TIMED_OUT, reason, now.wall)
 
 
 def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
@@ -74,7 +75,7 @@ def _must_ask(state: State, run: Run, task: TaskRun) -> bool:
 
 def _ended(run: Run, task: TaskRun, ending: TaskState, decision: str, reason: str, now: datetime) -> Decision:
     name = task.spec.name
-    settlement = Settlement(at=now, reason=reason)
+    settlement = Settlement(at=now, reason=reason, timed_out=decision == TIMED_OUT)
     ended = lifecycle.settle_task(run, name, state=ending, settlement=settlement, now=now)
     return Decision(
         name=decision, writes=(PutRun(ended, run),), about={"run": run.id, "task": name, "reason": reason}
