@@ -27,6 +27,7 @@ from nimbus import __version__
 from nimbus.adapters.data_looks import DataLooker
 from nimbus.adapters.s3_history import S3History
 from nimbus.adapters.s3_logs import S3LogArchive
+from nimbus.adapters.store_session import StoreSession
 from nimbus.adapters.zookeeper.access import ZooKeeperAccess
 from nimbus.adapters.zookeeper.board import ZooKeeperAttemptBoard
 from nimbus.adapters.zookeeper.catalog import ZooKeeperCatalog
@@ -184,7 +185,7 @@ def build_parts(foundation: Foundation, has_sentinel: Callable[[], bool] = lambd
         required=lambda: follower.required,
         readiness=syncer.readiness,
         progress=syncer.progress,
-        connected=lambda: session.is_connected,
+        store_trouble=partial(_store_trouble, session),
         has_sentinel=has_sentinel,
         store="sqlite" if zookeeper is None else "zookeeper",
         storage_trouble=lambda: _storage_trouble(syncer.readiness()),
@@ -346,6 +347,13 @@ def _policy(settings: Settings) -> Policy:
         alerts=alert_policy(settings),
         grants=build_grants(settings),
     )
+
+
+def _store_trouble(session: StoreSession) -> str:
+    """Why the live state cannot be used now; empty: it can."""
+    if not isinstance(session, ZooKeeperSession):
+        return session.trouble
+    return "" if session.is_connected else "no connection to zookeeper"
 
 
 def _storage_trouble(readiness: Readiness) -> str:

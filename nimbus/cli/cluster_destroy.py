@@ -43,7 +43,7 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
     repeat it; until then no scheduler or worker of this cluster starts.
     """
     from nimbus.adapters.zookeeper.tree import ClusterTree
-    from nimbus.bootstrap.foundation import open_session
+    from nimbus.bootstrap.foundation import epoch_file, open_session
     from nimbus.cli.storage import object_store, settings_of
 
     settings, out = settings_of(config), Output(output)
@@ -64,6 +64,8 @@ def destroy(config: Path | None, output: str, yes_delete: str | None, with_stora
                 out.note(f"nothing is removed; to remove all of it: --yes-delete {settings.cluster.root}")
                 return Exit.USAGE
             _remove(tree, store)
+            if (epochs := epoch_file(settings)) is not None:
+                epochs.unlink(missing_ok=True)  # else the next start would look for a cluster that was lost
         finally:
             session.close(CLOSE_LIMIT)
             if store is not None:

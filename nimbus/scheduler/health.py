@@ -71,7 +71,7 @@ class SelfReport:
         required: Callable[[], frozenset[ReleaseOf] | None],
         readiness: Callable[[], Readiness],
         progress: Callable[[], SyncProgress],
-        connected: Callable[[], bool],
+        store_trouble: Callable[[], str],
         has_sentinel: Callable[[], bool],
         store: Literal["zookeeper", "sqlite"],
         storage_trouble: Callable[[], str],
@@ -86,7 +86,7 @@ class SelfReport:
         self._required = required
         self._readiness, self._progress = readiness, progress
         self._rate = SyncRate()
-        self._connected, self._store = connected, store
+        self._store_trouble, self._store = store_trouble, store
         self._has_sentinel = has_sentinel
         self._storage_trouble, self._disk_trouble = storage_trouble, disk_trouble
         self._clock = clock
@@ -144,12 +144,9 @@ class SelfReport:
         """Conditions for serving the API. A standby that still syncs can serve."""
         info = self.info()
         trouble, disk_trouble = self._storage_trouble(), self._disk_trouble()
+        store_trouble = self._store_trouble()
         return (
-            Check(
-                name=self._store,
-                ok=self._connected(),
-                detail="" if self._connected() else f"no connection to {self._store}",
-            ),
+            Check(name=self._store, ok=not store_trouble, detail=store_trouble),
             Check(name="storage", ok=not trouble, detail=trouble, required=False),
             Check(name="disk", ok=not disk_trouble, detail=disk_trouble, required=False),
             Check(

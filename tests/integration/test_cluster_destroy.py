@@ -13,12 +13,13 @@ import yaml
 from click.testing import CliRunner, Result
 
 from blobsync import S3Config, S3ObjectStore, Secret
+from leader.local.single import EpochFile
 from nimbus.adapters.store_session import StoreSession, calls_on
 from nimbus.adapters.zookeeper import tree
 from nimbus.adapters.zookeeper.calls import Calls
 from nimbus.adapters.zookeeper.paths import Paths
 from nimbus.adapters.zookeeper.tree import ClusterInUseError, ClusterTree, ClusterUnfinishedError
-from nimbus.bootstrap.foundation import lay_foundation, open_session
+from nimbus.bootstrap.foundation import epoch_file, lay_foundation, open_session
 from nimbus.cli.main import cli
 from nimbus.config import Settings, load_settings
 from nimbus.localstack.s3 import S3Server
@@ -170,6 +171,18 @@ def test_half_a_removal_keeps_daemons_out_and_is_ended_by_the_next_one(
 
     assert destroy(config, "--yes-delete", settings.cluster.root).exit_code == 0
     assert not calls.exists(settings.cluster.root)
+
+
+def test_single_scheduler_starts_a_new_cluster_where_one_was_destroyed(
+    settings: Settings, config: Path, calls: Calls
+) -> None:
+    if (file := epoch_file(settings)) is None:
+        return  # with ZooKeeper
+    EpochFile(file).raise_to(7)
+
+    assert destroy(config, "--yes-delete", settings.cluster.root).exit_code == 0
+
+    assert not file.exists()
 
 
 def test_destroy_of_what_is_not_there_makes_nothing(

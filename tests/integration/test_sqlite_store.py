@@ -183,6 +183,43 @@ def test_a_database_of_a_newer_release_is_refused(tmp_path: Path) -> None:
         SqliteSession(tmp_path / "state.db").start()
 
 
+def test_a_damaged_database_is_told_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "state.db"
+    file.write_bytes(b"no database" * 1000)
+
+    with pytest.raises(StoreUnavailableError, match=r"damaged.*restore.*backup"):
+        SqliteSession(file).start()
+
+
+def test_a_full_disk_is_told_with_what_to_do(session: SqliteSession) -> None:
+    assert session._database is not None
+    session._database.execute("PRAGMA max_page_count = 1")
+
+    with pytest.raises(StoreUnavailableError, match=r"full.*Free some space"), session.writing() as tree:
+        for number in range(1000):
+            tree.create(f"/{number}", bytes(4000))
+
+
+def test_session_says_that_its_database_cannot_be_written_until_it_can(tmp_path: Path) -> None:
+    session = SqliteSession(tmp_path / "state.db", timedelta(milliseconds=50))
+    session.start()
+    assert session.trouble == ""
+    with closing(sqlite3.connect(session.file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError), session.writing():
+            pass
+        with session.reading():
+            pass
+        assert "locked" in session.trouble
+        other.execute("ROLLBACK")
+    with session.writing():
+        pass
+
+    assert session.trouble == ""
+    session.close(timedelta(seconds=5))
+    assert "closed" in session.trouble
+
+
 def test_a_forked_child_is_refused_the_session_of_its_parent(session: SqliteSession) -> None:
     def work() -> int:
         with pytest.raises(ForkedError), session.reading():

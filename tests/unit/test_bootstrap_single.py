@@ -16,7 +16,7 @@ from leader import ElectionStateError, FencingToken
 from leader.local.single import EpochFile
 from nimbus.adapters.sqlite.calls import begin_term
 from nimbus.adapters.sqlite.session import SqliteSession
-from nimbus.bootstrap.single import check_epochs
+from nimbus.bootstrap.single import StateLostError, check_epochs
 from nimbus.cli.main import cli
 from nimbus.localstack.errors import LocalStackError
 from nimbus.localstack.ports import free_port
@@ -87,6 +87,31 @@ def test_a_second_scheduler_is_refused_while_the_epochs_are_locked(session: Sqli
         check_epochs(session, "/nimbus", session.file.with_name("epoch"))
     held.unlock()
     check_epochs(session, "/nimbus", session.file.with_name("epoch"))
+
+
+def test_empty_database_beside_the_epochs_of_a_cluster_is_refused_with_what_to_do(
+    session: SqliteSession,
+) -> None:
+    file = session.file.with_name("epoch")
+    check_epochs(session, "/nimbus", file)
+    epochs = EpochFile(file)
+    epochs.lock()
+    epochs.raise_to(7)  # the process is killed before the term is in the database
+    epochs.unlock()
+    check_epochs(session, "/nimbus", file)
+    session.close(timedelta(seconds=10))
+    for path in session.file.parent.glob("state.db*"):
+        path.unlink()
+
+    empty = SqliteSession(session.file)  # a runner may open it before the scheduler does
+    empty.start()
+    try:
+        with pytest.raises(StateLostError, match=r"nothing below /nimbus.*epoch 7.*Restore.*remove .*epoch"):
+            check_epochs(empty, "/nimbus", file)
+        file.unlink()
+        check_epochs(empty, "/nimbus", file)
+    finally:
+        empty.close(timedelta(seconds=10))
 
 
 def test_only_its_own_user_may_read_the_database(session: SqliteSession) -> None:

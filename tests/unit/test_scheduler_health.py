@@ -78,6 +78,7 @@ def reported(
     engine: EngineStatus | None = None,
     state: ReleaseState = ReleaseState.READY,
     disk_trouble: str = "",
+    store_trouble: str = "",
     progress: SyncProgress = NOTHING_CAME,
     verdict: Verdict | None = None,
     sentinel: bool = False,
@@ -100,7 +101,7 @@ def reported(
         required=lambda: required,
         readiness=lambda: found_to_be(state),
         progress=lambda: progress,
-        connected=lambda: True,
+        store_trouble=lambda: store_trouble,
         has_sentinel=lambda: sentinel,
         store="zookeeper",
         storage_trouble=lambda: "",
@@ -272,3 +273,10 @@ def test_reason_of_a_registration_is_bounded(tmp_path: Path) -> None:
     many = frozenset(ReleaseOf(PipelineName(f"p{n}"), ReleaseDigest(DIGEST)) for n in range(5_000))
 
     assert len(said(tmp_path, Phase.QUEUED, required=many).lacks) <= REASON_BYTES
+
+
+@pytest.mark.parametrize("trouble", ["", "state.db: database or disk is full"])
+def test_scheduler_is_not_ready_while_its_state_cannot_be_written(tmp_path: Path, trouble: str) -> None:
+    store, *_ = reported(tmp_path, Phase.QUEUED, store_trouble=trouble).readiness()
+
+    assert (store.name, store.required, store.ok, store.detail) == ("zookeeper", True, not trouble, trouble)

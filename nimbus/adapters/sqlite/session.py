@@ -27,6 +27,19 @@ from nimbus.ports import Enqueue, StoreUnavailableError
 
 LAYOUT = 1
 """Version of the tables; the records in them have their own schemas."""
+_DAMAGED = (
+    ". The database is damaged: stop the scheduler, keep a copy of the folder, and restore the folder from a "
+    "backup, or import an exported state with `nimbus cluster import` into an empty one"
+)
+_ADVICE = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: ". Free some space on its disk; the scheduler then goes on by itself",
+    sqlite3.SQLITE_READONLY: ". Its file, folder or file system is read-only for this user: permit writes",
+    sqlite3.SQLITE_CANTOPEN: ". Check the permissions of its folder",
+    sqlite3.SQLITE_IOERR: ". Its disk returns errors: look into the kernel's log",
+}
+"""What to do, by SQLite's primary result code."""
 LOOK_S = 0.02
 REAP_S = 1.0
 
@@ -59,6 +72,7 @@ class SqliteSession:
         self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
         self._id, self._pid = 0, os.getpid()
+        self._trouble = ""
         self._watches: dict[tuple[Watch, str], dict[Enqueue, int]] = {}
         """Watches, each with the last operation that its reader has seen."""
         self._told = 0
@@ -75,9 +89,9 @@ class SqliteSession:
         return self._id
 
     @property
-    def is_connected(self) -> bool:
-        """True while the session is open."""
-        return self._database is not None
+    def trouble(self) -> str:
+        """Why the database could not be used; empty: it was written since then, or never failed."""
+        return self._trouble if self._database is not None else f"{self.file} is closed"
 
     def add_listener(self, listener: Callable[[SessionState], None]) -> None:
         """Never called: a session ends with its process, and not before."""
@@ -133,6 +147,7 @@ class SqliteSession:
         with self._transaction("BEGIN IMMEDIATE") as tree:
             yield tree
             tree.forget_old_changes()
+        self._trouble = ""
         self._wake.set()
 
     @contextmanager
@@ -142,11 +157,13 @@ class SqliteSession:
         with _in_our_words(str(self.file)), self._lock:
             if self._database is None:
                 raise StoreUnavailableError(f"{self.file} is closed")
-            self._database.execute(begin)
             try:
+                self._database.execute(begin)
                 yield Tree(self._database)
                 self._database.execute("COMMIT")
-            except BaseException:
+            except BaseException as exc:
+                if isinstance(exc, sqlite3.Error):
+                    self._trouble = f"{self.file}: {exc}{_advice(exc)}"
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
@@ -293,4 +310,9 @@ def _in_our_words(what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as exc:
-        raise StoreUnavailableError(f"{what}: {exc}") from exc
+        raise StoreUnavailableError(f"{what}: {exc}{_advice(exc)}") from exc
+
+
+def _advice(exc: sqlite3.Error | OSError) -> str:
+    code = getattr(exc, "sqlite_errorcode", None)
+    return "" if code is None else _ADVICE.get(code & 0xFF, "")  # the other bits say more of the same
