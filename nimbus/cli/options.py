@@ -85,13 +85,13 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
 
     A value of `k=v` that is valid JSON is read as JSON (`3`, `true`, `[1, 2]`); any other is text.
     """
-    import json
+    from nimbus.domain.parameters import parsed_json
 
     found: Any = {}
     if document is not None:
         text = sys.stdin.read() if document == "-" else document
         try:
-            found = json.loads(text)
+            found = parsed_json(text)
         except ValueError as exc:
             raise CliError(f"--params is no JSON: {exc}.", code="bad_params", exit_code=Exit.USAGE) from exc
         if not isinstance(found, dict):
@@ -107,9 +107,12 @@ def parameters(pairs: tuple[str, ...], document: str | None) -> dict[str, Any]:
                 f"--param {pair!r} is not of the form key=value.", code="bad_params", exit_code=Exit.USAGE
             )
         try:
-            found[key] = json.loads(value)
+            found[key] = parsed_json(value)
         except ValueError:
             found[key] = value
+        if any("\ud800" <= char <= "\udfff" for char in pair):
+            message = f"--param {key!r}: the value is not valid Unicode."
+            raise CliError(message, code="bad_params", exit_code=Exit.USAGE)
     return dict(found)
 
 

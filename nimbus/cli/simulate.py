@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,11 +124,15 @@ def simulate(
 
 
 def _time(option: str, text: str) -> datetime:
-    try:
+    moment = None
+    with suppress(ValueError):
         moment = datetime.fromisoformat(text)
-    except ValueError as exc:
-        message = f"{option} {text!r} is not a time such as 2026-03-28 or 2026-03-28T06:00:00+01:00."
-        raise CliError(message, code="bad_time", exit_code=Exit.USAGE) from exc
+    if moment is None or not 1000 <= moment.year < 9000:
+        message = (
+            f"{option} {text!r} is not a time such as 2026-03-28 or 2026-03-28T06:00:00+01:00, in the years "
+            "1000 to 8999."
+        )
+        raise CliError(message, code="bad_time", exit_code=Exit.USAGE)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

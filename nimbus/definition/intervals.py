@@ -88,7 +88,7 @@ def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
         found = _bound(text, zone, is_last=is_last)
     except (ValueError, OverflowError):
         found = None
-    if found is None or found.tzinfo is None or not 1000 <= found.year < 9000:
+    if found is None or found.tzinfo is None:
         raise ValueError(
             f"{text[:40]!r} is neither a day such as 2026-01-31, nor a time with an offset such as "
             "2026-01-31T06:00:00Z, in the years 1000 to 8999"
@@ -96,10 +96,14 @@ def bound_of(text: str, zone: tzinfo, *, is_last: bool = False) -> datetime:
     return found.astimezone(UTC)
 
 
-def _bound(text: str, zone: tzinfo, *, is_last: bool) -> datetime:
-    if len(text) > len("2026-01-31"):
-        return datetime.fromisoformat(text)
-    day = date.fromisoformat(text) + timedelta(days=is_last)
+def _bound(text: str, zone: tzinfo, *, is_last: bool) -> datetime | None:
+    is_time = len(text) > len("2026-01-31")
+    written = datetime.fromisoformat(text) if is_time else date.fromisoformat(text)
+    if not 1000 <= written.year < 9000:  # as written: requests are checked before the zone of a day is known
+        return None
+    if isinstance(written, datetime):
+        return written
+    day = written + timedelta(days=is_last)
     return datetime.combine(day, time(), zone).astimezone(UTC) - is_last * _MICROSECOND
 
 

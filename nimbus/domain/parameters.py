@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -68,6 +69,20 @@ def resolve_parameters(
     if problems:
         raise InvalidParametersError(tuple(problems))
     return resolved
+
+
+def parsed_json(text: str) -> Any:
+    """A value from JSON.
+
+    Raises:
+        ValueError: it is no JSON. `NaN`, `Infinity` and `1e999`, which Python reads, are none.
+    """
+    try:
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except RecursionError as exc:
+        raise ValueError("it is nested too deep") from exc
+    return value
 
 
 def value_fault(spec: ParameterSpec, value: Any) -> str | None:

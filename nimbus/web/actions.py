@@ -5,7 +5,6 @@ So permissions, validation and records are in one place. No script is needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
+from nimbus.domain.parameters import parsed_json
 from nimbus.web.pages import Pages, segment
 from nimbus.web.problems import problem_page
 
@@ -180,6 +180,6 @@ def _start(pipeline: str, form: Form) -> dict[str, Any]:
 def _json(text: str) -> Any:
     """The value of a field. Text that is no JSON is unchanged, so that the leader's refusal explains it."""
     try:
-        return json.loads(text)
+        return parsed_json(text)
     except ValueError:
         return text

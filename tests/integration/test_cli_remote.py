@@ -492,6 +492,15 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
     assert "queued as cmd-0000000000" in stopped.stderr
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "[" * 100_000], ids=lambda value: value[:9])
+def test_parameter_that_is_no_json_is_text(world: Any, nimbus: Invoke, value: str) -> None:
+    world.deciding, world.health.leading = False, None
+
+    assert nimbus("run", "start", "sums", "--param", f"x={value}").exit_code == 6
+    (queued,) = world.cluster.commands()
+    assert queued.command.parameters == {"x": value}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -506,6 +515,9 @@ def test_commands_about_a_run_and_the_leader_are_handed_on(world: Any, nimbus: I
         (("run", "start", "sums", "--param", "novalue"), 2, "key=value"),
         (("run", "start", "sums", "--params", "{"), 2, "no JSON"),
         (("run", "start", "sums", "--params", "[1]"), 2, "JSON object"),
+        (("run", "start", "sums", "--params", '{"x": NaN}'), 2, "no JSON"),
+        (("run", "start", "sums", "--params", '{"x": 1e999}'), 2, "no JSON"),
+        (("run", "start", "sums", "--param", "x=\udcff"), 2, "not valid Unicode"),
         (("run", "start", "sums", "--logical-date", "yesterday"), 2, "body.logical_date"),
         (("run", "start", "sums", "--data-interval", "2026-01-31T00:00:00Z"), 2, "requires 2 arguments"),
         (

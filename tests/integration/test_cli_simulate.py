@@ -68,6 +68,8 @@ def test_table_has_a_line_for_each_pipeline(hourly: Any, api_url: str) -> None:
     ("words", "code", "said"),
     [
         (("--from", "soon", "--to", "2026-03-29"), 2, "--from 'soon' is not a time"),
+        (("--from", "2026-03-28", "--to", "9999-12-31T23:00-05:00"), 2, "in the years 1000 to 8999"),
+        (("--from", "0001-01-01T00:00+05:00", "--to", "2026-03-28"), 2, "in the years 1000 to 8999"),
         (("--from", "2026-03-29", "--to", "2026-03-28"), 2, "--to must be later than --from"),
         ((*NIGHT, "--pipeline", "other"), 3, "other has no schedule that fires"),
     ],
