@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 EXIT_NOT_STARTED = 75
 """Exit code of a driver that got no "go", and of a runner whose claim was refused: user code did not run."""
+_EXIT_AFTER_MAIN = "spark.submit.callSystemExitOnMainExit"
+"""Without it, the JVM of a jar waits for ever for threads that are not daemons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ def _command(folder: Path, plan: DriverPlan) -> list[str]:
     """The command that a driver of type `shell` or `spark_submit` executes."""
     if plan.kind == "shell":
         return [plan.program, *plan.args]
-    conf = settings_of(folder, plan)
+    conf = {_EXIT_AFTER_MAIN: "true", **settings_of(folder, plan)}
     set_local_address(plan.master)
     return spark_submit(plan.script_path, plan.main_class, plan.args, master=plan.master, conf=conf)
 

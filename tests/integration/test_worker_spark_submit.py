@@ -42,6 +42,8 @@ public class Job {
         }
         System.out.println("java.io.tmpdir=" + System.getProperty("java.io.tmpdir"));
         System.out.println("args=" + Arrays.asList(args));
+        // Not a daemon: without System.exit, the JVM waits for it.
+        new Thread(() -> { while (true) { java.util.concurrent.locks.LockSupport.park(); } }).start();
         if (args[0].equals("hang")) {
             Thread.sleep(600_000);
         }
@@ -92,7 +94,7 @@ def _start(bench: Bench, *args: str) -> None:
 
 def _run(bench: Bench, *args: str) -> tuple[End, str]:
     _start(bench, *args)
-    eventually(lambda: bench.folder().is_delivered, "delivery", 300)
+    eventually(lambda: bench.folder().is_delivered, "delivery", 150)
     end = bench.slots().end
     assert end is not None
     return end, bench.folder().log.read_text()
