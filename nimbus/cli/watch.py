@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 _OUTAGE_PATIENCE_S = 300.0
 """A run survives outages of minutes, so watching must, too."""
+
+
+_TIME_SPAN = re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|m|h|d)\b")
+"""In words such as "last looked 3 s ago": that time passes is no change."""
 
 
 class View(Protocol):
@@ -141,8 +146,10 @@ class Changes:
         self._say("", f"run {run['state']}, {done}")
 
     def _say(self, what: str, words: str) -> None:
-        if self._seen.get(what) != words:
-            self._seen[what] = words
+        words = " ".join(words.split())  # a reason may have several lines
+        lasting = _TIME_SPAN.sub("", words)
+        if self._seen.get(what) != lasting:
+            self._seen[what] = lasting
             self._out.line(f"{datetime.now(UTC):%H:%M:%SZ}  {what + '  ' if what else ''}{words}")
 
 
