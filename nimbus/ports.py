@@ -430,7 +430,14 @@ class Registrations(Protocol):
     """Ephemeral records of live schedulers and workers."""
 
     def publish_scheduler(self, info: SchedulerInfo) -> None:
-        """Write this scheduler's registration. Also called again, on the same session or a new one."""
+        """Write this scheduler's registration. Also called again, on the same session or a new one.
+
+        That of an earlier process with this id on this host is replaced at once, that of a lost one on
+        another host when its session has ended.
+
+        Raises:
+            SchedulerIdInUseError: another live scheduler has this id.
+        """
         ...
 
     def publish_worker(self, info: WorkerInfo) -> None:
@@ -561,6 +568,19 @@ class WorkerIdInUseError(NimbusError):
         super().__init__(
             f"worker id {worker!r} is in use by a live worker on {where}. Give this one another "
             f"`worker.id` (or `scheduler.id`), or stop the other."
+        )
+
+
+class SchedulerIdInUseError(NimbusError):
+    """Two live schedulers have one id."""
+
+    code = "scheduler_id_in_use"
+    exit_code = 4
+
+    def __init__(self, scheduler: str, where: str) -> None:
+        super().__init__(
+            f"scheduler id {scheduler!r} is in use by a live scheduler on {where}, so this one is not "
+            "registered. Give it another `scheduler.id`, or stop the other."
         )
 
 

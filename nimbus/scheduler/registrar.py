@@ -16,7 +16,7 @@ import structlog
 from nimbus.domain.growth import brief
 from nimbus.domain.ids import PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
-from nimbus.ports import Registrations, StoreUnavailableError
+from nimbus.ports import Registrations, SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler.signals import Signals
 from nimbus.telemetry.readiness import ReadinessMetrics
 
@@ -78,6 +78,8 @@ class Registrar:
                 self._report()
             except StoreUnavailableError as exc:
                 _log.warning("registration_delayed", error=str(exc))
+            except SchedulerIdInUseError as exc:  # perhaps of a lost process, whose session ends soon
+                _log.error("scheduler_id_in_use", error=str(exc))
             except Exception:  # noqa: BLE001 - the top of the thread: scheduling goes on without reports
                 _log.exception("registrar_failed")
             if self._signals.asked_to_end(REPORT_EVERY_S):

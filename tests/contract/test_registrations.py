@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,7 @@ from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.workers import WorkerInfo
 from nimbus.localstack.zookeeper import ZooKeeperServer
-from nimbus.ports import Registrations, WorkerIdInUseError
+from nimbus.ports import Registrations, SchedulerIdInUseError, WorkerIdInUseError
 from nimbus.worker.testing import RecordingRegistrations
 
 Eventually = Callable[..., None]
@@ -181,6 +182,63 @@ def test_what_an_earlier_session_of_ours_left_is_replaced_and_outlives_it(
     reader = ZooKeeperClusterReader(second, zk_root)
     assert [worker.pid for worker in reader.workers()] == [2]
     assert [scheduler.pid for scheduler in reader.schedulers()] == [2]
+
+
+DEAD_PID = 1 << 30
+"""Larger than any pid."""
+
+
+def test_a_restarted_scheduler_replaces_the_registration_of_its_dead_process(
+    any_sessions: Sessions | SqliteSessions, zk_root: str
+) -> None:
+    first, second = any_sessions.new(), any_sessions.new()
+    ZooKeeperRegistrations(first, zk_root).publish_scheduler(replace(SCHEDULER, pid=DEAD_PID))
+    reborn = replace(SCHEDULER, pid=os.getpid(), boot_id="next")
+
+    ZooKeeperRegistrations(second, zk_root).publish_scheduler(reborn)
+
+    assert ZooKeeperClusterReader(first, zk_root).schedulers() == (reborn,)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        replace(SCHEDULER, host=HostId("other"), hostname="other", pid=DEAD_PID),
+        replace(SCHEDULER, pid=os.getppid()),
+    ],
+    ids=["another host", "the same host"],
+)
+def test_a_scheduler_id_in_use_by_a_live_process_is_refused_until_it_is_free(
+    any_sessions: Sessions | SqliteSessions, zk_root: str, eventually: Eventually, first: SchedulerInfo
+) -> None:
+    live, session = any_sessions.new(), any_sessions.new()
+    ZooKeeperRegistrations(live, zk_root).publish_scheduler(first)
+    registrations = ZooKeeperRegistrations(session, zk_root)
+    second = replace(SCHEDULER, pid=os.getpid(), boot_id="second")
+    reader = ZooKeeperClusterReader(session, zk_root)
+
+    with pytest.raises(SchedulerIdInUseError, match=f"a live scheduler on {first.hostname}"):
+        registrations.publish_scheduler(second)
+    assert reader.schedulers() == (first,)
+    registrations.withdraw()
+    assert reader.schedulers() == (first,)
+
+    live.close(LONG)
+    eventually(lambda: reader.schedulers() == ())
+    registrations.publish_scheduler(second)
+    assert reader.schedulers() == (second,)
+
+
+def test_two_live_schedulers_in_containers_replace_each_other_once_at_most(
+    any_sessions: Sessions | SqliteSessions, zk_root: str
+) -> None:
+    """Both are on one host, with one process number each."""
+    one, other = (ZooKeeperRegistrations(any_sessions.new(), zk_root) for _ in range(2))
+    one.publish_scheduler(SCHEDULER)
+    other.publish_scheduler(replace(SCHEDULER, boot_id="other"))
+
+    with pytest.raises(SchedulerIdInUseError):
+        one.publish_scheduler(SCHEDULER)
 
 
 def test_a_worker_id_in_use_on_another_host_is_refused_until_it_is_free(

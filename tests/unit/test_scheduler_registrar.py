@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from nimbus import records
 from nimbus.adapters.zookeeper.calls import LARGEST_REQUEST
 from nimbus.domain.ids import HostId, PipelineName
 from nimbus.domain.schedulers import Role, SchedulerInfo
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import StoreUnavailableError
+from nimbus.ports import SchedulerIdInUseError, StoreUnavailableError
 from nimbus.scheduler import registrar
 from nimbus.scheduler.registrar import Registrar
 from nimbus.telemetry.readiness import ReadinessMetrics
@@ -41,7 +42,7 @@ class Board:
 
     def __init__(self) -> None:
         self.info = INFO
-        self.down = False
+        self.down = self.in_use = False
         self.published: list[SchedulerInfo] = []
         self.withdrawn = self.refused = 0
         self.readiness: list[SchedulerInfo] = []
@@ -61,6 +62,8 @@ class Board:
         if self.down:
             self.refused += 1
             raise StoreUnavailableError("down")
+        if self.in_use:
+            raise SchedulerIdInUseError(info.id, "two")
         self.published.append(info)
 
     def publish_worker(self, info: WorkerInfo) -> None:
@@ -93,6 +96,16 @@ def test_it_publishes_again_and_again_and_withdraws_at_the_end(board: Board, eve
     board.registrar.stop(timedelta(seconds=30))
 
     assert board.withdrawn == 1
+
+
+def test_id_that_is_in_use_is_logged_and_tried_again(board: Board, eventually: Eventually) -> None:
+    with capture_logs() as logs:
+        board.in_use = True
+        eventually(lambda: any(line["event"] == "scheduler_id_in_use" for line in logs))
+    board.in_use = False
+    seen = len(board.published)
+
+    eventually(lambda: len(board.published) > seen)
 
 
 def test_the_election_is_told_of_each_change_of_readiness_once(board: Board, eventually: Eventually) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from kazoo.exceptions import NodeExistsError
 
@@ -38,7 +39,7 @@ from nimbus.domain.settings import ClusterSettings
 from nimbus.domain.slots import Slots
 from nimbus.domain.terms import Term
 from nimbus.domain.workers import WorkerInfo
-from nimbus.ports import Enqueue, WorkerIdInUseError
+from nimbus.ports import Enqueue, SchedulerIdInUseError, WorkerIdInUseError
 from nimbus.records import UnreadableRecordError
 
 
@@ -216,6 +217,15 @@ class ZooKeeperCommandQueue:
         return tuple(read_all(self._calls, self._paths.outcomes, records.OUTCOME))
 
 
+def _runs(pid: int) -> bool:
+    """True when a process of this host runs. A zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("latin-1")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZXx"
+
+
 class ZooKeeperRegistrations:
     """See `nimbus.ports.Registrations`."""
 
@@ -227,7 +237,29 @@ class ZooKeeperRegistrations:
     def publish_scheduler(self, info: SchedulerInfo) -> None:
         """Write a scheduler's registration."""
         self._calls.ensure(self._paths.schedulers)
-        self._publish(self._paths.scheduler(info.id), records.SCHEDULER.encode(info))
+        path = self._paths.scheduler(info.id)
+        if self._calls.owner(path) not in (None, self._calls.session_id):
+            self._check_other(path, info)
+        self._publish(path, records.SCHEDULER.encode(info))
+
+    def _check_other(self, path: str, info: SchedulerInfo) -> None:
+        """Raise SchedulerIdInUseError if the registration of another session is of a live process.
+
+        On this host its process decides. A registration that has replaced ours is of a live process, too: it
+        may be in another container, with process numbers of its own.
+        """
+        standing = self._calls.get(path)
+        if standing is None:
+            return
+        try:
+            other = records.SCHEDULER.decode(standing, path)
+        except UnreadableRecordError as exc:  # perhaps of a newer version, but alive
+            raise SchedulerIdInUseError(info.id, f"an unknown host ({exc})") from exc
+        if other.boot_id == info.boot_id:
+            return
+        runs_here = other.pid != info.pid and _runs(other.pid)
+        if other.host != info.host or runs_here or path in self._published:
+            raise SchedulerIdInUseError(info.id, other.hostname)
 
     def publish_worker(self, info: WorkerInfo) -> None:
         """Write a worker's registration, unless a live worker on another host has the id."""
