@@ -79,7 +79,6 @@ def _run_spark(scratch: Path, archive: Path) -> None:
         master="local[2]",
         worker_conf={"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive} {QUIET}"},
         task_conf={},
-        local_dir=scratch,
         temporary=scratch,
     )
     os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments("local[2]", conf)

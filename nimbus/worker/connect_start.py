@@ -93,7 +93,6 @@ def _command(settings: LocalServerSettings, folder: Path, port: int) -> list[str
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {
         "spark.app.name": "nimbus-connect",
-        "spark.local.dir": str(folder / "local"),
         "spark.driver.extraJavaOptions": options,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -203,7 +203,6 @@ def settings_of(folder: Path, plan: DriverPlan | WarmPlan) -> dict[str, str]:
         master=plan.master,
         worker_conf=plan.worker_conf,
         task_conf=plan.task_conf,
-        local_dir=folder / "work" / "spark-local",
         temporary=folder / "work" / "tmp",
         class_archive=Path(plan.class_archive) if plan.class_archive else None,
     )

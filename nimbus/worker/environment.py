@@ -81,7 +81,6 @@ def spark_settings(
     master: str,
     worker_conf: Mapping[str, str],
     task_conf: Mapping[str, str],
-    local_dir: Path,
     temporary: Path,
     class_archive: Path | None = None,
 ) -> dict[str, str]:
@@ -94,13 +93,13 @@ def spark_settings(
     if master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {**worker_conf, **task_conf}
+    conf.pop("spark.local.dir", None)  # it has no effect beside SPARK_LOCAL_DIRS, and Spark warns
     options = [f"-Djava.io.tmpdir={temporary}"]
     own = conf.get(_APPENDED_CONF, "")
     if class_archive is not None and not has_own_archive(f"{own} {conf.get(_DEFAULT_CONF, '')}"):
         options.append(java_options(class_archive))
     return conf | {
         "spark.app.name": application,
-        "spark.local.dir": str(local_dir),
         _APPENDED_CONF: " ".join([*options, own]).strip(),
     }
 

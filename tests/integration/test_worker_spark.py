@@ -18,6 +18,7 @@ from nimbus.worker.testing_bench import Bench, eventually
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java_home"), pytest.mark.timeout(900)]
 
 WRITES = """
+import os
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from nimbus.task import context
@@ -27,7 +28,8 @@ spark = SparkSession.builder.getOrCreate()
 conf = spark.sparkContext.getConf()
 assert conf.get("spark.app.name") == "run1.make-numbers.1", conf.get("spark.app.name")
 assert conf.get("spark.sql.shuffle.partitions") == "3"
-assert conf.get("spark.local.dir").split("/")[-3:] == ["run1.make-numbers.1", "work", "spark-local"]
+assert os.environ["SPARK_LOCAL_DIRS"].split("/")[-3:] == ["run1.make-numbers.1", "work", "spark-local"]
+assert os.listdir(os.environ["SPARK_LOCAL_DIRS"])
 frame = spark.range(100).withColumn("twice", udf(double, "long")("id"))
 frame.write.parquet(str(context().output / "data"))
 """
@@ -69,6 +71,7 @@ def test_sql_task_reads_what_a_pyspark_task_wrote(bench: Bench) -> None:
     end = bench.slots("run1.make-numbers.1").end
     assert end is not None
     assert end.outcome is Outcome.SUCCEEDED, first.log.read_text()
+    assert "spark.local.dir" not in first.log.read_text()
 
     summed = bench.order(
         bench.script("sum.sql", SUMS),

@@ -37,7 +37,7 @@ public class Job {
     public static void main(String[] args) throws Exception {
         SparkSession spark = SparkSession.builder().getOrCreate();
         SparkConf conf = spark.sparkContext().getConf();
-        for (String name : Arrays.asList("app.name", "master", "local.dir", "x", "y")) {
+        for (String name : Arrays.asList("app.name", "master", "x", "y")) {
             System.out.println("spark." + name + "=" + conf.get("spark." + name));
         }
         System.out.println("java.io.tmpdir=" + System.getProperty("java.io.tmpdir"));
@@ -108,7 +108,6 @@ def test_jar_runs_with_the_properties_of_a_pyspark_task(bench: Bench) -> None:
     assert {line for line in log.splitlines() if "=" in line} >= {
         "spark.app.name=run1.task.1",
         "spark.master=local[2]",
-        f"spark.local.dir={folder.spark_local}",
         "spark.x=of the task",
         "spark.y=a b",
         f"java.io.tmpdir={folder.scratch}",

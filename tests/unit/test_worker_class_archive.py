@@ -53,7 +53,6 @@ def _options(archive: Path | None, **conf: str) -> str:
         master="local[2]",
         worker_conf={},
         task_conf=conf,
-        local_dir=Path("/at/spark-local"),
         temporary=Path("/at/tmp"),
         class_archive=archive,
     )

@@ -20,7 +20,6 @@ _OF_A_CONTEXT = ("spark.ui.", "spark.eventLog.", "spark.sql.")
 _OF_A_CONTEXT_EXACTLY = frozenset(
     {
         "spark.app.name",
-        "spark.local.dir",
         "spark.master",
         "spark.default.parallelism",
         "spark.scheduler.mode",

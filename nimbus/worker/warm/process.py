@@ -24,7 +24,7 @@ from nimbus.worker.warm.plan import WarmPlan
 DRIVER = (sys.executable, "-I", "-u", "-m", "nimbus.worker.warm.driver")
 _BIND_S = 20.0
 _NOT_YET_KNOWN = "SPARK_LOCAL_DIRS"
-"""It overrides `spark.local.dir`, so a JVM with it keeps the folder of its start."""
+"""It overrides `java.io.tmpdir`, so a JVM with it keeps the folder of its start."""
 
 
 class WarmDriver(DriverProcess):
@@ -40,7 +40,6 @@ class WarmDriver(DriverProcess):
         """
         self._place = place
         (place / "work" / "tmp").mkdir(parents=True)
-        (place / "work" / "spark-local").mkdir()
         (place / "warm.json").write_bytes(plan.encode())
         environment = {**plan.environment, **ROOM, "TMPDIR": str(place / "work" / "tmp")}
         environment.pop(_NOT_YET_KNOWN, None)
