@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import structlog
 
 from nimbus.cli.exits import Exit, of_error
 from nimbus.cli.options import examples
@@ -17,8 +16,6 @@ from nimbus.domain.harmless import harmless
 
 if TYPE_CHECKING:
     from nimbus.config import Settings
-
-_log = structlog.get_logger(__name__)
 
 
 def run_daemon(run: Callable[[Settings], int], settings: Settings) -> int:
@@ -28,8 +25,10 @@ def run_daemon(run: Callable[[Settings], int], settings: Settings) -> int:
     except Exception as exc:
         if settings.log.format != "json":
             raise
+        import structlog
+
         code = of_error(exc)
-        _log.error("daemon_failed", error=harmless(str(exc)), exc_info=code is None)
+        structlog.get_logger(__name__).error("daemon_failed", error=harmless(str(exc)), exc_info=code is None)
         return code or Exit.INTERNAL
 
 

@@ -112,7 +112,7 @@ def test_starting_takes_no_longer_than_its_limit_though_the_server_is_slow_at_ea
     session, never = Told(), threading.Event()
     limits: list[timedelta] = []
 
-    def call(_method: object, _path: str, *, timeout: timedelta) -> None:
+    def call(_method: object, *_arguments: object, timeout: timedelta) -> None:
         limits.append(timeout)
         never.wait(0.2)
 
