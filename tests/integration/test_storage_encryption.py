@@ -149,10 +149,13 @@ def publish_by_command(settings: Settings, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("storage", "data", "objects", "outputs"),
     [
-        ({}, {}, (None, None), (None, None)),
         ({"encryption": "AES256"}, {}, ("AES256", None), ("AES256", None)),
-        ({"encryption": "aws:kms", "kms_key_id": KEY_ID}, {}, ("aws:kms", KEY_ID), ("aws:kms", KEY_ID)),
-        ({"encryption": "aws:kms"}, {"encryption": "none"}, ("aws:kms", None), (None, None)),
+        (
+            {"encryption": "aws:kms", "kms_key_id": KEY_ID},
+            {"encryption": "none"},
+            ("aws:kms", KEY_ID),
+            (None, None),
+        ),
         ({}, {"encryption": "aws:kms", "kms_key_id": KEY_ID}, (None, None), ("aws:kms", KEY_ID)),
     ],
     ids=str,
