@@ -57,8 +57,8 @@ def unreachable(config: ZooKeeperConfig, timeout: timedelta, cause: BaseExceptio
     detail = f" (last try: {cause})" if cause is not None and str(cause) else ""
     return _caused(
         ZooKeeperUnreachableError(
-            f"no ZooKeeper server at {config.hosts} answered within {timeout}{detail}; check that one runs "
-            f"there, that address, port and firewall are right, and whether the port requires TLS"
+            f"no ZooKeeper server at {config.hosts} answered within {timeout}{detail}; check that each name "
+            f"resolves here, that a server runs there, port and firewall, and whether the port requires TLS"
         ),
         cause,
     )
