@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -185,3 +187,15 @@ def test_upload_of_a_success_is_tried_as_long_as_its_end(
 
     assert kept["output"].startswith(ACCESS["output"])
     assert deadlines == {END_PATIENCE_S}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(307, StoreUnavailableError), (503, StoreUnavailableError), (400, StoreRefusedError)],
+)
+def test_redirect_of_a_store_is_worth_another_try_and_a_refusal_is_not(
+    status: int, error: type[Exception]
+) -> None:
+    answer = urllib.error.HTTPError("http://s3/b/k", status, "told", Message(), None)
+
+    assert type(signed._in_our_words(answer, "k")) is error
